@@ -1,0 +1,232 @@
+"""Handle types of semaphores and memory, with each vendor's own name and number for them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["Carrier", "Kind", "MemoryHandleType", "SemaphoreHandleType"]
+
+
+class Kind(str, enum.Enum):
+    """What signalling and waiting mean for a semaphore, whatever carries its handle."""
+
+    BINARY = "binary"
+    TIMELINE = "timeline"
+    KEYED_MUTEX = "keyed_mutex"
+    NVSCISYNC = "nvscisync"
+    SYNC_FILE = "sync_file"
+
+
+class Carrier(str, enum.Enum):
+    """What a handle is, to the operating system."""
+
+    FD = "fd"
+    """A POSIX file descriptor."""
+    NT = "nt"
+    """A Windows NT handle, or the name of the object behind one."""
+    KMT = "kmt"
+    """A Windows global share handle: a number that holds no reference and cannot be closed."""
+    NVSCI = "nvsci"
+    """The address of an NvSciBuf or NvSciSync object in this process."""
+
+
+class SemaphoreHandleType(str, enum.Enum):
+    """Handle types of external semaphores; the value is the spelling on the wire, in reports and in options.
+
+    The names are CUDA's (``CUexternalSemaphoreHandleType``), plus SYNC_FD, which OpenCL and Vulkan have.
+    """
+
+    OPAQUE_FD = "opaque_fd"
+    OPAQUE_WIN32 = "opaque_win32"
+    OPAQUE_WIN32_KMT = "opaque_win32_kmt"
+    D3D12_FENCE = "d3d12_fence"
+    D3D11_FENCE = "d3d11_fence"
+    NVSCISYNC = "nvscisync"
+    D3D11_KEYED_MUTEX = "d3d11_keyed_mutex"
+    D3D11_KEYED_MUTEX_KMT = "d3d11_keyed_mutex_kmt"
+    TIMELINE_SEMAPHORE_FD = "timeline_semaphore_fd"
+    TIMELINE_SEMAPHORE_WIN32 = "timeline_semaphore_win32"
+    SYNC_FD = "sync_fd"
+
+    @property
+    def kind(self) -> Kind:
+        """Binary, timeline, keyed mutex, NvSciSync or sync file."""
+        return _SEMAPHORES[self][0]
+
+    @property
+    def carrier(self) -> Carrier:
+        """File descriptor, NT handle, KMT handle or NvSci object."""
+        return _SEMAPHORES[self][1]
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether a handle of this type means something on the exporting device alone."""
+        return _SEMAPHORES[self][2]
+
+    @property
+    def native(self) -> Mapping[str, tuple[str, int]]:
+        """The vendors' names and numbers: ``{"cuda": (name, number), "cudart": …, "levelzero": …, …}``.
+
+        A vendor without an equivalent is absent. Vulkan and OpenCL carry a timeline in an opaque handle and tell
+        the kind by other means, so TIMELINE_SEMAPHORE_FD has Vulkan's OPAQUE_FD bit.
+        """
+        return _SEMAPHORE_NATIVE[self]
+
+
+class MemoryHandleType(str, enum.Enum):
+    """Handle types of external memory, named as CUDA names them (``CUexternalMemoryHandleType``)."""
+
+    OPAQUE_FD = "opaque_fd"
+    OPAQUE_WIN32 = "opaque_win32"
+    OPAQUE_WIN32_KMT = "opaque_win32_kmt"
+    D3D12_HEAP = "d3d12_heap"
+    D3D12_RESOURCE = "d3d12_resource"
+    D3D11_RESOURCE = "d3d11_resource"
+    D3D11_RESOURCE_KMT = "d3d11_resource_kmt"
+    NVSCIBUF = "nvscibuf"
+    DMABUF_FD = "dmabuf_fd"
+
+    @property
+    def carrier(self) -> Carrier:
+        """File descriptor, NT handle, KMT handle or NvSci object."""
+        return _MEMORIES[self][0]
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether a handle of this type means something on the exporting device alone."""
+        return _MEMORIES[self][1]
+
+    @property
+    def dedicated(self) -> bool:
+        """Whether CUDA_EXTERNAL_MEMORY_DEDICATED must be set (cuImportExternalMemory)."""
+        return _MEMORIES[self][2]
+
+    @property
+    def native(self) -> Mapping[str, tuple[str, int]]:
+        """The vendors' names and numbers, as for `SemaphoreHandleType.native`."""
+        return _MEMORY_NATIVE[self]
+
+
+_S = SemaphoreHandleType
+_M = MemoryHandleType
+
+# kind, carrier, device-bound
+_SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[Kind, Carrier, bool]]] = {
+    _S.OPAQUE_FD: (Kind.BINARY, Carrier.FD, True),
+    _S.OPAQUE_WIN32: (Kind.BINARY, Carrier.NT, True),
+    _S.OPAQUE_WIN32_KMT: (Kind.BINARY, Carrier.KMT, True),
+    _S.D3D12_FENCE: (Kind.TIMELINE, Carrier.NT, False),
+    _S.D3D11_FENCE: (Kind.TIMELINE, Carrier.NT, False),
+    _S.NVSCISYNC: (Kind.NVSCISYNC, Carrier.NVSCI, False),
+    _S.D3D11_KEYED_MUTEX: (Kind.KEYED_MUTEX, Carrier.NT, False),
+    _S.D3D11_KEYED_MUTEX_KMT: (Kind.KEYED_MUTEX, Carrier.KMT, False),
+    _S.TIMELINE_SEMAPHORE_FD: (Kind.TIMELINE, Carrier.FD, True),
+    _S.TIMELINE_SEMAPHORE_WIN32: (Kind.TIMELINE, Carrier.NT, True),
+    _S.SYNC_FD: (Kind.SYNC_FILE, Carrier.FD, False),
+}
+
+# carrier, device-bound, dedicated
+_MEMORIES: Final[Mapping[MemoryHandleType, tuple[Carrier, bool, bool]]] = {
+    _M.OPAQUE_FD: (Carrier.FD, True, False),
+    _M.OPAQUE_WIN32: (Carrier.NT, True, False),
+    _M.OPAQUE_WIN32_KMT: (Carrier.KMT, True, False),
+    _M.D3D12_HEAP: (Carrier.NT, False, False),
+    _M.D3D12_RESOURCE: (Carrier.NT, False, True),
+    _M.D3D11_RESOURCE: (Carrier.NT, False, True),
+    _M.D3D11_RESOURCE_KMT: (Carrier.KMT, False, True),
+    _M.NVSCIBUF: (Carrier.NVSCI, False, False),
+    _M.DMABUF_FD: (Carrier.FD, False, False),
+}
+
+_Native = Mapping[str, tuple[str, int]]
+
+
+def _native(prefixes: Mapping[str, str], **names: tuple[str, int]) -> _Native:
+    return MappingProxyType({vendor: (prefixes[vendor] + name, number) for vendor, (name, number) in names.items()})
+
+
+# A function per table keeps the rows short: only the part of each name that varies is written.
+_SEMAPHORE_PREFIX: Final = {
+    "cuda": "CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_",
+    "cudart": "cudaExternalSemaphoreHandleType",
+    "levelzero": "ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_",
+    "opencl": "CL_SEMAPHORE_HANDLE_",
+    "vulkan": "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_",
+}
+_MEMORY_PREFIX: Final = {
+    "cuda": "CU_EXTERNAL_MEMORY_HANDLE_TYPE_",
+    "cudart": "cudaExternalMemoryHandleType",
+    "levelzero": "ZE_EXTERNAL_MEMORY_TYPE_FLAG_",
+    "opencl": "CL_EXTERNAL_MEMORY_HANDLE_",
+    "vulkan": "VK_EXTERNAL_MEMORY_HANDLE_TYPE_",
+}
+
+
+def _semaphore(**names: tuple[str, int]) -> _Native:
+    return _native(_SEMAPHORE_PREFIX, **names)
+
+
+def _memory(**names: tuple[str, int]) -> _Native:
+    return _native(_MEMORY_PREFIX, **names)
+
+
+_SEMAPHORE_NATIVE: Final[Mapping[SemaphoreHandleType, _Native]] = {
+    _S.OPAQUE_FD: _semaphore(
+        cuda=("OPAQUE_FD", 1), cudart=("OpaqueFd", 1), levelzero=("OPAQUE_FD", 0x1),
+        opencl=("OPAQUE_FD_KHR", 0x2055), vulkan=("OPAQUE_FD_BIT", 0x1)),
+    _S.OPAQUE_WIN32: _semaphore(
+        cuda=("OPAQUE_WIN32", 2), cudart=("OpaqueWin32", 2), levelzero=("OPAQUE_WIN32", 0x2),
+        opencl=("OPAQUE_WIN32_KHR", 0x2056), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
+    _S.OPAQUE_WIN32_KMT: _semaphore(
+        cuda=("OPAQUE_WIN32_KMT", 3), cudart=("OpaqueWin32Kmt", 3), levelzero=("OPAQUE_WIN32_KMT", 0x4),
+        opencl=("OPAQUE_WIN32_KMT_KHR", 0x2057), vulkan=("OPAQUE_WIN32_KMT_BIT", 0x4)),
+    _S.D3D12_FENCE: _semaphore(
+        cuda=("D3D12_FENCE", 4), cudart=("D3D12Fence", 4), levelzero=("D3D12_FENCE", 0x8),
+        opencl=("D3D12_FENCE_KHR", 0x2059), vulkan=("D3D12_FENCE_BIT", 0x8)),
+    _S.D3D11_FENCE: _semaphore(
+        cuda=("D3D11_FENCE", 5), cudart=("D3D11Fence", 5), levelzero=("D3D11_FENCE", 0x10),
+        vulkan=("D3D11_FENCE_BIT", 0x8)),
+    _S.NVSCISYNC: _semaphore(cuda=("NVSCISYNC", 6), cudart=("NvSciSync", 6)),
+    _S.D3D11_KEYED_MUTEX: _semaphore(
+        cuda=("D3D11_KEYED_MUTEX", 7), cudart=("KeyedMutex", 7), levelzero=("KEYED_MUTEX", 0x20)),
+    _S.D3D11_KEYED_MUTEX_KMT: _semaphore(
+        cuda=("D3D11_KEYED_MUTEX_KMT", 8), cudart=("KeyedMutexKmt", 8), levelzero=("KEYED_MUTEX_KMT", 0x40)),
+    _S.TIMELINE_SEMAPHORE_FD: _semaphore(
+        cuda=("TIMELINE_SEMAPHORE_FD", 9), cudart=("TimelineSemaphoreFd", 9),
+        levelzero=("VK_TIMELINE_SEMAPHORE_FD", 0x80), vulkan=("OPAQUE_FD_BIT", 0x1)),
+    _S.TIMELINE_SEMAPHORE_WIN32: _semaphore(
+        cuda=("TIMELINE_SEMAPHORE_WIN32", 10), cudart=("TimelineSemaphoreWin32", 10),
+        levelzero=("VK_TIMELINE_SEMAPHORE_WIN32", 0x100), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
+    _S.SYNC_FD: _semaphore(opencl=("SYNC_FD_KHR", 0x2058), vulkan=("SYNC_FD_BIT", 0x10)),
+}
+
+_MEMORY_NATIVE: Final[Mapping[MemoryHandleType, _Native]] = {
+    _M.OPAQUE_FD: _memory(
+        cuda=("OPAQUE_FD", 1), cudart=("OpaqueFd", 1), levelzero=("OPAQUE_FD", 0x1),
+        opencl=("OPAQUE_FD_KHR", 0x2060), vulkan=("OPAQUE_FD_BIT", 0x1)),
+    _M.OPAQUE_WIN32: _memory(
+        cuda=("OPAQUE_WIN32", 2), cudart=("OpaqueWin32", 2), levelzero=("OPAQUE_WIN32", 0x4),
+        opencl=("OPAQUE_WIN32_KHR", 0x2061), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
+    _M.OPAQUE_WIN32_KMT: _memory(
+        cuda=("OPAQUE_WIN32_KMT", 3), cudart=("OpaqueWin32Kmt", 3), levelzero=("OPAQUE_WIN32_KMT", 0x8),
+        opencl=("OPAQUE_WIN32_KMT_KHR", 0x2062), vulkan=("OPAQUE_WIN32_KMT_BIT", 0x4)),
+    _M.D3D12_HEAP: _memory(
+        cuda=("D3D12_HEAP", 4), cudart=("D3D12Heap", 4), levelzero=("D3D12_HEAP", 0x40),
+        opencl=("D3D12_HEAP_KHR", 0x2065), vulkan=("D3D12_HEAP_BIT", 0x20)),
+    _M.D3D12_RESOURCE: _memory(
+        cuda=("D3D12_RESOURCE", 5), cudart=("D3D12Resource", 5), levelzero=("D3D12_RESOURCE", 0x80),
+        opencl=("D3D12_RESOURCE_KHR", 0x2066), vulkan=("D3D12_RESOURCE_BIT", 0x40)),
+    _M.D3D11_RESOURCE: _memory(
+        cuda=("D3D11_RESOURCE", 6), cudart=("D3D11Resource", 6), levelzero=("D3D11_TEXTURE", 0x10),
+        opencl=("D3D11_TEXTURE_KHR", 0x2063), vulkan=("D3D11_TEXTURE_BIT", 0x8)),
+    _M.D3D11_RESOURCE_KMT: _memory(
+        cuda=("D3D11_RESOURCE_KMT", 7), cudart=("D3D11ResourceKmt", 7), levelzero=("D3D11_TEXTURE_KMT", 0x20),
+        opencl=("D3D11_TEXTURE_KMT_KHR", 0x2064), vulkan=("D3D11_TEXTURE_KMT_BIT", 0x10)),
+    _M.NVSCIBUF: _memory(cuda=("NVSCIBUF", 8), cudart=("NvSciBuf", 8)),
+    _M.DMABUF_FD: _memory(
+        cuda=("DMABUF_FD", 9), levelzero=("DMA_BUF", 0x2), opencl=("DMA_BUF_KHR", 0x2067),
+        vulkan=("DMA_BUF_BIT_EXT", 0x200)),
+}

@@ -1,0 +1,143 @@
+"""Ownership of operating-system handles: one owner, closed exactly once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Protocol, Self, TypeAlias
+
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
+
+__all__ = ["Handle", "OwnedHandle", "SupportsFileno"]
+
+
+class SupportsFileno(Protocol):
+    """Anything with a file descriptor: a socket, a file, an `OwnedHandle`."""
+
+    def fileno(self) -> int: ...
+
+
+class OwnedHandle:
+    """Owns one file descriptor or Windows NT handle and closes it exactly once.
+
+    It is closed by `close`, at the end of ``with``, or when collected. `detach` gives the number up unclosed.
+    All methods may be called from any thread.
+
+    Parameters
+    ----------
+    handle : int
+        An open descriptor (POSIX) or handle (Windows). Owned from here on; on an error it is left alone.
+
+    Raises
+    ------
+    BadHandleError
+        ``negative_fd``, ``closed_fd``: nothing is open under that number. ``null_handle`` on Windows.
+    BadArgumentError
+        ``not_an_int``.
+    """
+
+    __slots__ = ("__weakref__", "_slot")
+
+    def __init__(self, handle: int) -> None:
+        self._slot: list[int] = []
+        if isinstance(handle, bool) or not isinstance(handle, int):
+            raise BadArgumentError(f"a handle is an int, not {type(handle).__name__}", reason="not_an_int")
+        check_open(handle)
+        # One-element list: pop() is atomic, so that of two racing closers exactly one gets the number.
+        self._slot.append(handle)
+
+    def fileno(self) -> int:
+        """The number, still owned by this object.
+
+        Raises
+        ------
+        ReleasedError
+            ``handle_closed``: it was closed or detached.
+        """
+        try:
+            return self._slot[0]
+        except IndexError:
+            raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+
+    def detach(self) -> int:
+        """Give up ownership: the caller must close the number from now on.
+
+        Raises
+        ------
+        ReleasedError
+            ``handle_closed``.
+        """
+        try:
+            return self._slot.pop()
+        except IndexError:
+            raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+
+    def close(self) -> None:
+        """Close the handle; harmless when already closed or detached."""
+        try:
+            number = self._slot.pop()
+        except IndexError:
+            return
+        close_number(number)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed or detached."""
+        return not self._slot
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # __init__ may have failed before the slot existed.
+        if getattr(self, "_slot", None):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<OwnedHandle {self._slot[0]}>" if self._slot else "<OwnedHandle closed>"
+
+    def __reduce__(self) -> object:  # type: ignore[override]
+        raise BadArgumentError(
+            "a handle cannot be pickled by itself; pickle the descriptor that holds it, while multiprocessing spawns",
+            reason="handle_pickled",
+        )
+
+
+Handle: TypeAlias = OwnedHandle | SupportsFileno | int
+"""An int or an object with `fileno` is borrowed: xsem never closes it. An `OwnedHandle` closes itself."""
+
+
+if sys.platform == "win32":
+    import ctypes
+
+    _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+    _kernel32.CloseHandle.argtypes = [ctypes.c_void_p]
+
+    def check_open(handle: int) -> None:
+        """Refuse what cannot be an NT handle."""
+        if handle in (0, -1):
+            raise BadHandleError("the NT handle is null", reason="null_handle")
+
+    def close_number(handle: int) -> None:
+        """Close an NT handle."""
+        _kernel32.CloseHandle(handle)
+
+else:
+
+    def check_open(handle: int) -> None:
+        """Refuse a number under which no file descriptor is open."""
+        if handle < 0:
+            raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd")
+        try:
+            os.get_inheritable(handle)  # one fcntl(F_GETFD)
+        except OSError:
+            raise BadHandleError(f"file descriptor {handle} is not open", reason="closed_fd") from None
+        except OverflowError:
+            raise BadHandleError(f"{handle} is too large for a file descriptor", reason="closed_fd") from None
+
+    def close_number(handle: int) -> None:
+        """Close a file descriptor."""
+        os.close(handle)

@@ -1,0 +1,90 @@
+"""Parameters of one signal or wait, checked for form here and against the semaphore's kind when appended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from xsem.errors import BadArgumentError
+
+__all__ = ["INFINITE", "SignalParams", "WaitParams"]
+
+INFINITE: Final = 0xFFFFFFFF
+"""Windows' INFINITE, for `WaitParams.timeout_ms`; None means the same."""
+
+UINT64_MAX: Final = 2**64 - 1
+
+
+def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> None:
+    """Refuse what is not an int (a bool is not one) or is out of ``low … high``."""
+    if type(value) is not int:
+        raise BadArgumentError(f"{what} must be an int, not {type(value).__name__} {value!r}", reason="not_an_int")
+    if not low <= value <= high:
+        raise BadArgumentError(f"{what} must be in {low} … {high}, not {value}", reason=reason)
+
+
+def _check_common(value: int | None, key: int | None, fence: int | None) -> None:
+    if value is not None:
+        check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
+    if key is not None:
+        check_int("key", key, 0, UINT64_MAX, reason="key_out_of_range")
+    if fence is not None:
+        check_int("nvscisync_fence", fence, 1, UINT64_MAX, reason="null_fence")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignalParams:
+    """How to signal one semaphore (cuSignalExternalSemaphoresAsync; Level Zero rule 1).
+
+    Attributes
+    ----------
+    value : int or None
+        Timelines: the value to set, 0 … 2**64 - 1; required there and refused on every other kind.
+    key : int or None
+        Keyed mutexes: the key to release with; required there and refused elsewhere.
+    nvscisync_fence : int or None
+        NvSciSync: address of the caller's NvSciSyncFence, written by the call; it must stay valid until then.
+    skip_nvscibuf_memsync : bool
+        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_SKIP_NVSCIBUF_MEMSYNC: leave out the memory synchronisation of NvSciBuf memory.
+    allow_rewind : bool
+        Permit a timeline value that is not above the last one signalled here (D3D fences may go back).
+    """
+
+    value: int | None = None
+    key: int | None = None
+    nvscisync_fence: int | None = None
+    skip_nvscibuf_memsync: bool = False
+    allow_rewind: bool = False
+
+    def __post_init__(self) -> None:
+        _check_common(self.value, self.key, self.nvscisync_fence)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitParams:
+    """How to wait for one semaphore (cuWaitExternalSemaphoresAsync; Level Zero rule 2).
+
+    Attributes
+    ----------
+    value : int or None
+        Timelines: later work waits until the semaphore is at least this.
+    key : int or None
+        Keyed mutexes: the key to acquire with.
+    timeout_ms : int or None
+        Keyed mutexes alone: milliseconds, 0 … 2**32 - 2; None or `INFINITE` never elapses.
+    nvscisync_fence : int or None
+        NvSciSync: address of the fence to wait for.
+    skip_nvscibuf_memsync : bool
+        CUDA_EXTERNAL_SEMAPHORE_WAIT_SKIP_NVSCIBUF_MEMSYNC.
+    """
+
+    value: int | None = None
+    key: int | None = None
+    timeout_ms: int | None = None
+    nvscisync_fence: int | None = None
+    skip_nvscibuf_memsync: bool = False
+
+    def __post_init__(self) -> None:
+        _check_common(self.value, self.key, self.nvscisync_fence)
+        if self.timeout_ms is not None:
+            check_int("timeout_ms", self.timeout_ms, 0, INFINITE, reason="timeout_out_of_range")

@@ -1,0 +1,31 @@
+"""All types that applications and backends share, in one place; backends import them from here."""
+
+from xsem.descriptors import MemoryDesc, MipmapDesc, SemaphoreDesc
+from xsem.handle_types import Carrier, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.handles import Handle, OwnedHandle, SupportsFileno
+from xsem.info import BackendInfo, Capabilities, Check, DeviceInfo, Feature, PendingOp
+from xsem.params import INFINITE, SignalParams, WaitParams
+from xsem.uuids import UUIDLike
+
+__all__ = [
+    "INFINITE",
+    "BackendInfo",
+    "Capabilities",
+    "Carrier",
+    "Check",
+    "DeviceInfo",
+    "Feature",
+    "Handle",
+    "Kind",
+    "MemoryDesc",
+    "MemoryHandleType",
+    "MipmapDesc",
+    "OwnedHandle",
+    "PendingOp",
+    "SemaphoreDesc",
+    "SemaphoreHandleType",
+    "SignalParams",
+    "SupportsFileno",
+    "UUIDLike",
+    "WaitParams",
+]

@@ -1,0 +1,35 @@
+"""Device UUIDs in the forms that drivers and people write them."""
+
+from __future__ import annotations
+
+import uuid as _uuid
+from typing import TypeAlias
+
+from xsem.errors import BadArgumentError
+
+__all__ = ["UUIDLike", "parse_uuid"]
+
+UUIDLike: TypeAlias = _uuid.UUID | bytes | str
+"""A UUID: 16 bytes in the drivers' order, ``"GPU-…"`` as nvidia-smi prints it, or the usual text form."""
+
+
+def parse_uuid(value: UUIDLike, what: str = "uuid") -> _uuid.UUID:
+    """One form for all.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_uuid``.
+    """
+    if isinstance(value, _uuid.UUID):
+        return value
+    try:
+        if isinstance(value, bytes | bytearray | memoryview):
+            return _uuid.UUID(bytes=bytes(value))
+        if isinstance(value, str):
+            return _uuid.UUID(value.removeprefix("GPU-"))
+    except ValueError:
+        pass
+    raise BadArgumentError(
+        f"{what} must be a uuid.UUID, 16 bytes, 'GPU-…' or the usual text form, not {value!r}", reason="bad_uuid"
+    )
