@@ -1,3 +1,112 @@
-"""xsem: external semaphores and memory for GPU compute, one API for all vendors."""
+"""xsem: external semaphores and memory for GPU compute, one API for all vendors.
 
-__version__ = "0.1.0"
+`open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends are written against `xsem.spi`.
+"""
+
+from typing import Final
+
+from xsem.buffer import Buffer
+from xsem.commands import CommandList
+from xsem.device import Device
+from xsem.entry import backends, devices, open_device
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    BadHandleError,
+    BusyError,
+    DeviceLostError,
+    DeviceNotFoundError,
+    DriverError,
+    EventNotAppendedError,
+    ForkedError,
+    OutOfMemoryError,
+    ReleasedError,
+    UnsupportedError,
+    WaitTimeoutError,
+    WouldBlockError,
+    WrongDeviceError,
+    XsemError,
+)
+from xsem.events import Event
+from xsem.memory import Memory
+from xsem.mipmap import MipmapLevel, MipmappedArray
+from xsem.recording import Recording
+from xsem.semaphore import Semaphore
+from xsem.streams import Stream, SupportsCudaStream, SupportsIntPtr
+from xsem.timeouts import DEFAULT_TIMEOUT_S
+from xsem.types import (
+    INFINITE,
+    BackendInfo,
+    Capabilities,
+    DeviceInfo,
+    Feature,
+    Handle,
+    Kind,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    PendingOp,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+    SupportsFileno,
+    UUIDLike,
+    WaitParams,
+)
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "DEFAULT_TIMEOUT_S",
+    "INFINITE",
+    "BackendInfo",
+    "BackendUnavailableError",
+    "BadArgumentError",
+    "BadHandleError",
+    "Buffer",
+    "BusyError",
+    "Capabilities",
+    "CommandList",
+    "Device",
+    "DeviceInfo",
+    "DeviceLostError",
+    "DeviceNotFoundError",
+    "DriverError",
+    "Event",
+    "EventNotAppendedError",
+    "Feature",
+    "ForkedError",
+    "Handle",
+    "Kind",
+    "Memory",
+    "MemoryDesc",
+    "MemoryHandleType",
+    "MipmapDesc",
+    "MipmapLevel",
+    "MipmappedArray",
+    "OutOfMemoryError",
+    "OwnedHandle",
+    "PendingOp",
+    "Recording",
+    "ReleasedError",
+    "Semaphore",
+    "SemaphoreDesc",
+    "SemaphoreHandleType",
+    "SignalParams",
+    "Stream",
+    "SupportsCudaStream",
+    "SupportsFileno",
+    "SupportsIntPtr",
+    "UUIDLike",
+    "UnsupportedError",
+    "WaitParams",
+    "WaitTimeoutError",
+    "WouldBlockError",
+    "WrongDeviceError",
+    "XsemError",
+    "__version__",
+    "backends",
+    "devices",
+    "open_device",
+]

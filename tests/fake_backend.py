@@ -1,0 +1,271 @@
+"""A device whose driver does only what the test lets it: points are reached when the test says so, calls are recorded."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import xsem
+from xsem import spi
+from xsem.device import Device
+from xsem.types import (
+    Capabilities,
+    DeviceInfo,
+    Feature,
+    MemoryDesc,
+    MemoryHandleType,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+    WaitParams,
+)
+
+ALL = Capabilities(
+    semaphore_import=frozenset(SemaphoreHandleType),
+    semaphore_export=frozenset(SemaphoreHandleType),
+    memory_import=frozenset(MemoryHandleType),
+    memory_export=frozenset(MemoryHandleType),
+    features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE, Feature.NATIVE_EVENTS}),
+    resets_on_wait=True,
+    max_value_difference=2**64 - 1,
+)
+
+
+class FakePoint:
+    def __init__(self, number: int, what: str) -> None:
+        self.number = number
+        self.what = what
+        self.reached = False
+        self.error: Exception | None = None
+        self.released = 0
+
+
+class FakeList(spi.CommandListDriver):
+    def __init__(self, driver: FakeDriver, key: int) -> None:
+        self.driver = driver
+        self.key = key
+        self.calls: list[tuple[Any, ...]] = []
+        self.points: list[FakePoint] = []
+        self.fail_next: Exception | None = None
+        self.capture = False
+        self.closed = 0
+        self.inside = 0
+
+    def _issue(self, want: bool, *call: Any) -> FakePoint | None:
+        self.inside += 1
+        assert self.inside == 1 or call[0] == "work", "two appends at once on one list"
+        try:
+            if self.fail_next is not None:
+                error, self.fail_next = self.fail_next, None
+                raise error
+            self.calls.append(call)
+            if not want:
+                return None
+            point = FakePoint(next(self.driver.numbers), call[0])
+            point.reached = self.driver.everything_is_done
+            self.points.append(point)
+            return point
+        finally:
+            self.inside -= 1
+
+    def append_barrier(self, wait_points: Sequence[Any], want_point: bool) -> Any:
+        return self._issue(want_point, "barrier", tuple(wait_points))
+
+    def append_wait(
+        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_points: Sequence[Any],
+        acquire: Sequence[Any], want_point: bool,
+    ) -> Any:
+        return self._issue(want_point, "wait", tuple(semaphores), tuple(params), tuple(wait_points), tuple(acquire))
+
+    def append_signal(
+        self, semaphores: Sequence[Any], params: Sequence[SignalParams], wait_points: Sequence[Any],
+        release: Sequence[Any], want_point: bool,
+    ) -> Any:
+        return self._issue(want_point, "signal", tuple(semaphores), tuple(params), tuple(wait_points), tuple(release))
+
+    def append_copy(self, dst: int, src: int, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
+        return self._issue(want_point, "copy", dst, src, size)
+
+    def append_fill(self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
+        return self._issue(want_point, "fill", dst, pattern, size)
+
+    def capturing(self) -> bool:
+        return self.capture
+
+    def close(self) -> None:
+        self.closed += 1
+        self.driver.log.append(("close_list", self.key))
+
+    def reach_all(self) -> None:
+        """Everything appended so far is done."""
+        for point in self.points:
+            point.reached = True
+
+    @property
+    def markers(self) -> int:
+        return sum(call[0] == "barrier" for call in self.calls)
+
+
+class FakeDriver(spi.DeviceDriver):
+    def __init__(self, capabilities: Capabilities = ALL) -> None:
+        self._capabilities = capabilities
+        self.log: list[tuple[Any, ...]] = []
+        self.lists: list[FakeList] = []
+        self.numbers = itertools.count(1)
+        self.values: dict[int, int] = {}
+        self.everything_is_done = False
+        self.import_fails: spi.ImportFailure | Exception | None = None
+        self.seen_handles: list[int] = []
+        self.quiet_depth = threading.local()
+        self.loud: list[str] = []
+        self.foreign: dict[int, FakePoint] = {}
+        self.dlpack = (2, 0)
+        self.unblock = threading.Event()
+        self.unblock.set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        self.quiet_depth.now = getattr(self.quiet_depth, "now", 0) + 1
+        try:
+            yield
+        finally:
+            self.quiet_depth.now -= 1
+
+    def _own(self, what: str) -> None:
+        """A call that xsem makes for itself: outside quiet() it would break a capture."""
+        if not getattr(self.quiet_depth, "now", 0):
+            self.loud.append(what)
+
+    def create_command_list(self) -> FakeList:
+        self._own("create_command_list")
+        self.lists.append(FakeList(self, 0x1000 + len(self.lists)))
+        return self.lists[-1]
+
+    def open_command_list(self, stream: object, in_order: bool) -> FakeList:
+        self._own("open_command_list")
+        key = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
+        self.lists.append(FakeList(self, key))
+        return self.lists[-1]
+
+    def done(self, point: FakePoint) -> bool:
+        self._own("done")
+        assert not point.released, "a released point was asked"
+        if point.error is not None:
+            raise point.error
+        return point.reached
+
+    def release_point(self, point: FakePoint) -> None:
+        point.released += 1
+        assert point.released == 1, "a point was released twice"
+
+    def close(self) -> None:
+        self._own("close")
+        self.log.append(("close",))
+
+    def _import(self, what: str, desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
+        self._own("import")
+        if handle is not None:
+            self.seen_handles.append(handle.fileno())
+        if self.import_fails is not None:
+            raise self.import_fails
+        token = next(self.numbers)
+        self.log.append(("import_" + what, token))
+        return token
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> int:
+        return self._import("semaphore", desc, handle)
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> int:
+        return self._import("memory", desc, handle)
+
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> int:
+        token = next(self.numbers)
+        self.values[token] = initial_value
+        return token
+
+    def export_semaphore(self, semaphore: int) -> OwnedHandle:
+        raise NotImplementedError
+
+    def release_semaphore(self, semaphore: int) -> None:
+        self._own("release_semaphore")
+        self.log.append(("release_semaphore", semaphore))
+
+    def semaphore_value(self, semaphore: int) -> int:
+        return self.values.get(semaphore, 0)
+
+    def host_signal(self, semaphore: int, value: int | None) -> None:
+        self.values[semaphore] = value or 0
+
+    def host_wait(self, semaphore: int, value: int | None, timeout_ns: int) -> bool:
+        return self.values.get(semaphore, 0) >= (value or 0)
+
+    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[int, int]:
+        return next(self.numbers), -(-size // 4096) * 4096
+
+    def export_memory(self, memory: int) -> OwnedHandle:
+        raise NotImplementedError
+
+    def map_buffer(self, memory: int, offset: int, size: int) -> tuple[int, int]:
+        return next(self.numbers), 0x10_0000 * memory + offset
+
+    def unmap_buffer(self, buffer: int) -> None:
+        self._own("unmap_buffer")
+        self.unblock.wait(30)
+        self.log.append(("unmap_buffer", buffer))
+
+    def release_memory(self, memory: int) -> None:
+        self._own("release_memory")
+        self.log.append(("release_memory", memory))
+
+    def open_event(self, native: object) -> FakePoint:
+        if not isinstance(native, FakePoint):
+            raise TypeError("only a FakePoint")
+        return native
+
+    def dlpack_device(self) -> tuple[int, int]:
+        return self.dlpack
+
+    def released(self, what: str) -> list[Any]:
+        return [call[1] for call in self.log if call[0] == what]
+
+
+INFO = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake")
+
+
+def open_fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> tuple[Device, FakeDriver]:
+    driver = FakeDriver(capabilities)
+    return Device(info, driver), driver
+
+
+class FakeStream:
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+    """Wait for something that another thread is about to do; a deadline, not a measurement."""
+    pause = threading.Event()
+    for _ in range(int(deadline_s / 0.002)):
+        if condition():
+            return
+        pause.wait(0.002)
+    raise AssertionError("it did not happen")
+
+
+def timeline(device: Device, label: str = "") -> xsem.Semaphore:
+    return device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, label=label)
+
+
+def binary(device: Device, label: str = "") -> xsem.Semaphore:
+    return device.create_semaphore(SemaphoreHandleType.OPAQUE_FD, label=label)

@@ -1,0 +1,506 @@
+"""Command lists: what the device's work waits for and signals, in order."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from xsem.books import Book, Operation, Targets
+from xsem.buffer import Buffer
+from xsem.diagnosis import book_pending, timeout_error
+from xsem.errors import BadArgumentError, DriverError, WrongDeviceError, XsemError
+from xsem.events import Event, check_event, points_of
+from xsem.lifetime import Record
+from xsem.memory import Memory
+from xsem.recording import Recording
+from xsem.resource import Resource
+from xsem.semaphore import Semaphore
+from xsem.session import Session
+from xsem.spi import Token
+from xsem.state import SemaphoreState
+from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.types import INFINITE, Feature, Kind, SignalParams, WaitParams
+
+if TYPE_CHECKING:
+    from xsem.device import Device
+
+__all__ = ["CommandList"]
+
+_Params = TypeVar("_Params", SignalParams, WaitParams)
+
+
+class CommandList(Resource):
+    """An in-order queue of a device; `Device.create_command_list` makes one, `Device.command_list` borrows a stream.
+
+    Appends may come from any thread, and each has reached the driver, in program order, when it returns. Everything is
+    checked before the driver is called: an append takes effect whole or not at all.
+
+    Attributes
+    ----------
+    device : Device
+    """
+
+    def __init__(self, device: Device, session: Session, book: Book) -> None:
+        self.device = device
+        self._session = session
+        self._book = book
+        self._stopped: DriverError | None = None  # by work that was called at once
+        # A borrowed stream has one set of books for all its wrappers, and no wrapper may end it for the others.
+        self._record = (
+            session.new_record(book.name, _nothing) if book.borrowed else book.record
+        )
+
+    # ---- semaphores
+    @overload
+    def append_wait(
+        self, semaphores: Semaphore, params: int | WaitParams | None = None, *, wait_events: Sequence[Event] = (),
+        signal_event: Event | None = None, acquire: Sequence[Memory] = (),
+    ) -> None: ...
+    @overload
+    def append_wait(
+        self, semaphores: Sequence[Semaphore], params: Sequence[int | WaitParams | None], *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, acquire: Sequence[Memory] = (),
+    ) -> None: ...
+    def append_wait(
+        self, semaphores: Semaphore | Sequence[Semaphore],
+        params: int | WaitParams | Sequence[int | WaitParams | None] | None = None, *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, acquire: Sequence[Memory] = (),
+    ) -> None:
+        """Make later work in this list wait for semaphores.
+
+        cuWaitExternalSemaphoresAsync; zeCommandListAppendWaitExternalSemaphoreExt (rule 2: events first, then
+        semaphores; rule 4: the host is not blocked).
+
+        Parameters
+        ----------
+        semaphores : Semaphore or sequence of Semaphore
+            One, or several that must all be met. No semaphore twice.
+        params : int, WaitParams, None, or a sequence of these
+            One for one semaphore, as many for several: never broadcast. Timelines take an int or ``WaitParams(value=)``:
+            later work waits until the value is at least that. Binary semaphores and sync files take None; a met wait
+            resets a binary one (where `Capabilities.resets_on_wait`). Keyed mutexes take ``WaitParams(key=)`` with
+            ``timeout_ms``; NvSciSync takes ``WaitParams(nvscisync_fence=)``.
+        wait_events : sequence of Event
+            The wait begins when their operations are done.
+        signal_event : Event, optional
+            Bound to this operation.
+        acquire : sequence of Memory
+            Memory that the device takes over after the wait (needed where `Capabilities.needs_handover`).
+
+        Raises
+        ------
+        BadArgumentError
+            Of a batch with one bad member nothing is appended.
+        WouldBlockError
+            ``would_block``: the driver would hold this thread.
+        EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
+        """
+        self._check()
+        chosen, wanted = _pair(self._session, semaphores, params, WaitParams, "append_wait")
+        for semaphore, param in zip(chosen, wanted, strict=True):
+            _check_wait(semaphore._state, param, self._session)
+        states = [semaphore._state for semaphore in chosen]
+        claimed: list[SemaphoreState] = []
+        try:
+            if not self._session.capabilities.resets_on_wait:
+                for state in states:
+                    state.claim_wait()
+                    claimed.append(state)
+            self._append(
+                "wait",
+                lambda points, memories, want: self._book.driver.append_wait(
+                    [state.token for state in states], wanted, points, memories, want
+                ),
+                [(state, param.value) for state, param in zip(states, wanted, strict=True)],
+                wait_events, signal_event, [state.record for state in states], acquire,
+            )
+        except BaseException:
+            for state in claimed:
+                state.mark_reset()
+            raise
+
+    @overload
+    def append_signal(
+        self, semaphores: Semaphore, params: int | SignalParams | None = None, *, wait_events: Sequence[Event] = (),
+        signal_event: Event | None = None, release: Sequence[Memory] = (),
+    ) -> None: ...
+    @overload
+    def append_signal(
+        self, semaphores: Sequence[Semaphore], params: Sequence[int | SignalParams | None], *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, release: Sequence[Memory] = (),
+    ) -> None: ...
+    def append_signal(
+        self, semaphores: Semaphore | Sequence[Semaphore],
+        params: int | SignalParams | Sequence[int | SignalParams | None] | None = None, *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, release: Sequence[Memory] = (),
+    ) -> None:
+        """Signal semaphores when all earlier work in this list is done.
+
+        cuSignalExternalSemaphoresAsync; zeCommandListAppendSignalExternalSemaphoreExt (rule 1).
+
+        Parameters
+        ----------
+        semaphores, params, wait_events, signal_event
+            As for `append_wait`, with `SignalParams`. A timeline's value must be above the last one signalled here,
+            unless ``SignalParams(allow_rewind=True)``. A keyed mutex is released with ``SignalParams(key=)``.
+        release : sequence of Memory
+            Memory handed over before the signal.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_not_above_last`` and others; of a batch with one bad member nothing is appended.
+        WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
+            As for `append_wait`.
+        """
+        self._check()
+        chosen, wanted = _pair(self._session, semaphores, params, SignalParams, "append_signal")
+        for semaphore, param in zip(chosen, wanted, strict=True):
+            _check_signal(semaphore._state, param)
+        states = [semaphore._state for semaphore in chosen]
+        advanced: list[tuple[SemaphoreState, int, int | None]] = []
+        try:
+            for state, param in zip(states, wanted, strict=True):
+                if param.value is not None:
+                    previous = state.advance(param.value, allow_rewind=param.allow_rewind)
+                    advanced.append((state, param.value, previous))
+            self._append(
+                "signal",
+                lambda points, memories, want: self._book.driver.append_signal(
+                    [state.token for state in states], wanted, points, memories, want
+                ),
+                [(state, param.value) for state, param in zip(states, wanted, strict=True)],
+                wait_events, signal_event, [state.record for state in states], release,
+                rewinds=any(param.allow_rewind for param in wanted),
+            )
+        except BaseException:
+            for state, value, previous in reversed(advanced):
+                state.restore(value, previous)
+            raise
+
+    # ---- work
+    def append_work(self, work: Callable[[], object]) -> None:
+        """The application's own work, in order.
+
+        A native queue has `work` called at once, on this thread: it must only enqueue, on this very stream. On `host`
+        the list's worker thread calls it in its turn. Events around it: `append_barrier`.
+
+        An exception in it stops the list: on a native queue it is raised here; from then on every append, `query` and
+        `synchronize` raises DriverError with reason ``work_failed``. Nothing that follows is done, so nothing that
+        depends on it is signalled.
+        """
+        self._check()
+        if not callable(work):
+            raise BadArgumentError(f"append_work takes a callable, not {type(work).__name__}", reason="not_callable")
+        self._check_stopped()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        def issue(_want: bool) -> None:
+            self._book.driver.append_work(run)
+
+        try:
+            self._book.append("work", issue)
+        except BaseException as error:
+            if failed and failed[0] is error:
+                failure = DriverError(f"work appended to {self._book.name} raised {type(error).__name__}: {error}",
+                                      reason="work_failed", from_earlier_work=True, backend=self._session.info.backend)
+                failure.__cause__ = error
+                self._stopped = failure
+            raise
+
+    def append_barrier(self, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None) -> None:
+        """Make later work wait for `wait_events`, and bind `signal_event` to the end of all earlier work."""
+        self._check()
+        self._append("barrier", lambda points, _, want: self._book.driver.append_barrier(points, want), (),
+                     wait_events, signal_event, ())
+
+    def append_copy(
+        self, dst: Buffer, src: Buffer, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
+    ) -> None:
+        """Copy all bytes of one buffer to another of the same size.
+
+        Both are mappings of this device's memory, or page-locked host memory (`Device.host_buffer`): a copy with
+        ordinary host memory would block the host behind an unmet wait.
+
+        Raises
+        ------
+        BadArgumentError
+            ``size_mismatch``; ``overlap``: the ranges overlap.
+        """
+        self._check()
+        dst_record, src_record = self._buffer(dst), self._buffer(src)
+        if dst.size != src.size:
+            raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes", reason="size_mismatch")
+        if dst.address < src.address + src.size and src.address < dst.address + dst.size:
+            raise BadArgumentError("the two buffers overlap", reason="overlap")
+        self._append(
+            "copy",
+            lambda points, _, want: self._book.driver.append_copy(dst.address, src.address, dst.size, points, want),
+            (), wait_events, signal_event, (dst_record, src_record),
+        )
+
+    def append_fill(
+        self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
+    ) -> None:
+        """Fill a buffer with a repeated pattern, e.g. ``b"\\0"``.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_pattern``: empty, or its length does not divide the buffer's size.
+        """
+        self._check()
+        record = self._buffer(dst)
+        if not isinstance(pattern, bytes | bytearray) or not pattern or dst.size % len(pattern):
+            raise BadArgumentError(f"the pattern must be bytes whose length divides {dst.size}, not {pattern!r}",
+                                   reason="bad_pattern")
+        self._append(
+            "fill",
+            lambda points, _, want: self._book.driver.append_fill(dst.address, bytes(pattern), dst.size, points, want),
+            (), wait_events, signal_event, (record,),
+        )
+
+    # ---- completion
+    def query(self) -> bool:
+        """Whether everything appended so far is done; never blocks.
+
+        Raises
+        ------
+        DriverError
+            Earlier work failed.
+        BusyError
+            ``capturing``.
+        """
+        self._check()
+        book = self._book
+        book.poll()
+        book.cover(book.seq)
+        book.poll()
+        self._check_stopped()
+        return book.done_seq >= book.seq
+
+    def synchronize(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Block the host until everything appended so far is done. Ctrl-C works.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``, with what is pending, the stuck operation first. The work is still pending.
+        DriverError
+            Earlier work failed.
+        """
+        check_timeout(timeout_s)
+        self._check()
+        book = self._book
+        with self._record.held(), self._session.calling():
+            target = book.seq
+            done = wait_in_slices(lambda slice_ns: _wait_book(book, target, slice_ns), timeout_s)
+        self._check_stopped()
+        if not done:
+            raise timeout_error(self._session, book.name, timeout_s, book_pending(self._session, book, target))
+
+    def record(self) -> Recording:
+        """Record appends instead of executing them: ``with commands.record() as recording: …``, then ``replay``.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not declare recording.
+        """
+        self._check()
+        self._session.require(Feature.RECORDING)
+        return Recording(self.device, self._session, self._book)
+
+    # ---- inside
+    def _append(
+        self, operation: Operation, issue: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
+        targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, records: Sequence[Record],
+        memories: Sequence[Memory] = (), *, rewinds: bool = False,
+    ) -> None:
+        book, session = self._book, self._session
+        self._check_stopped()
+        points = points_of(session, wait_events) if wait_events else ()
+        tokens = [point.token for point in points]
+        if memories:
+            _check_memories(session, memories)
+            records = [*records, *(memory._record for memory in memories)]
+        memory_tokens = [memory._memory for memory in memories]
+        if signal_event is not None:
+            check_event(session, signal_event)
+            signal_event._claim()
+        try:
+            point = book.append(
+                operation, lambda want: issue(tokens, memory_tokens, want), records=records, targets=targets,
+                kept=points, want_point=signal_event is not None, rewinds=rewinds,
+            )
+        except BaseException as error:
+            if signal_event is not None:
+                signal_event._unclaim()
+            if isinstance(error, XsemError):
+                session.blame(error)
+            raise
+        if signal_event is not None:
+            assert point is not None
+            signal_event._bind(point)
+
+    def _check_stopped(self) -> None:
+        self._record.check()
+        self._book.raise_failure()
+        if self._stopped is not None:
+            raise copy.copy(self._stopped) from self._stopped.__cause__
+
+    def _buffer(self, buffer: Buffer) -> Record:
+        if not isinstance(buffer, Buffer):
+            raise BadArgumentError(f"an xsem Buffer is needed, not {type(buffer).__name__}; host memory comes from "
+                                   "device.host_buffer()", reason="not_a_buffer")
+        _check_session(self._session, buffer, "buffer")
+        return buffer._record
+
+    def _token(self) -> Token:
+        return self._book.driver.key
+
+    @property
+    def native_handle(self) -> int:
+        """The native stream or queue."""
+        self._check()
+        return self._book.driver.key
+
+    def __repr__(self) -> str:
+        return f"<CommandList {self._book.name}>"
+
+
+def _wait_book(book: Book, target: int, timeout_ns: int) -> bool:
+    if book.done_seq >= target:
+        return True
+    point = book.mark()
+    if point is None:
+        return True
+    if point.wait(timeout_ns):
+        book.reached(point.seq)
+    return book.done_seq >= target
+
+
+def _pair(
+    session: Session, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
+) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
+    """One semaphore with one parameter, or sequences of one length; all of them of this device and not released."""
+    if isinstance(semaphores, Semaphore):
+        chosen: Sequence[Semaphore] = (semaphores,)
+        given: Sequence[Any] = (params,)
+    else:
+        if isinstance(semaphores, str | bytes) or not isinstance(semaphores, Sequence):
+            raise BadArgumentError(f"{call} takes a Semaphore or a sequence of them, not {type(semaphores).__name__}",
+                                   reason="not_a_semaphore")
+        chosen = semaphores
+        if isinstance(params, str | bytes) or not isinstance(params, Sequence):
+            raise BadArgumentError(f"{call} of a sequence takes a sequence of as many parameters: nothing is broadcast",
+                                   reason="params_mismatch")
+        given = params
+        if not chosen:
+            raise BadArgumentError(f"{call} takes at least one semaphore", reason="empty_batch")
+        if len(chosen) != len(given):
+            raise BadArgumentError(f"{call}: {len(chosen)} semaphores and {len(given)} parameters",
+                                   reason="params_mismatch")
+        if len({id(semaphore) for semaphore in chosen}) != len(chosen):
+            raise BadArgumentError(f"{call}: a semaphore is in the batch twice", reason="duplicate_semaphore")
+    for semaphore in chosen:
+        if not isinstance(semaphore, Semaphore):
+            raise BadArgumentError(f"{call} takes Semaphores, not {type(semaphore).__name__}", reason="not_a_semaphore")
+        _check_session(session, semaphore, "semaphore")
+    return chosen, [_param(semaphore._state, param, kind)
+                    for semaphore, param in zip(chosen, given, strict=True)]
+
+
+def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
+    if type(param) is kind:
+        return param
+    if param is None:
+        return kind()
+    if isinstance(param, WaitParams | SignalParams):
+        raise BadArgumentError(f"{kind.__name__} are needed, not {type(param).__name__}", reason="wrong_params")
+    if state.kind is not Kind.TIMELINE:
+        takes = {Kind.KEYED_MUTEX: f"{kind.__name__}(key=…)", Kind.NVSCISYNC: f"{kind.__name__}(nvscisync_fence=…)"}
+        raise BadArgumentError(
+            f"{state.described} takes {takes.get(state.kind, 'no value')}, not {param!r}",
+            reason="value_not_allowed", handle_type=state.type,
+        )
+    if isinstance(param, bool):
+        raise BadArgumentError("value must be an int, not bool", reason="not_an_int", handle_type=state.type)
+    try:
+        return kind(value=operator.index(param))
+    except TypeError:
+        raise BadArgumentError(f"value must be an int, not {type(param).__name__}", reason="not_an_int",
+                               handle_type=state.type) from None
+
+
+def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
+    """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
+    for field, kind, reason in (
+        ("value", Kind.TIMELINE, "value"), ("key", Kind.KEYED_MUTEX, "key"),
+        ("nvscisync_fence", Kind.NVSCISYNC, "fence"),
+    ):
+        given = getattr(param, field) is not None
+        if state.kind is kind and not given:
+            raise BadArgumentError(f"{state.described} needs {type(param).__name__}({field}=…)",
+                                   reason=f"{reason}_required", handle_type=state.type)
+        if state.kind is not kind and given:
+            raise BadArgumentError(f"{state.described} takes no {field}", reason=f"{reason}_not_allowed",
+                                   handle_type=state.type)
+    if param.skip_nvscibuf_memsync and state.kind is not Kind.NVSCISYNC:
+        raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is for NvSciSync alone",
+                               reason="flag_not_allowed", handle_type=state.type)
+
+
+def _check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> None:
+    _check_fields(state, param)
+    if param.timeout_ms not in (None, INFINITE) and state.kind is not Kind.KEYED_MUTEX:
+        raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait instead",
+                               reason="timeout_not_allowed", handle_type=state.type)
+    if param.value is not None and state.last_signalled is not None:
+        limit = session.capabilities.max_value_difference
+        if param.value - state.last_signalled > limit:
+            raise BadArgumentError(
+                f"{param.value} is more than {limit} above the last value signalled here, {state.last_signalled}",
+                reason="value_difference", handle_type=state.type,
+            )
+
+
+def _check_signal(state: SemaphoreState, param: SignalParams) -> None:
+    if state.kind is Kind.SYNC_FILE:
+        raise BadArgumentError("a sync file can only be waited for", reason="signal_of_sync_file", handle_type=state.type)
+    _check_fields(state, param)
+
+
+def _check_session(session: Session, used: Resource, what: str) -> None:
+    if used._session is not session:
+        raise WrongDeviceError(
+            f"the {what} belongs to another device than this list: {used._session.info.id}",
+            expected=session.info.id, actual=used._session.info.id, reason="wrong_device",
+            backend=session.info.backend,
+        )
+    used._record.check()
+
+
+def _check_memories(session: Session, memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        if not isinstance(memory, Memory):
+            raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
+        _check_session(session, cast(Resource, memory), "memory")
+
+
+def _nothing() -> None:
+    """A wrapper of a borrowed stream has nothing to close."""

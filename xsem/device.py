@@ -1,0 +1,267 @@
+"""Devices: where semaphores and memory are imported, and work is ordered on them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+from xsem import memory as _memory
+from xsem import semaphore as _semaphore
+from xsem.books import Book
+from xsem.buffer import Buffer, buffer_layout
+from xsem.commands import CommandList
+from xsem.diagnosis import session_pending
+from xsem.errors import BadArgumentError
+from xsem.events import Event
+from xsem.forks import generation
+from xsem.memory import Memory
+from xsem.params import UINT64_MAX, check_int
+from xsem.promises import check_device_promises, check_list_promises
+from xsem.resource import Resource
+from xsem.semaphore import Semaphore
+from xsem.session import Point, Session
+from xsem.spi import DeviceDriver, Token
+from xsem.streams import Stream, check_stream
+from xsem.types import (
+    Capabilities,
+    DeviceInfo,
+    Feature,
+    MemoryDesc,
+    MemoryHandleType,
+    PendingOp,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
+from xsem.watch import watch
+
+__all__ = ["Device"]
+
+# Books of borrowed streams are kept while the stream may be used again; beyond this many, idle ones go.
+_MANY_BOOKS = 64
+
+
+class Device(Resource):
+    """One open device; made by `open_device`.
+
+    Releasing it releases everything that was opened through it; the driver's device closes when all that was appended is
+    done and no array over its memory is alive. One that is collected unreleased warns (ResourceWarning).
+
+    Attributes
+    ----------
+    info : DeviceInfo
+    capabilities : Capabilities
+        What it promises; what is not declared raises `UnsupportedError`.
+    """
+
+    def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
+        check_device_promises(info, driver)
+        self.info = info
+        self._session = Session(info, driver)
+        self._record = self._session.record
+        self.capabilities: Capabilities = self._session.capabilities
+
+    # ---- semaphores and memory
+    def import_semaphore(self, desc: SemaphoreDesc, *, label: str = "") -> Semaphore:
+        """Import a semaphore (cuImportExternalSemaphore, zeDeviceImportExternalSemaphoreExt).
+
+        Parameters
+        ----------
+        desc : SemaphoreDesc
+            Borrowed: the caller's handle is neither consumed nor closed, on success or failure. The driver gets a
+            duplicate of its own.
+        label : str
+            Names the semaphore in errors and reports.
+
+        Raises
+        ------
+        UnsupportedError
+            ``unsupported``: the device does not declare this type (a Win32 handle on Linux, say).
+        WrongDeviceError
+            ``wrong_device``, ``wrong_driver``: the descriptor was stamped by another.
+        BadHandleError
+            ``closed_fd``; ``fd_is_pipe``, ``fd_is_socket``, ``fd_is_directory``, ``fd_is_empty_file`` and the like; or
+            the driver's refusal. What kind of object an fd is cannot be seen on a GPU driver, so a binary semaphore's
+            fd described as a timeline is taken without complaint there.
+        ReleasedError
+            ``handle_closed``: the descriptor's `OwnedHandle` is closed.
+        """
+        self._check()
+        return _semaphore.import_semaphore(self, self._session, desc, label)
+
+    def import_memory(self, desc: MemoryDesc) -> Memory:
+        """Import memory (cuImportExternalMemory).
+
+        Ownership and errors are as for `import_semaphore`; besides, BadHandleError with reason
+        ``allocation_size_beyond_file`` where the fd is a file that is shorter than the descriptor says. On a GPU driver
+        the size cannot be checked.
+        """
+        self._check()
+        return _memory.import_memory(self, self._session, desc)
+
+    def create_semaphore(
+        self, type: SemaphoreHandleType, *, initial_value: int = 0, label: str = ""
+    ) -> Semaphore:
+        """Create a semaphore for export.
+
+        Parameters
+        ----------
+        type : SemaphoreHandleType
+            One of `Capabilities.semaphore_export`.
+        initial_value : int
+            Timelines alone.
+        label : str
+            Names the semaphore in errors and reports.
+        """
+        self._check()
+        return _semaphore.create_semaphore(self, self._session, type, initial_value, label)
+
+    def create_memory(self, type: MemoryHandleType, size: int, *, dedicated: bool = False) -> Memory:
+        """Allocate memory for export: at least `size` bytes; `Memory.allocation_size` says how many it became."""
+        self._check()
+        return _memory.create_memory(self, self._session, type, size, dedicated)
+
+    def host_buffer(self, size: int) -> Buffer:
+        """Page-locked host memory of `size` bytes: what `CommandList.append_copy` takes on the host side."""
+        self._check()
+        check_int("size", size, 1, UINT64_MAX, reason="bad_size")
+        session = self._session
+        with session.calling():
+            token, address = session.driver.host_buffer(size)
+            record = session.new_record("host buffer", lambda: session.driver.release_host_buffer(token),
+                                        may_block=True)
+        size, layout, element = buffer_layout(size, size, None, "uint8", None)
+        return Buffer(self, session, record, token, address, size, layout, element, host=True)
+
+    # ---- lists and events
+    def create_command_list(self) -> CommandList:
+        """A new in-order list of the device's own."""
+        self._check()
+        session = self._session
+        with session.calling():
+            driver = session.driver.create_command_list()
+            check_list_promises(self.info, session.capabilities, driver)
+            book = Book(session, driver, f"{self.info.id}/list-{next(session.numbers)}", borrowed=False)
+            session.add_book(book)
+        return CommandList(self, session, book)
+
+    def command_list(self, stream: Stream, *, in_order: bool = True) -> CommandList:
+        """The application's own stream or queue as a command list; it is borrowed, never destroyed.
+
+        Parameters
+        ----------
+        stream : object with ``__cuda_stream__`` or ``int_ptr``, or int
+            torch, CuPy, cuda.core, pyopencl, or a native handle. An object is kept alive while it is used; what an int
+            stands for must outlive this device. An object's 0 is the legacy default stream; the int 0 is refused.
+        in_order : bool
+            False: the queue may reorder, so appends are fenced by barriers where the device can (Level Zero).
+
+        Raises
+        ------
+        WrongDeviceError
+            It belongs to another device or context.
+        BadArgumentError
+            ``null_stream``; ``out_of_order``; ``not_a_stream``.
+        """
+        self._check()
+        check_stream(stream)
+        session = self._session
+        try:
+            with session.calling():
+                driver = session.driver.open_command_list(stream, in_order)
+        except TypeError as error:
+            raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
+                                   reason="not_a_stream", backend=self.info.backend) from error
+        check_list_promises(self.info, session.capabilities, driver)
+        with session.streams_lock:
+            book = session.books.get(driver.key)
+            if book is None or not book.borrowed or book.record.released:
+                self._forget_idle_books()
+                name = f"{self.info.id}/stream-{driver.key:#x}"
+                book = Book(session, driver, name, borrowed=True)
+                session.add_book(book)
+            commands = CommandList(self, session, book)
+            book.wrappers.add(commands)
+        return commands
+
+    def _forget_idle_books(self) -> None:
+        books = [book for book in self._session.live_books() if book.borrowed]
+        if len(books) >= _MANY_BOOKS:
+            for book in books:
+                if not book.wrappers and book.done_seq >= book.seq:
+                    book.record.release()
+
+    def create_event(self) -> Event:
+        """An event to be bound by ``signal_event=``."""
+        self._check()
+        return Event(self, self._session)
+
+    def event(self, native: object) -> Event:
+        """Borrow a framework's event (torch, CuPy, pyopencl, a native handle), taken as appended already.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not declare native events.
+        BadArgumentError
+            ``not_an_event``.
+        """
+        self._check()
+        session = self._session
+        session.require(Feature.NATIVE_EVENTS)
+        try:
+            with session.calling():
+                token = session.driver.open_event(native)
+        except TypeError as error:
+            raise BadArgumentError(f"{self.info.id} does not take a {type(native).__name__} as an event: {error}",
+                                   reason="not_an_event", backend=self.info.backend) from error
+        return Event(self, session, Point(session, token, None, 0))
+
+    # ---- diagnosis
+    def pending(self) -> tuple[PendingOp, ...]:
+        """Everything appended to lists of this device that is not known to be done, list by list, oldest first."""
+        self._check()
+        with self._session.calling():
+            return session_pending(self._session)
+
+    def watch(
+        self, *, after_s: float, report: Callable[[tuple[PendingOp, ...]], object] | None = None
+    ) -> None:
+        """Report operations pending for longer than `after_s` seconds, also while the host sits in another call.
+
+        Parameters
+        ----------
+        after_s : float
+            Seconds; a list is reported once for each operation that it is stuck at.
+        report : callable, optional
+            Called with the operations, on a thread of xsem's; default: a warning to the logger ``"xsem"``.
+
+        Notes
+        -----
+        Calling it again replaces the earlier watch. It ends when the device is released or collected.
+        """
+        self._check()
+        watch(self._session, after_s, report)
+
+    # ---- release
+    def release(self) -> None:
+        """Release the device and everything opened through it; returns at once, and does nothing the second time."""
+        session = self._session
+        if generation() != session.generation or self._record.released:
+            return
+        session.stop_watching()
+        session.releaser.release_all(self._record)
+        session.notifier.cancel_all()
+
+    def _token(self) -> Token | None:
+        return None
+
+    def __del__(self) -> None:
+        record = getattr(self, "_record", None)
+        if record is None or record.released or generation() != self._session.generation:
+            return
+        warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
+        session = self._session
+        session.releaser.post(lambda: session.releaser.release_all(session.record))
+
+    def __repr__(self) -> str:
+        return f"<Device {self.info.id} {self.info.name!r}>"

@@ -1,0 +1,145 @@
+"""The way in: which backends and devices there are, and opening one of them."""
+
+from __future__ import annotations
+
+import re
+
+from xsem.device import Device
+from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError, XsemError
+from xsem.plugins import registry
+from xsem.spi import Backend
+from xsem.types import BackendInfo, DeviceInfo, UUIDLike
+from xsem.uuids import parse_uuid
+
+__all__ = ["backends", "devices", "open_device"]
+
+
+def backends() -> tuple[BackendInfo, ...]:
+    """All backends and plugins, by name, with the reason of those that cannot be used here.
+
+    Loads vendor libraries to find out.
+    """
+    found = registry()
+    infos = [
+        BackendInfo(name=name, distribution=loaded.distribution, spi_version=loaded.backend.spi_version,
+                    unavailable=_why_unavailable(loaded.backend))
+        for name, loaded in found.backends.items()
+    ]
+    infos += [
+        BackendInfo(name=problem.name, distribution=problem.distribution, spi_version=problem.spi_version,
+                    unavailable=problem.message)
+        for problem in found.problems
+    ]
+    return tuple(sorted(infos, key=lambda info: info.name))
+
+
+def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
+    """All devices, or one backend's.
+
+    Parameters
+    ----------
+    backend : str, optional
+        Without it, backends that cannot be used here are passed over: `backends` says why.
+
+    Raises
+    ------
+    BackendUnavailableError
+        The backend that was named cannot be used.
+    """
+    if backend is not None:
+        return tuple(registry().get(backend).devices())
+    infos: list[DeviceInfo] = []
+    for loaded in registry().backends.values():
+        if _why_unavailable(loaded.backend) is None:
+            infos += loaded.backend.devices()
+    return tuple(infos)
+
+
+def open_device(
+    device: str | DeviceInfo, *, uuid: UUIDLike | None = None, luid: bytes | None = None, native: object | None = None
+) -> Device:
+    """Open a device. The backend is always named; nothing is chosen by default, least of all the CPU.
+
+    Parameters
+    ----------
+    device : str or DeviceInfo
+        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an entry of `devices`.
+    uuid : UUID, 16 bytes or str, optional
+        The exporter's device UUID; the device must have it.
+    luid : bytes, optional
+        Eight bytes (Windows); the device must have it.
+    native : object, optional
+        The application's own context or device, as the backend's ``Native`` class or documentation says; it is borrowed.
+
+    Raises
+    ------
+    BackendUnavailableError
+        ``unknown_backend``, ``plugin_failed``, ``backend_excluded``, or what the backend lacks here.
+    DeviceNotFoundError
+        ``no_device``, ``no_such_device``, ``ambiguous_device``; `candidates` says what there is.
+    BadArgumentError
+        ``bad_device_id``, ``bad_uuid``, ``bad_luid``.
+
+    Examples
+    --------
+    >>> with open_device("host") as device:
+    ...     device.info.id
+    'host:0'
+    """
+    name, index = _parse(device)
+    wanted_uuid = None if uuid is None else parse_uuid(uuid)
+    if luid is not None and (not isinstance(luid, bytes | bytearray) or len(luid) != 8):
+        raise BadArgumentError(f"luid is 8 bytes, not {luid!r}", reason="bad_luid")
+    backend = registry().get(name)
+    if native is not None:
+        info, driver = backend.adopt(native)
+        _choose(name, (info,), index, wanted_uuid, luid)
+        return Device(info, driver)
+    info = _choose(name, tuple(backend.devices()), index, wanted_uuid, luid)
+    return Device(info, backend.open(info.index))
+
+
+def _parse(device: str | DeviceInfo) -> tuple[str, int | None]:
+    if isinstance(device, DeviceInfo):
+        return device.backend, device.index
+    match = re.fullmatch(r"([A-Za-z_]\w*)(?::(\d+))?", device) if isinstance(device, str) else None
+    if match is None:
+        raise BadArgumentError(f"a device is named like 'cuda:1' or 'cuda', not {device!r}", reason="bad_device_id")
+    return match[1], None if match[2] is None else int(match[2])
+
+
+def _choose(
+    name: str, candidates: tuple[DeviceInfo, ...], index: int | None, uuid: object | None, luid: bytes | None
+) -> DeviceInfo:
+    """The one that fits; never the first of several."""
+    if not candidates:
+        raise DeviceNotFoundError(f"the backend {name!r} has no devices here", reason="no_device", backend=name)
+    matching = [
+        info for info in candidates
+        if (index is None or info.index == index)
+        and (uuid is None or info.uuid == uuid)
+        and (luid is None or info.luid == bytes(luid))
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    wanted = [f"index {index}" if index is not None else "", f"UUID {uuid}" if uuid is not None else "",
+              f"LUID {luid.hex()}" if luid is not None else ""]
+    wish = " and ".join(part for part in wanted if part)
+    listed = "; ".join(f"{info.id} {info.name} {info.uuid or ''}".strip() for info in candidates)
+    if matching:
+        raise DeviceNotFoundError(
+            f"{len(matching)} devices of {name!r} match{' ' + wish if wish else ''}: name one, or give its uuid: {listed}",
+            reason="ambiguous_device", backend=name, candidates=tuple(matching),
+        )
+    raise DeviceNotFoundError(f"no device of {name!r} has {wish}; there is: {listed}", reason="no_such_device",
+                              backend=name, candidates=candidates)
+
+
+def _why_unavailable(backend: Backend) -> str | None:
+    try:
+        backend.devices()
+    except (BackendUnavailableError, XsemError) as error:
+        return str(error)
+    except Exception as error:  # a defect of a plugin must not hide the others
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,197 @@
+"""Events: completion of one appended operation, for the host, other lists and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xsem.diagnosis import book_pending, timeout_error
+from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, ReleasedError, WrongDeviceError
+from xsem.resource import Resource
+from xsem.session import Point, Session
+from xsem.spi import Token
+from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+
+if TYPE_CHECKING:
+    from xsem.device import Device
+
+__all__ = ["Event", "check_event", "points_of"]
+
+
+class Event(Resource):
+    """The end of one appended operation.
+
+    `Device.create_event` makes one unbound; an append with it as ``signal_event`` binds it to that operation, and
+    `reset` unbinds it. `Device.event` borrows a framework's own event, bound already. A wait takes the binding that the
+    event has when the wait is appended.
+    """
+
+    def __init__(self, device: Device, session: Session, point: Point | None = None) -> None:
+        self.device = device
+        self._session = session
+        self._foreign = point is not None
+        # In a cell of its own: the record, which the device may release, must not keep the event itself alive.
+        self._binding: list[Point] = [] if point is None else [point]
+        # Holds one element while the event is free to be bound: pop() decides between two threads.
+        self._free: deque[None] = deque([None] if point is None else [], maxlen=1)
+        self._record = session.new_record("event", self._binding.clear)
+
+    def query(self) -> bool:
+        """Whether the operation is done; never blocks.
+
+        Raises
+        ------
+        EventNotAppendedError
+            ``event_not_appended``.
+        DriverError
+            It never will be: earlier work on its list failed.
+        """
+        point = self._bound()
+        with self._session.calling():
+            done = point.done()
+        self._reached(done, point)
+        return done
+
+    def wait(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Block the host until the operation is done. Ctrl-C works.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``, with what is pending on the operation's list up to it.
+        EventNotAppendedError
+            ``event_not_appended``.
+        DriverError
+            It never will be.
+        """
+        check_timeout(timeout_s)
+        point = self._bound()
+        with self._record.held(), self._session.calling():
+            done = wait_in_slices(point.wait, timeout_s)
+        self._reached(done, point)
+        if not done:
+            pending = [] if point.book is None else book_pending(self._session, point.book, point.seq)
+            raise timeout_error(self._session, "the event's operation", timeout_s, pending)
+
+    def reset(self) -> None:
+        """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
+        self._check()
+        self._binding.clear()
+        if not self._foreign:
+            self._free.append(None)
+
+    def add_done_callback(self, callback: Callable[[Event], object]) -> None:
+        """Have ``callback(event)`` called once, when the operation that the event is bound to now is done or has failed.
+
+        It is called on a thread of xsem's, soon after; it must not block. An exception in it is logged.
+
+        Raises
+        ------
+        EventNotAppendedError
+            ``event_not_appended``.
+        """
+        point = self._bound()
+        self._session.notifier.add(point.settled, lambda: callback(self))
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait in asyncio. Cancelling ends the waiting, not the work; ``asyncio.timeout`` bounds it.
+
+        Raises
+        ------
+        EventNotAppendedError, DriverError, ReleasedError
+            As for `wait`; ReleasedError if the device is released meanwhile.
+        """
+        point = self._bound()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not future.done():
+                try:
+                    if not point.session.closed and point.done():
+                        future.set_result(None)
+                    else:
+                        raise ReleasedError("the device was released before the event's operation was done",
+                                            reason="device_released")
+                except Exception as error:
+                    future.set_exception(error)
+
+        def reached() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish)
+
+        remove = self._session.notifier.add(point.settled, reached)
+        try:
+            yield from future.__await__()
+        finally:
+            remove()
+
+    def _bound(self) -> Point:
+        self._check()
+        try:
+            return self._binding[0]
+        except IndexError:
+            raise EventNotAppendedError(
+                "the event is bound to no operation: nothing with it as signal_event has been appended since it was made "
+                "or reset",
+                reason="event_not_appended",
+            ) from None
+
+    def _claim(self) -> None:
+        """Before an append that signals it; undone by `_unclaim` if that fails."""
+        self._check()
+        if self._foreign:
+            raise BadArgumentError("a borrowed event cannot be a signal_event: create_event() makes one that can",
+                                   reason="foreign_event")
+        try:
+            self._free.pop()
+        except IndexError:
+            raise BusyError("the event is bound to an operation already; reset() unbinds it",
+                            reason="event_bound") from None
+
+    def _unclaim(self) -> None:
+        self._free.append(None)
+
+    def _bind(self, point: Point) -> None:
+        self._binding.append(point)
+
+    def _reached(self, done: bool, point: Point) -> None:
+        if done and point.book is not None:
+            point.book.reached(point.seq)
+
+    def _token(self) -> Token:
+        return self._bound().token
+
+
+def points_of(session: Session, events: Sequence[Event]) -> tuple[Point, ...]:
+    """The points that events are bound to now.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``: an event of another device.
+    EventNotAppendedError
+        ``event_not_appended``.
+    """
+    for event in events:
+        check_event(session, event)
+    return tuple(event._bound() for event in events)
+
+
+def check_event(session: Session, event: object) -> None:
+    """Refuse what is not an event of this device."""
+    if not isinstance(event, Event):
+        raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows a "
+                               "framework's", reason="not_an_event")
+    if event._session is not session:
+        raise WrongDeviceError(
+            "the event belongs to another device", expected=session.info.id, actual=event._session.info.id,
+            reason="wrong_device", backend=session.info.backend,
+        )

@@ -1,0 +1,114 @@
+"""Shapes, strides and dtypes of buffers, without needing NumPy to be imported."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from xsem.errors import BadArgumentError
+
+__all__ = ["DType", "Layout", "parse_dtype", "parse_layout"]
+
+
+class DType(NamedTuple):
+    """One element type: its name, bytes, array-interface string (empty: has none) and DLPack code."""
+
+    name: str
+    itemsize: int
+    typestr: str
+    dlpack_code: int
+
+
+# DLPack codes: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool.
+_DTYPES: Final = {
+    dtype.name: dtype
+    for dtype in (
+        DType("bool", 1, "|b1", 6),
+        DType("uint8", 1, "|u1", 1),
+        DType("uint16", 2, "<u2", 1),
+        DType("uint32", 4, "<u4", 1),
+        DType("uint64", 8, "<u8", 1),
+        DType("int8", 1, "|i1", 0),
+        DType("int16", 2, "<i2", 0),
+        DType("int32", 4, "<i4", 0),
+        DType("int64", 8, "<i8", 0),
+        DType("float16", 2, "<f2", 2),
+        DType("bfloat16", 2, "", 4),
+        DType("float32", 4, "<f4", 2),
+        DType("float64", 8, "<f8", 2),
+        DType("complex64", 8, "<c8", 5),
+        DType("complex128", 16, "<c16", 5),
+    )
+}
+
+
+class Layout(NamedTuple):
+    """Shape and strides (bytes) of an array, and the bytes from its first to behind its last element."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    extent: int
+
+    def contiguous(self, itemsize: int) -> bool:
+        """Whether the elements lie without gaps, last index fastest."""
+        expected = itemsize
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != expected:
+                return False
+            expected *= length
+        return True
+
+
+def parse_dtype(dtype: Any) -> DType:
+    """A dtype by name, NumPy or torch dtype, or array-interface string.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_dtype``: unknown, structured, or not of native byte order.
+    """
+    name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
+    found = _DTYPES.get(name)
+    if found is None:
+        import numpy as np
+
+        try:
+            found = _DTYPES.get(np.dtype(dtype).name) if np.dtype(dtype).isnative else None
+        except TypeError:
+            found = None
+    if found is None:
+        raise BadArgumentError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}", reason="bad_dtype")
+    return found
+
+
+def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> Layout:
+    """Check a shape and strides in bytes; without strides, rows lie without padding.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_shape``, ``bad_strides``.
+    """
+    lengths = _ints("shape", shape, "bad_shape")
+    if any(length < 1 for length in lengths):
+        raise BadArgumentError(f"shape must be positive, not {lengths}", reason="bad_shape")
+    if strides is None:
+        steps = tuple(itemsize * math.prod(lengths[index + 1 :]) for index in range(len(lengths)))
+    else:
+        steps = _ints("strides", strides, "bad_strides")
+        if len(steps) != len(lengths):
+            raise BadArgumentError(f"{len(lengths)} dimensions need as many strides, not {len(steps)}",
+                                   reason="bad_strides")
+        if any(step < 0 for step in steps):
+            raise BadArgumentError(f"strides are bytes >= 0, not {steps}", reason="bad_strides")
+    extent = itemsize + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
+    return Layout(lengths, steps, extent)
+
+
+def _ints(what: str, values: Sequence[int], reason: str) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise BadArgumentError(f"{what} must be a sequence of ints, not {values!r}", reason=reason) from None

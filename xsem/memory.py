@@ -1,0 +1,163 @@
+"""Memory: imported from another API, device or process, or created here for export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xsem.buffer import Buffer, buffer_layout
+from xsem.errors import BadArgumentError
+from xsem.lifetime import Record
+from xsem.mipmap import MipmappedArray, map_mipmapped_array
+from xsem.ownership import import_with_duplicate
+from xsem.params import UINT64_MAX, check_int
+from xsem.resource import Resource
+from xsem.session import Session
+from xsem.spi import Token
+from xsem.stamps import check_stamp, stamp_for
+from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
+
+if TYPE_CHECKING:
+    from xsem.device import Device
+
+__all__ = ["Memory", "create_memory", "import_memory"]
+
+
+class Memory(Resource):
+    """External memory on one device; made by `Device.import_memory` or `Device.create_memory`.
+
+    Attributes
+    ----------
+    device : Device
+    type : MemoryHandleType
+    allocation_size : int
+        Bytes of the whole allocation.
+    """
+
+    def __init__(
+        self, device: Device, session: Session, type: MemoryHandleType, size: int, token: Token, record: Record, *,
+        imported: bool, dedicated: bool,
+    ) -> None:
+        self.device = device
+        self.type = type
+        self.allocation_size = size
+        self._session = session
+        self._memory = token
+        self._record = record
+        self._imported = imported
+        self._dedicated = dedicated
+        self._mappings: list[tuple[int, int, Record]] = []
+
+    def export(self, *, for_device: Device | None = None) -> MemoryDesc:
+        """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
+        self._check()
+        session = self._session
+        if self._imported or self.type not in session.capabilities.memory_export:
+            session.unsupported(f"memory.export.{self.type.value}")
+        device_uuid, driver_uuid = stamp_for(session.info, None if for_device is None else for_device.info)
+        with self._record.held(), session.calling(self.type):
+            handle = session.driver.export_memory(self._memory)
+        return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
+                          dedicated=self._dedicated, device_uuid=device_uuid, driver_uuid=driver_uuid)
+
+    def map_buffer(
+        self, offset: int = 0, size: int | None = None, *, shape: Sequence[int] | None = None, dtype: Any = "uint8",
+        strides: Sequence[int] | None = None, overlap: bool = False,
+    ) -> Buffer:
+        """Map a range of the memory (cuExternalMemoryGetMappedBuffer).
+
+        Parameters
+        ----------
+        offset, size : int
+            Bytes. Without `size`: what `shape` needs, or all the rest.
+        shape : sequence of int, optional
+            Without it: one dimension.
+        dtype : str or dtype
+            NumPy name or dtype, torch dtype, or ``"bfloat16"``.
+        strides : sequence of int, optional
+            Bytes, as the exporter's row pitch; without them rows lie without padding.
+        overlap : bool
+            Permit a range that overlaps a mapping in use. A write through one of two overlapping mappings need not be
+            visible through the other; `Buffer.view` of one mapping is the better way.
+
+        Raises
+        ------
+        BadArgumentError
+            ``out_of_range``: beyond the allocation; ``bad_size``, ``bad_shape``, ``bad_strides``, ``bad_dtype``;
+            ``overlap``.
+        """
+        self._check()
+        session = self._session
+        check_int("offset", offset, 0, UINT64_MAX, reason="bad_offset")
+        if offset >= self.allocation_size:
+            raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
+                                   reason="out_of_range")
+        size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
+        with session.releaser.lock:
+            self._mappings = [m for m in self._mappings if not m[2].released or m[2].held_by_others]
+            if not overlap and any(offset < end and start < offset + size for start, end, _ in self._mappings):
+                raise BadArgumentError(
+                    f"bytes {offset} … {offset + size} overlap a buffer that is mapped already; use its view(), release "
+                    "it, or pass overlap=True",
+                    reason="overlap",
+                )
+        with self._record.held(), session.calling(self.type):
+            token, address = session.driver.map_buffer(self._memory, offset, size)
+            record = session.new_record("buffer", lambda: session.driver.unmap_buffer(token), may_block=True,
+                                        parent=self._record)
+        with session.releaser.lock:
+            self._mappings.append((offset, offset + size, record))
+        host = session.driver.dlpack_device()[0] == 1
+        return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
+
+    def map_mipmapped_array(self, desc: MipmapDesc) -> MipmappedArray:
+        """Map an image (cuExternalMemoryGetMappedMipmappedArray).
+
+        Raises
+        ------
+        BadArgumentError
+            ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``.
+        UnsupportedError
+            The device does not declare mipmapped arrays.
+        """
+        self._check()
+        return map_mipmapped_array(self.device, self._session, self, self._memory, desc)
+
+    def _token(self) -> Token:
+        return self._memory
+
+    def __repr__(self) -> str:
+        return f"<Memory {self.type.value} of {self.allocation_size} bytes on {self._session.info.id}>"
+
+
+def import_memory(device: Device, session: Session, desc: MemoryDesc) -> Memory:
+    """The facade's half of `Device.import_memory`."""
+    if not isinstance(desc, MemoryDesc):
+        raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}",
+                               reason="not_a_descriptor")
+    if desc.type not in session.capabilities.memory_import:
+        session.unsupported(f"memory.import.{desc.type.value}")
+    check_stamp(desc, session.info)
+    with session.calling(desc.type):
+        token = import_with_duplicate(desc, session.driver.import_memory)
+        return _wrap(device, session, desc.type, desc.allocation_size, token, imported=True, dedicated=desc.dedicated)
+
+
+def create_memory(device: Device, session: Session, type: MemoryHandleType, size: int, dedicated: bool) -> Memory:
+    """The facade's half of `Device.create_memory`."""
+    if not isinstance(type, MemoryHandleType):
+        raise BadArgumentError(f"type must be a MemoryHandleType, not {type!r}", reason="bad_type")
+    if type not in session.capabilities.memory_export:
+        session.unsupported(f"memory.export.{type.value}")
+    check_int("size", size, 1, UINT64_MAX, reason="bad_size")
+    with session.calling(type):
+        token, allocated = session.driver.create_memory(type, size, dedicated)
+        return _wrap(device, session, type, allocated, token, imported=False, dedicated=dedicated)
+
+
+def _wrap(
+    device: Device, session: Session, type: MemoryHandleType, size: int, token: Token, *, imported: bool,
+    dedicated: bool,
+) -> Memory:
+    record = session.new_record(f"{type.value} memory", lambda: session.driver.release_memory(token), may_block=True)
+    return Memory(device, session, type, size, token, record, imported=imported, dedicated=dedicated)

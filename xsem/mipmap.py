@@ -1,0 +1,133 @@
+"""Images in external memory: mipmapped arrays and their levels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xsem.errors import BadArgumentError
+from xsem.layout import parse_dtype
+from xsem.lifetime import Record
+from xsem.params import check_int
+from xsem.resource import Resource
+from xsem.session import Session
+from xsem.spi import Token
+from xsem.types import Feature, MemoryHandleType, MipmapDesc
+
+if TYPE_CHECKING:
+    from xsem.device import Device
+    from xsem.memory import Memory
+
+__all__ = ["MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
+
+
+class MipmappedArray(Resource):
+    """An image mapped onto external memory; made by `Memory.map_mipmapped_array`.
+
+    Attributes
+    ----------
+    desc : MipmapDesc
+    """
+
+    def __init__(self, device: Device, session: Session, record: Record, token: Token, desc: MipmapDesc) -> None:
+        self.device = device
+        self.desc = desc
+        self._session = session
+        self._record = record
+        self._array = token
+
+    def level(self, index: int) -> MipmapLevel:
+        """Level `index`, 0 the largest; it lives as long as the array.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_levels``: there is no such level.
+        """
+        self._check()
+        check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
+        with self._record.held(), self._session.calling():
+            token = self._session.driver.mipmap_level(self._array, index)
+        return MipmapLevel(self, token, index)
+
+    def _token(self) -> Token:
+        return self._array
+
+
+class MipmapLevel:
+    """One level of a `MipmappedArray`.
+
+    Attributes
+    ----------
+    extent : tuple of int
+        Width, height, depth in elements.
+    """
+
+    def __init__(self, array: MipmappedArray, token: Token, index: int) -> None:
+        self.extent = tuple(max(1, length >> index) if length else 0 for length in array.desc.extent)
+        self._array = array
+        self._level = token
+
+    @property
+    def native_handle(self) -> int:
+        """The vendor's handle of the level."""
+        self._array._check()
+        return self._array._session.driver.native_handle(self._level)
+
+    def read(self) -> Any:
+        """A new NumPy array, (layers or depth, height, width, channels) less the absent ones; blocks the host."""
+        import numpy as np
+
+        out = np.empty(self._shape(), self._dtype())
+        with self._array._record.held(), self._array._session.calling():
+            self._array._session.driver.read_level(self._level, out.data.cast("B"))
+        return out
+
+    def write(self, array: object) -> None:
+        """Write an array of that shape and of the image's component type; blocks the host.
+
+        Raises
+        ------
+        BadArgumentError
+            ``shape_mismatch``, ``dtype_mismatch``.
+        """
+        import numpy as np
+
+        source = np.ascontiguousarray(array)
+        if source.shape != self._shape():
+            raise BadArgumentError(f"the level's shape is {self._shape()}, the array's {source.shape}",
+                                   reason="shape_mismatch")
+        if source.dtype.name != self._dtype():
+            raise BadArgumentError(f"the level's dtype is {self._dtype()}, the array's {source.dtype}",
+                                   reason="dtype_mismatch")
+        with self._array._record.held(), self._array._session.calling():
+            self._array._session.driver.write_level(self._level, source.data.cast("B"))
+
+    def _shape(self) -> tuple[int, ...]:
+        width, height, depth = self.extent
+        lengths = (self._array.desc.layers or depth, height, width, self._array.desc.channels)
+        return tuple(length for length in lengths if length)
+
+    def _dtype(self) -> str:
+        return parse_dtype(self._array.desc.format).name
+
+
+def map_mipmapped_array(
+    device: Device, session: Session, memory: Memory, token: Token, desc: MipmapDesc
+) -> MipmappedArray:
+    """The facade's half of `Memory.map_mipmapped_array`."""
+    session.require(Feature.MIPMAPPED_ARRAY)
+    parse_dtype(desc.format)
+    if memory.type is MemoryHandleType.DMABUF_FD:
+        raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
+                               handle_type=memory.type)
+    if memory.type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
+        raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
+                               handle_type=memory.type)
+    if desc.offset >= memory.allocation_size:
+        raise BadArgumentError(f"offset {desc.offset} is beyond the allocation of {memory.allocation_size} bytes",
+                               reason="out_of_range")
+    with memory._record.held(), session.calling(memory.type):
+        array = session.driver.map_mipmapped_array(token, desc)
+        record = session.new_record("mipmapped array", lambda: session.driver.release_array(array), may_block=True,
+                                    parent=memory._record)
+    return MipmappedArray(device, session, record, array, desc)

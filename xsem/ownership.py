@@ -1,0 +1,218 @@
+"""Handing a driver a handle of its own, and finding out what became of it.
+
+The caller's fd is never given away: the driver gets a duplicate. What a driver does with an fd when an import fails
+differs by vendor and by release (NVIDIA's leaves it open, SwiftShader's closes it, Intel's closes it since one release),
+so where the backend does not know, the kernel is asked whether the number still means the same open file. Closing it
+blindly could close another thread's file that got the number in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from xsem.errors import BadArgumentError, BadHandleError, BusyError, ReleasedError, XsemError
+from xsem.handles import close_number
+from xsem.spi import ImportFailure, Token
+from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
+
+__all__ = ["import_with_duplicate", "kernel_can_compare", "same_open_file"]
+
+_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
+
+_F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
+_KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
+_KCMP_FILE: Final = 0
+
+
+def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token]) -> Token:
+    """Call ``importer(desc, duplicate)``; whatever happens, the caller's handle is as before and nothing is leaked.
+
+    Raises
+    ------
+    BadHandleError
+        The handle is closed, or plainly not what `desc` says (see `_check_sort`).
+    XsemError
+        The driver's.
+    """
+    kept = _duplicate(desc)
+    if kept is None:
+        try:
+            return importer(desc, None)
+        except ImportFailure as failure:
+            raise failure.error from failure.error.__cause__
+    with kept:
+        given = OwnedHandle(_dup(kept.fileno()))
+        try:
+            token = importer(desc, given)
+        except ImportFailure as failure:
+            _settle(failure.fate, kept, given)
+            raise failure.error from failure.error.__cause__
+        except BaseException:
+            # A defect of the backend, or Ctrl-C in its midst: how far it came is not known.
+            _settle("unknown", kept, given)
+            raise
+        given.close()  # nothing, where the driver took it
+        return token
+
+
+def same_open_file(a: int, b: int) -> bool | None:
+    """Whether two fds of this process mean the same open file description; None where the kernel cannot tell."""
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    try:
+        return fcntl.fcntl(a, _F_DUPFD_QUERY, b) == 1
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return False
+    # fstat cannot stand in: all anonymous inodes (eventfd, sync files, device memory) share one inode number.
+    if _KCMP is None:
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    pid = os.getpid()
+    order = libc.syscall(ctypes.c_long(_KCMP), ctypes.c_long(pid), ctypes.c_long(pid), ctypes.c_long(_KCMP_FILE),
+                         ctypes.c_ulong(a), ctypes.c_ulong(b))
+    if order < 0:
+        return False if ctypes.get_errno() == errno.EBADF else None
+    return bool(order == 0)
+
+
+def kernel_can_compare() -> bool:
+    """Whether `same_open_file` has an answer here."""
+    read, write = os.pipe()
+    try:
+        return same_open_file(read, read) is not None
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def _settle(fate: str, kept: OwnedHandle, given: OwnedHandle) -> None:
+    try:
+        number = given.detach()
+    except ReleasedError:
+        return  # the backend detached it before it failed
+    if fate == "taken":
+        return
+    # An unanswerable question leaks this one number: better than closing another's file.
+    if fate == "left" or same_open_file(kept.fileno(), number):
+        close_number(number)
+
+
+def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
+    carrier = desc.type.carrier
+    handle = desc.handle
+    if handle is None or handle == -1:
+        return None
+    if carrier is Carrier.FD:
+        number = _number(handle)
+        try:
+            duplicate = OwnedHandle(_dup(number))
+        except XsemError as error:
+            error.handle_type = desc.type
+            raise
+        try:
+            # The duplicate is looked at, not the number: that may be another file a moment later.
+            _check_sort(desc, duplicate.fileno(), number)
+        except BaseException:
+            duplicate.close()
+            raise
+        return duplicate
+    if carrier is Carrier.NT and sys.platform == "win32":
+        return OwnedHandle(_duplicate_nt(_number(handle)))
+    return None
+
+
+def _number(handle: Handle) -> int:
+    if isinstance(handle, int):
+        return handle
+    try:
+        number = handle.fileno()
+    except ReleasedError:
+        raise
+    except (ValueError, OSError) as error:  # a closed file object says so with ValueError
+        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
+    if type(number) is not int:
+        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
+    return number
+
+
+def _dup(number: int) -> int:
+    if number < 0:
+        raise BadHandleError("the file is closed", reason="closed_fd")
+    try:
+        return os.dup(number)  # F_DUPFD_CLOEXEC
+    except OverflowError:
+        raise BadHandleError(f"{number} is too large for a file descriptor", reason="closed_fd") from None
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise BadHandleError(f"file descriptor {number} is not open", reason="closed_fd") from None
+        raise BusyError(f"file descriptor {number} cannot be duplicated: {error.strerror}", reason="fd_limit") from error
+
+
+# Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device
+# itself and not something exported from it.
+_MEM_MAJOR: Final = 1
+_TTY_MAJORS: Final = frozenset({4, 5, *range(136, 144)})
+_DRM_MAJOR: Final = 226
+
+
+def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
+    """Refuse what no exporter can have made. What looks right may still be wrong: the driver has the last word.
+
+    lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
+    """
+    status = os.fstat(fd)
+    sort, reason = "", ""
+    if stat.S_ISFIFO(status.st_mode):
+        sort, reason = "a pipe", "fd_is_pipe"
+    elif stat.S_ISSOCK(status.st_mode):
+        sort, reason = "a socket", "fd_is_socket"
+    elif stat.S_ISDIR(status.st_mode):
+        sort, reason = "a directory", "fd_is_directory"
+    elif stat.S_ISBLK(status.st_mode):
+        sort, reason = "a block device", "fd_is_device"
+    elif stat.S_ISREG(status.st_mode) and status.st_size == 0:
+        sort, reason = "an empty file", "fd_is_empty_file"
+    elif sys.platform != "win32" and stat.S_ISCHR(status.st_mode):
+        major = os.major(status.st_rdev)
+        if major in _TTY_MAJORS:
+            sort, reason = "a terminal", "fd_is_terminal"
+        elif major == _MEM_MAJOR:
+            sort, reason = "a device such as /dev/null", "fd_is_device"
+        elif major == _DRM_MAJOR:
+            sort, reason = "a DRM device node, not an object exported from it", "fd_is_device"
+    if reason:
+        raise BadHandleError(
+            f"file descriptor {number} is {sort}; {desc.type.value} needs what the exporter gave", reason=reason,
+            handle_type=desc.type, likely_causes=("the wrong number was passed", "it was closed and its number reused"),
+        )
+    if isinstance(desc, MemoryDesc) and stat.S_ISREG(status.st_mode) and status.st_size < desc.allocation_size:
+        raise BadHandleError(
+            f"file descriptor {number} holds {status.st_size} bytes, fewer than the allocation_size of "
+            f"{desc.allocation_size}",
+            reason="allocation_size_beyond_file", handle_type=desc.type,
+        )
+
+
+if sys.platform == "win32":
+
+    def _duplicate_nt(handle: int) -> int:
+        from ctypes import wintypes
+
+        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel32.GetCurrentProcess.restype = wintypes.HANDLE
+        out = wintypes.HANDLE()
+        me = wintypes.HANDLE(kernel32.GetCurrentProcess())
+        same_access = 2
+        if not kernel32.DuplicateHandle(me, wintypes.HANDLE(handle), me, ctypes.byref(out), 0, False, same_access):
+            raise BadHandleError(f"NT handle {handle:#x} is not valid", reason="closed_fd")
+        return int(out.value or 0)

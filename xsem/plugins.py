@@ -1,0 +1,168 @@
+"""Backends: found by entry point, loaded one by one, so that one that fails disturbs nobody."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Final
+
+import pluggy
+
+from xsem import spi
+from xsem.errors import BackendUnavailableError, BadArgumentError
+
+__all__ = ["ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "registry"]
+
+ENTRY_POINT_GROUP: Final = "xsem"
+_HOOK: Final = "xsem_register_backends"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A backend, and the distribution that it came from."""
+
+    backend: spi.Backend
+    distribution: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A plugin that could not be used: the name of its entry point, and why."""
+
+    name: str
+    distribution: str
+    spi_version: int | None
+    message: str
+
+
+@dataclass
+class Registry:
+    """What was loaded. `backends` by name, `problems` in the order met, `excluded` by ``XSEM_BACKENDS``."""
+
+    backends: dict[str, Loaded] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._manager = pluggy.PluginManager("xsem")
+        self._manager.add_hookspecs(spi)
+
+    def get(self, name: str) -> spi.Backend:
+        """The backend of that name.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``unknown_backend``, ``plugin_failed``, ``backend_excluded``.
+        """
+        if name in self.backends:
+            return self.backends[name].backend
+        for problem in self.problems:
+            if problem.name == name:
+                raise BackendUnavailableError(f"the plugin {name!r} of {problem.distribution} cannot be used: "
+                                              f"{problem.message}", reason="plugin_failed", backend=name)
+        if name in self.excluded:
+            raise BackendUnavailableError(f"the backend {name!r} is installed, but XSEM_BACKENDS leaves it out",
+                                          reason="backend_excluded", backend=name)
+        known = ", ".join(sorted(self.backends)) or "none"
+        raise BackendUnavailableError(f"there is no backend {name!r}; installed: {known}", reason="unknown_backend",
+                                      backend=name)
+
+    def load(self, entry_points: Iterable[metadata.EntryPoint], only: frozenset[str] | None = None) -> None:
+        """Load entry points, each on its own; with `only`, no others."""
+        for entry_point in sorted(entry_points, key=lambda each: each.name):
+            name, distribution = entry_point.name, _distribution(entry_point)
+            if only is not None and name not in only:
+                self.excluded.append(name)
+                continue
+            try:
+                module = entry_point.load()
+            except Exception as error:  # whatever a plugin does when imported
+                self._report(name, distribution, None, f"{type(error).__name__}: {error}")
+                continue
+            self.add(module, name=name, distribution=distribution)
+
+    def add(self, module: object, *, name: str, distribution: str) -> None:
+        """Register one plugin module; what is wrong with it goes to `problems`."""
+        try:
+            if self._manager.register(module, name=name) is None:
+                self._report(name, distribution, None, "a plugin of this name is excluded")
+                return
+        except (ValueError, pluggy.PluginValidationError) as error:
+            self._report(name, distribution, None, str(error))
+            return
+        others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
+        callers = self._manager.get_hookcallers(module) or []
+        if not any(caller.name == _HOOK for caller in callers):
+            self._report(name, distribution, None, f"its module has no @hookimpl named {_HOOK}")
+            return
+        offered: list[spi.Backend] = []
+        try:
+            # pluggy's plain call would let one plugin's exception keep the others from registering.
+            self._manager.subset_hook_caller(_HOOK, others)(register=offered.append)
+        except Exception as error:
+            self._report(name, distribution, None, f"{type(error).__name__}: {error}")
+        for backend in offered:
+            self._accept(backend, distribution)
+
+    def _accept(self, backend: spi.Backend, distribution: str) -> None:
+        name = getattr(backend, "name", None)
+        version = getattr(backend, "spi_version", None)
+        if not isinstance(backend, spi.Backend) or not isinstance(name, str) or not name.isidentifier():
+            self._report(str(name), distribution, None, f"it registered {backend!r}, which is no named xsem.spi.Backend")
+        elif type(version) is not int or not spi.SPI_OLDEST <= version <= spi.SPI_VERSION:
+            self._report(name, distribution, version if type(version) is int else None,
+                         f"it was written for version {version} of the driver interface; this xsem has "
+                         f"{spi.SPI_OLDEST} to {spi.SPI_VERSION}")
+        elif name in self.backends:
+            self._report(name, distribution, version,
+                         f"{self.backends[name].distribution} has registered a backend of this name already")
+        else:
+            self.backends[name] = Loaded(backend, distribution)
+
+    def _report(self, name: str, distribution: str, version: int | None, message: str) -> None:
+        self.problems.append(Problem(name, distribution, version, message))
+
+
+_loaded: Registry | None = None
+_lock = threading.Lock()
+
+
+def registry() -> Registry:
+    """The installed backends, loaded at the first call.
+
+    The environment variable ``XSEM_BACKENDS=host,cuda`` has only those plugins loaded.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_backends``: ``XSEM_BACKENDS`` names a plugin that is not installed.
+    """
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            fresh = Registry()
+            points = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
+            only = selected()
+            unknown = sorted((only or frozenset()) - {point.name for point in points})
+            if unknown:
+                known = ", ".join(sorted(point.name for point in points)) or "none"
+                raise BadArgumentError(f"XSEM_BACKENDS names {', '.join(unknown)}, which is not installed; installed: "
+                                       f"{known}", reason="bad_backends")
+            fresh.load(points, only)
+            _loaded = fresh
+        return _loaded
+
+
+def selected() -> frozenset[str] | None:
+    """The names in ``XSEM_BACKENDS``; None where it is unset or empty."""
+    names = frozenset(name.strip() for name in os.environ.get("XSEM_BACKENDS", "").split(",") if name.strip())
+    return names or None
+
+
+def _distribution(entry_point: metadata.EntryPoint) -> str:
+    dist = entry_point.dist
+    return f"{dist.name} {dist.version}" if dist is not None else "an unknown distribution"

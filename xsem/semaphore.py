@@ -1,0 +1,214 @@
+"""Semaphores: imported from another API, device or process, or created here for export."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from xsem.diagnosis import host_wait_timeout
+from xsem.errors import BadArgumentError
+from xsem.ownership import import_with_duplicate
+from xsem.params import UINT64_MAX, check_int
+from xsem.resource import Resource
+from xsem.session import Session
+from xsem.spi import Token
+from xsem.state import SemaphoreState
+from xsem.stamps import check_stamp, stamp_for
+from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+
+if TYPE_CHECKING:
+    from xsem.device import Device
+
+__all__ = ["Semaphore", "create_semaphore", "import_semaphore"]
+
+
+class Semaphore(Resource):
+    """A semaphore on one device; made by `Device.import_semaphore` or `Device.create_semaphore`.
+
+    Attributes
+    ----------
+    device : Device
+    type : SemaphoreHandleType
+    kind : Kind
+    label : str
+        The application's own name for it, used in reports.
+    """
+
+    def __init__(self, device: Device, session: Session, state: SemaphoreState) -> None:
+        self.device = device
+        self.type: SemaphoreHandleType = state.type
+        self.kind: Kind = state.kind
+        self.label = state.label
+        self._session = session
+        self._state = state
+        self._record = state.record
+
+    def export(self, *, for_device: Device | None = None) -> SemaphoreDesc:
+        """A descriptor with a fresh `OwnedHandle`, each time.
+
+        Parameters
+        ----------
+        for_device : Device, optional
+            The importing device. Objects of `host` belong to no device and are stamped with that one's UUID; another
+            exporter's must be the same device.
+
+        Returns
+        -------
+        SemaphoreDesc
+            Its handle belongs to the caller: close the descriptor, or let it be collected.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not export this type.
+        WrongDeviceError
+            ``wrong_device``: `for_device` is another physical device.
+        """
+        self._check()
+        session, state = self._session, self._state
+        if state.imported or state.type not in session.capabilities.semaphore_export:
+            session.unsupported(f"semaphore.export.{state.type.value}")
+        device_uuid, driver_uuid = stamp_for(session.info, None if for_device is None else for_device.info)
+        with self._record.held(), session.calling():
+            handle = session.driver.export_semaphore(state.token)
+        state.exported = True
+        return SemaphoreDesc(type=state.type, handle=handle, device_uuid=device_uuid, driver_uuid=driver_uuid)
+
+    def mark_reset(self) -> None:
+        """Say that the exporter has reset a binary semaphore that this device's waits do not reset.
+
+        Needed between two waits where `Capabilities.resets_on_wait` is False (Level Zero, rule 7); otherwise nothing.
+        """
+        self._check()
+        self._state.mark_reset()
+
+    def value(self) -> int:
+        """A timeline's value now.
+
+        Raises
+        ------
+        UnsupportedError
+            The device cannot read it.
+        BadArgumentError
+            ``not_a_timeline``.
+        """
+        self._check()
+        self._session.require(Feature.READ_VALUE)
+        if self.kind is not Kind.TIMELINE:
+            raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
+                                   handle_type=self.type)
+        with self._record.held(), self._session.calling():
+            return self._session.driver.semaphore_value(self._state.token)
+
+    def host_signal(self, value: int | None = None) -> None:
+        """Signal from the host, at once.
+
+        Parameters
+        ----------
+        value : int, optional
+            Timelines: required, above the last one signalled here. Other kinds: refused.
+        """
+        self._check()
+        session, state = self._session, self._state
+        session.require(Feature.HOST_SIGNAL)
+        self._check_value(value)
+        # One at a time: of two threads with rising values the lower one must not be stored last.
+        with self._record.held(), session.calling(self.type), state.host_order:
+            previous = None if value is None else state.advance(value, allow_rewind=False)
+            try:
+                session.driver.host_signal(state.token, value)
+            except BaseException:
+                if value is not None:
+                    state.restore(value, previous)
+                raise
+
+    def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Block the host until the semaphore is signalled, or its value is at least `value`.
+
+        A binary semaphore is reset by the wait. Ctrl-C works.
+
+        Parameters
+        ----------
+        value : int, optional
+            Timelines: required. Other kinds: refused.
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``, with one `PendingOp` that says who could signal.
+        """
+        self._check()
+        session, state = self._session, self._state
+        session.require(Feature.HOST_WAIT)
+        check_timeout(timeout_s)
+        self._check_value(value)
+        began = time.monotonic()
+        with self._record.held(), session.calling():
+            met = wait_in_slices(
+                lambda slice_ns: session.driver.host_wait(state.token, value, slice_ns), timeout_s
+            )
+        if not met:
+            raise host_wait_timeout(session, state, value, timeout_s, time.monotonic() - began)
+
+    def _check_value(self, value: int | None) -> None:
+        if self.kind is Kind.TIMELINE:
+            if value is None:
+                raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
+                                       reason="value_required", handle_type=self.type)
+            check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
+        elif value is not None:
+            raise BadArgumentError(f"{self._state.described} is not a timeline: it takes no value",
+                                   reason="value_not_allowed", handle_type=self.type)
+
+    def _token(self) -> Token:
+        return self._state.token
+
+    def __repr__(self) -> str:
+        released = " released" if self.released else ""
+        return f"<Semaphore {self._state.described} on {self._session.info.id}{released}>"
+
+
+def import_semaphore(device: Device, session: Session, desc: SemaphoreDesc, label: str) -> Semaphore:
+    """The facade's half of `Device.import_semaphore`."""
+    if not isinstance(desc, SemaphoreDesc):
+        raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
+                               reason="not_a_descriptor")
+    if desc.type not in session.capabilities.semaphore_import:
+        session.unsupported(f"semaphore.import.{desc.type.value}")
+    check_stamp(desc, session.info)
+    with session.calling(desc.type):
+        token = import_with_duplicate(desc, session.driver.import_semaphore)
+        return _wrap(device, session, desc.type, label, token, imported=True, initial_value=None)
+
+
+def create_semaphore(
+    device: Device, session: Session, type: SemaphoreHandleType, initial_value: int, label: str
+) -> Semaphore:
+    """The facade's half of `Device.create_semaphore`."""
+    if not isinstance(type, SemaphoreHandleType):
+        raise BadArgumentError(f"type must be a SemaphoreHandleType, not {type!r}", reason="bad_type")
+    if type not in session.capabilities.semaphore_export:
+        session.unsupported(f"semaphore.export.{type.value}")
+    check_int("initial_value", initial_value, 0, UINT64_MAX, reason="value_out_of_range")
+    timeline = type.kind is Kind.TIMELINE
+    if initial_value and not timeline:
+        raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
+                               reason="value_not_allowed", handle_type=type)
+    with session.calling(type):
+        token = session.driver.create_semaphore(type, initial_value)
+        return _wrap(device, session, type, label, token, imported=False,
+                     initial_value=initial_value if timeline else None)
+
+
+def _wrap(
+    device: Device, session: Session, type: SemaphoreHandleType, label: str, token: Token, *, imported: bool,
+    initial_value: int | None,
+) -> Semaphore:
+    described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
+    record = session.new_record(described, lambda: session.driver.release_semaphore(token))
+    state = SemaphoreState(type, label, token, record, imported=imported, initial_value=initial_value)
+    return Semaphore(device, session, state)
+

@@ -1,0 +1,49 @@
+"""How long the host waits, and how: in slices, so that Ctrl-C works."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Final
+
+from xsem.errors import BadArgumentError
+
+__all__ = ["DEFAULT_TIMEOUT_S", "check_timeout", "wait_in_slices"]
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+"""Seconds that every host wait lasts at most unless told otherwise; None means no limit."""
+
+SLICE_NS: Final = 50_000_000
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Refuse what is not a duration.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_timeout``.
+    """
+    if timeout_s is None:
+        return
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or math.isnan(timeout_s) or timeout_s < 0:
+        raise BadArgumentError(f"timeout_s is seconds >= 0 or None, not {timeout_s!r}", reason="bad_timeout")
+
+
+def wait_in_slices(wait: Callable[[int], bool], timeout_s: float | None) -> bool:
+    """Call ``wait(nanoseconds)`` until it answers True or `timeout_s` is over; whether it answered True.
+
+    Python runs signal handlers between the slices only: a driver's own wait would not see Ctrl-C.
+    """
+    if timeout_s is None or math.isinf(timeout_s):
+        while not wait(SLICE_NS):
+            pass
+        return True
+    deadline = time.monotonic_ns() + int(timeout_s * 1e9)
+    while True:
+        left = max(0, deadline - time.monotonic_ns())
+        if wait(min(SLICE_NS, left)):
+            return True
+        if time.monotonic_ns() >= deadline:
+            return False

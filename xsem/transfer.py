@@ -1,0 +1,72 @@
+"""Blocking copies between device memory and the host, on a list of xsem's own that nobody else uses."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Literal
+
+from xsem.books import Book
+from xsem.diagnosis import book_pending, timeout_error
+from xsem.lifetime import Record
+from xsem.session import Session
+from xsem.timeouts import wait_in_slices
+
+__all__ = ["copy_from_device", "copy_to_device"]
+
+
+def copy_from_device(session: Session, source: Record, address: int, size: int, timeout_s: float | None) -> bytearray:
+    """`size` bytes at a device address; blocks the host.
+
+    Raises
+    ------
+    WaitTimeoutError
+        The copy is still pending and will still be made, into memory that is then given back.
+    """
+    data = bytearray(size)
+    _copy(session, source, address, size, timeout_s, data, "read")
+    return data
+
+
+def copy_to_device(
+    session: Session, target: Record, address: int, data: bytearray | memoryview, timeout_s: float | None
+) -> None:
+    """Write bytes to a device address; blocks the host until they are there."""
+    _copy(session, target, address, len(data), timeout_s, data, "write")
+
+
+def _copy(
+    session: Session, record: Record, address: int, size: int, timeout_s: float | None,
+    data: bytearray | memoryview, direction: Literal["read", "write"],
+) -> None:
+    book = _transfer_book(session)
+    with session.calling():
+        token, staging = session.driver.host_buffer(size)
+    # Through a record: if the wait runs out, the copy may still write here, so it is given back only when that is done.
+    staged = session.new_record("staging buffer", lambda: session.driver.release_host_buffer(token), may_block=True)
+    try:
+        if direction == "write":
+            ctypes.memmove(staging, bytes(data), size)
+        dst, src = (staging, address) if direction == "read" else (address, staging)
+        with session.calling():
+            point = book.append("copy", lambda want: book.driver.append_copy(dst, src, size, (), want),
+                                records=(record, staged), want_point=True)
+            assert point is not None
+            done = wait_in_slices(point.wait, timeout_s)
+        if not done:
+            raise timeout_error(session, "the copy", timeout_s, book_pending(session, book, point.seq))
+        book.reached(point.seq)
+        if direction == "read":
+            data[:] = ctypes.string_at(staging, size)
+    finally:
+        staged.release()
+
+
+def _transfer_book(session: Session) -> Book:
+    with session.transfer_lock:
+        book = session.transfer_book
+        if book is None or book.failure is not None:
+            with session.calling():
+                driver = session.driver.create_command_list()
+            book = session.transfer_book = Book(session, driver, f"{session.info.id}/transfer", borrowed=False)
+            session.add_book(book)
+        return book
