@@ -3,8 +3,6 @@
 `open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends are written against `xsem.spi`.
 """
 
-from typing import Final
-
 from xsem.buffer import Buffer
 from xsem.commands import CommandList
 from xsem.device import Device
@@ -55,7 +53,7 @@ from xsem.types import (
     WaitParams,
 )
 
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
