@@ -140,14 +140,19 @@ def _signallers(
 ) -> tuple[str, ...]:
     found: list[str] = []
     for other in session.live_books():
-        for entry in list(other.entries):
-            if entry.operation != "signal":
-                continue
-            for target, signalled in entry.targets:
-                if target is state and (value is None or signalled is None or signalled >= value):
-                    behind = other is book and wait is not None and entry.seq > wait.seq
-                    what = "signal" if signalled is None else f"signal of {signalled}"
-                    found.append(f"{other.name} ({what} {'behind this very wait' if behind else 'pending'})")
+        enough = [
+            (entry, signalled)
+            for entry in list(other.entries)
+            if entry.operation == "signal"
+            for target, signalled in entry.targets
+            if target is state and (value is None or signalled is None or signalled >= value)
+        ]
+        if enough:
+            # The first of a list is the one that matters; a frame loop has hundreds behind it.
+            entry, signalled = enough[0]
+            behind = other is book and wait is not None and entry.seq > wait.seq
+            what = "signal" if signalled is None else f"signal of {signalled}"
+            found.append(f"{other.name} ({what} {'behind this very wait' if behind else 'pending'})")
     if state.imported:
         found.append("the exporter, or another importer of its handle")
     elif state.exported:
@@ -181,6 +186,6 @@ def _causes(op: PendingOp) -> list[str]:
     else:
         causes.append("its signal has not been submitted (Level Zero external semaphores, rule 5: producer first) by: "
                       + ", ".join(op.possible_signallers))
-    if op.current_value is not None and op.value is not None and op.current_value < op.value:
+    if op.current_value and op.value is not None and op.current_value < op.value:
         causes.append(f"the signaller stopped at {op.current_value}, or counts differently")
     return causes
