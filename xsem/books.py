@@ -24,6 +24,7 @@ from xsem.state import SemaphoreState
 __all__ = ["MARK_EVERY", "Book", "Entry", "Operation"]
 
 MARK_EVERY: Final = 256
+_MANY_MARKERS: Final = 16
 
 Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
@@ -131,6 +132,9 @@ class Book:
                 self._note_marker(point)
         if self._unmarked >= MARK_EVERY:
             self.cover(seq)
+            self.poll()
+        elif len(self._markers) > _MANY_MARKERS:
+            # Operations with events are markers themselves; somebody must take note of them, too.
             self.poll()
         return point
 

@@ -277,8 +277,6 @@ class CommandList(Resource):
         ------
         DriverError
             Earlier work failed.
-        BusyError
-            ``capturing``.
         """
         self._check()
         book = self._book

@@ -179,6 +179,8 @@ class Device(Resource):
                 name = f"{self.info.id}/stream-{driver.key:#x}"
                 book = Book(session, driver, name, borrowed=True)
                 session.add_book(book)
+            else:
+                driver.close()  # the books of this stream have one already
             commands = CommandList(self, session, book)
             book.wrappers.add(commands)
         return commands
@@ -220,8 +222,7 @@ class Device(Resource):
     def pending(self) -> tuple[PendingOp, ...]:
         """Everything appended to lists of this device that is not known to be done, list by list, oldest first."""
         self._check()
-        with self._session.calling():
-            return session_pending(self._session)
+        return session_pending(self._session)
 
     def watch(
         self, *, after_s: float, report: Callable[[tuple[PendingOp, ...]], object] | None = None
@@ -250,7 +251,6 @@ class Device(Resource):
             return
         session.stop_watching()
         session.releaser.release_all(self._record)
-        session.notifier.cancel_all()
 
     def _token(self) -> Token | None:
         return None

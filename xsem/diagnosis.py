@@ -16,12 +16,13 @@ __all__ = ["book_pending", "host_wait_timeout", "session_pending", "timeout_erro
 
 
 def session_pending(session: Session) -> tuple[PendingOp, ...]:
-    """All that is not known to be done on a device, list by list, oldest first in each."""
+    """All that is not known to be done on a device, list by list, oldest first in each; nothing once it is released."""
     ops: list[PendingOp] = []
-    for book in session.live_books():
-        book.cover(book.seq)
-        book.poll()
-        ops += book_pending(session, book)
+    with contextlib.suppress(ReleasedError), session.calling():
+        for book in session.live_books():
+            book.cover(book.seq)
+            book.poll()
+            ops += book_pending(session, book)
     return tuple(ops)
 
 
@@ -29,9 +30,10 @@ def book_pending(session: Session, book: Book, up_to: int | None = None) -> list
     """What is not known to be done on one queue, up to operation `up_to`; the one that holds the rest comes first."""
     reader = _Reader(session)
     entries = [entry for entry in list(book.entries) if up_to is None or entry.seq <= up_to]
-    entries = entries[_known_done(entries, reader):]
-    while entries and _is_met_wait(entries[0], reader):
-        del entries[0]
+    with contextlib.suppress(ReleasedError), session.calling():
+        entries = entries[_known_done(entries, reader):]
+        while entries and _is_met_wait(entries[0], reader):
+            del entries[0]
     now = time.monotonic()
     return [op for entry in entries for op in _ops(session, book, entry, reader, now)]
 

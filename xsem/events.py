@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xsem.diagnosis import book_pending, timeout_error
-from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, ReleasedError, WrongDeviceError
+from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
 from xsem.resource import Resource
 from xsem.session import Point, Session
 from xsem.spi import Token
@@ -98,7 +98,7 @@ class Event(Resource):
             ``event_not_appended``.
         """
         point = self._bound()
-        self._session.notifier.add(point.settled, lambda: callback(self))
+        self._session.notifier.add(point.done, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, None]:
         """Wait in asyncio. Cancelling ends the waiting, not the work; ``asyncio.timeout`` bounds it.
@@ -115,19 +115,18 @@ class Event(Resource):
         def finish() -> None:
             if not future.done():
                 try:
-                    if not point.session.closed and point.done():
-                        future.set_result(None)
-                    else:
-                        raise ReleasedError("the device was released before the event's operation was done",
-                                            reason="device_released")
+                    with self._session.calling():
+                        point.done()
                 except Exception as error:
                     future.set_exception(error)
+                else:
+                    future.set_result(None)
 
         def reached() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(finish)
 
-        remove = self._session.notifier.add(point.settled, reached)
+        remove = self._session.notifier.add(point.done, reached)
         try:
             yield from future.__await__()
         finally:

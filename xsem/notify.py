@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
+
+from xsem.errors import ReleasedError
 
 __all__ = ["Notifier"]
 
@@ -26,12 +29,13 @@ class _Watched:
 class Notifier:
     """Polls points: no driver tells Python of an event, and a wait of one would keep the others waiting."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, polling: Callable[[], AbstractContextManager[None]]) -> None:
         self._name = name
+        # Entered around each look at the points; keeps the device open that long, and raises once it is released.
+        self._polling = polling
         self._changed = threading.Condition()
         self._watched: list[_Watched] = []
         self._thread: threading.Thread | None = None
-        self._cancelled = False
 
     def add(self, reached: Callable[[], bool], callback: Callable[[], object]) -> Callable[[], None]:
         """Have `callback` called once, on the notifier's thread, when `reached` answers True or raises.
@@ -57,14 +61,6 @@ class Notifier:
 
         return remove
 
-    def cancel_all(self) -> None:
-        """The device was released: call everybody, so that nobody waits for ever."""
-        with self._changed:
-            watched, self._watched = self._watched, []
-            self._changed.notify()
-        for each in watched:
-            _call(each.callback)
-
     def _run(self) -> None:
         pause_s = _PAUSE_FIRST_S
         known = 0
@@ -77,19 +73,25 @@ class Notifier:
             if len(watched) > known:
                 pause_s = _PAUSE_FIRST_S
             known = len(watched)
-            for each in watched:
-                if _answer(each.reached):
-                    with self._changed:
-                        if each not in self._watched:
-                            continue
-                        self._watched.remove(each)
-                    pause_s = _PAUSE_FIRST_S
-                    _call(each.callback)
+            for each in self._settled(watched):
+                with self._changed:
+                    if each not in self._watched:
+                        continue
+                    self._watched.remove(each)
+                pause_s = _PAUSE_FIRST_S
+                _call(each.callback)
             del watched
             with self._changed:
                 if len(self._watched) == known:
                     self._changed.wait(pause_s)
             pause_s = min(pause_s * 1.5, _PAUSE_LAST_S)
+
+    def _settled(self, watched: list[_Watched]) -> list[_Watched]:
+        try:
+            with self._polling():
+                return [each for each in watched if _answer(each.reached)]
+        except ReleasedError:
+            return watched  # so that nobody waits for ever
 
 
 def _answer(reached: Callable[[], bool]) -> bool:

@@ -37,7 +37,7 @@ class Session:
         self.streams_lock = threading.Lock()
         self.stop_watching: Callable[[], None] = lambda: None
         self.closed = False
-        self.notifier = Notifier(info.id)
+        self.notifier = Notifier(info.id, self.calling)
         self.numbers = itertools.count(1)
         self.record = Record(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None)
 
@@ -152,10 +152,6 @@ class Point:
         driver = self.session.driver
         with driver.quiet():
             return driver.done(self.token)
-
-    def settled(self) -> bool:
-        """Whether nobody needs to wait for it any more: reached, or its device closed."""
-        return self.session.closed or self.done()
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is reached or the time is over."""
