@@ -497,7 +497,7 @@ def _check_memories(session: Session, memories: Sequence[Memory]) -> None:
     for memory in memories:
         if not isinstance(memory, Memory):
             raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
-        _check_session(session, cast(Resource, memory), "memory")
+        _check_session(session, cast("Resource", memory), "memory")
 
 
 def _nothing() -> None:

@@ -349,5 +349,5 @@ def _close(handle: Handle | None) -> None:
         handle.close()
 
 
-def _rebuild(cls: type[SemaphoreDesc] | type[MemoryDesc], fields: dict[str, Any]) -> SemaphoreDesc | MemoryDesc:
+def _rebuild(cls: type[SemaphoreDesc | MemoryDesc], fields: dict[str, Any]) -> SemaphoreDesc | MemoryDesc:
     return cls(**uncarry(fields))

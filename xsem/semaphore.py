@@ -12,8 +12,8 @@ from xsem.params import UINT64_MAX, check_int
 from xsem.resource import Resource
 from xsem.session import Session
 from xsem.spi import Token
-from xsem.state import SemaphoreState
 from xsem.stamps import check_stamp, stamp_for
+from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
 

@@ -38,7 +38,8 @@ _F_SEAL_SHRINK: Final = 2
 _F_SEAL_GROW: Final = 4
 SEALS: Final = _F_SEAL_SEAL | _F_SEAL_SHRINK | _F_SEAL_GROW
 
-_FUTEX: Final[int | None] = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}.get(platform.machine())
+_FUTEX_NUMBERS: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
+_FUTEX: Final = _FUTEX_NUMBERS.get(platform.machine())
 _FUTEX_WAIT: Final = 0
 _FUTEX_WAKE_OP: Final = 5
 _ADD_ONE: Final = (1 << 28) | (1 << 12)  # FUTEX_OP_ADD, operand 1; compare "old == 0", which wakes nobody more

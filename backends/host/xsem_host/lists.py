@@ -84,7 +84,7 @@ class HostList(CommandListDriver):
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Waitable], want_point: bool
     ) -> HostPoint | None:
-        """memmove between addresses."""
+        """Memmove between addresses."""
         points = tuple(wait_points)
 
         def operation() -> None:
