@@ -1,6 +1,6 @@
 """xsem: external semaphores and memory for GPU compute, one API for all vendors.
 
-`open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends are written against `xsem.spi`.
+`open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends implement `xsem.spi`.
 """
 
 from xsem.buffer import Buffer

@@ -1,8 +1,8 @@
 """What has been appended to one native queue and is not known to be done.
 
-One `Book` per native queue, shared by all lists that wrap it. Ends are seen by markers: a barrier with a point, appended
-when something is released, when somebody waits, and once every `MARK_EVERY` operations so that the books stay flat. An
-operation's own completion is never asked for.
+One `Book` per native queue, shared by all lists that wrap it. Ends are seen by markers: a barrier with a point,
+appended when something is released, when somebody waits, and once every `MARK_EVERY` operations so that the books stay
+flat. An operation's own completion is never asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, overload
 
 from xsem.errors import BusyError, DriverError, WouldBlockError
 from xsem.lifetime import Record
@@ -92,16 +92,19 @@ class Book:
         self._unmarked = 0
 
     # ---- appending
+    @overload
     def append(
-        self,
-        operation: Operation,
-        issue: Callable[[bool], Token | None],
-        *,
-        records: Sequence[Record] = (),
-        targets: Targets = (),
-        kept: Sequence[Point] = (),
-        want_point: bool = False,
-        rewinds: bool = False,
+        self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
+        targets: Targets = (), kept: Sequence[Point] = (), want_point: Literal[True], rewinds: bool = False,
+    ) -> Point: ...
+    @overload
+    def append(
+        self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
+        targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
+    ) -> Point | None: ...
+    def append(
+        self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
+        targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
     ) -> Point | None:
         """Hand one operation to the driver and note it; the point if `want_point`.
 
@@ -156,8 +159,8 @@ class Book:
         if self._has_room() or not any(entry.operation == "wait" for entry in list(self.entries)):
             return
         raise WouldBlockError(
-            f"{self._slots - self._done_slots} operations are pending on {self.name} behind a wait that is not known to "
-            "be met; the driver would hold this thread in the next append",
+            f"{self._slots - self._done_slots} operations are pending on {self.name} behind a wait that is not known "
+            "to be met; the driver would hold this thread in the next append",
             reason="would_block",
             likely_causes=("the signal that the wait needs was never submitted",
                            "the host runs too far ahead: synchronize() now and then"),

@@ -82,7 +82,8 @@ class Buffer(Resource):
         layout = parse_layout(shape, strides, element.itemsize)
         if offset + layout.extent > self.size:
             raise BadArgumentError(
-                f"offset {offset} and {layout.extent} bytes reach beyond the buffer's {self.size}", reason="out_of_range"
+                f"offset {offset} and {layout.extent} bytes reach beyond the buffer's {self.size}",
+                reason="out_of_range",
             )
         record = self._session.new_record("buffer view", _nothing, parent=self._record)
         return Buffer(self.device, self._session, record, self._mapping, self.address + offset, self.size - offset,
@@ -250,12 +251,13 @@ def buffer_layout(
         size = layout.extent if size is None else size
         if layout.extent > size:
             raise BadArgumentError(
-                f"shape {layout.shape} of {element.name} with strides {layout.strides} needs {layout.extent} bytes, more "
-                f"than size {size} ({math.prod(layout.shape)} elements)",
+                f"shape {layout.shape} of {element.name} with strides {layout.strides} needs {layout.extent} bytes, "
+                f"more than size {size} ({math.prod(layout.shape)} elements)",
                 reason="out_of_range",
             )
     if size > room:
-        raise BadArgumentError(f"offset + size reaches {size - room} bytes beyond the allocation", reason="out_of_range")
+        raise BadArgumentError(f"offset + size reaches {size - room} bytes beyond the allocation",
+                               reason="out_of_range")
     return size, layout, element
 
 

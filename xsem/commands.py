@@ -78,8 +78,8 @@ class CommandList(Resource):
         semaphores : Semaphore or sequence of Semaphore
             One, or several that must all be met. No semaphore twice.
         params : int, WaitParams, None, or a sequence of these
-            One for one semaphore, as many for several: never broadcast. Timelines take an int or ``WaitParams(value=)``:
-            later work waits until the value is at least that. Binary semaphores and sync files take None; a met wait
+            One for one semaphore, as many for several: never broadcast. Timelines take an int or
+            ``WaitParams(value=)``: later work waits until the value is at least that. Binary semaphores and sync files take None; a met wait
             resets a binary one (where `Capabilities.resets_on_wait`). Keyed mutexes take ``WaitParams(key=)`` with
             ``timeout_ms``; NvSciSync takes ``WaitParams(nvscisync_fence=)``.
         wait_events : sequence of Event
@@ -239,7 +239,8 @@ class CommandList(Resource):
         self._check()
         dst_record, src_record = self._buffer(dst), self._buffer(src)
         if dst.size != src.size:
-            raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes", reason="size_mismatch")
+            raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes",
+                                   reason="size_mismatch")
         if dst.address < src.address + src.size and src.address < dst.address + dst.size:
             raise BadArgumentError("the two buffers overlap", reason="overlap")
         self._append(
@@ -251,7 +252,7 @@ class CommandList(Resource):
     def append_fill(
         self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
     ) -> None:
-        """Fill a buffer with a repeated pattern, e.g. ``b"\\0"``.
+        """Fill a buffer with a repeated pattern; one zero byte clears it.
 
         Raises
         ------
@@ -351,8 +352,7 @@ class CommandList(Resource):
             if isinstance(error, XsemError):
                 session.blame(error)
             raise
-        if signal_event is not None:
-            assert point is not None
+        if signal_event is not None and point is not None:
             signal_event._bind(point)
 
     def _check_stopped(self) -> None:
@@ -466,7 +466,7 @@ def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> No
 def _check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> None:
     _check_fields(state, param)
     if param.timeout_ms not in (None, INFINITE) and state.kind is not Kind.KEYED_MUTEX:
-        raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait instead",
+        raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait",
                                reason="timeout_not_allowed", handle_type=state.type)
     if param.value is not None and state.last_signalled is not None:
         limit = session.capabilities.max_value_difference
@@ -479,7 +479,8 @@ def _check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> N
 
 def _check_signal(state: SemaphoreState, param: SignalParams) -> None:
     if state.kind is Kind.SYNC_FILE:
-        raise BadArgumentError("a sync file can only be waited for", reason="signal_of_sync_file", handle_type=state.type)
+        raise BadArgumentError("a sync file can only be waited for", reason="signal_of_sync_file",
+                               handle_type=state.type)
     _check_fields(state, param)
 
 

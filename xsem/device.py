@@ -43,8 +43,8 @@ _MANY_BOOKS = 64
 class Device(Resource):
     """One open device; made by `open_device`.
 
-    Releasing it releases everything that was opened through it; the driver's device closes when all that was appended is
-    done and no array over its memory is alive. One that is collected unreleased warns (ResourceWarning).
+    Releasing it releases everything that was opened through it; the driver's device closes when all that was appended
+    is done and no array over its memory is alive. One that is collected unreleased warns (ResourceWarning).
 
     Attributes
     ----------

@@ -38,7 +38,9 @@ def book_pending(session: Session, book: Book, up_to: int | None = None) -> list
     return [op for entry in entries for op in _ops(session, book, entry, reader, now)]
 
 
-def timeout_error(session: Session, what: str, timeout_s: float | None, pending: Sequence[PendingOp]) -> WaitTimeoutError:
+def timeout_error(
+    session: Session, what: str, timeout_s: float | None, pending: Sequence[PendingOp]
+) -> WaitTimeoutError:
     """The error for a host wait that ran out, with the stuck operation in words."""
     message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
     causes: list[str] = []
@@ -179,8 +181,7 @@ def _causes(op: PendingOp) -> list[str]:
     if op.operation != "wait":
         return ["the device is still busy with it, or something outside this list holds it"]
     if not op.possible_signallers:
-        return [f"nobody known to this process can signal {op.semaphore}: no signal has been appended and its handle "
-                "was not exported"]
+        return [f"nobody known to this process can signal {op.semaphore}: no signal was appended, nor its handle exported"]
     causes = []
     if all("behind this very wait" in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "

@@ -104,7 +104,7 @@ def make_capsule(
         A stride is not a whole number of elements: DLPack counts in elements.
     """
     if any(stride % dtype.itemsize for stride in strides_bytes):
-        raise BufferError(f"DLPack counts strides in elements, and {strides_bytes} are not multiples of {dtype.itemsize}")
+        raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
     ndim = len(shape)
     array = ctypes.c_int64 * ndim
     shape_array = array(*shape)

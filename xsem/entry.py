@@ -69,7 +69,7 @@ def open_device(
     luid : bytes, optional
         Eight bytes (Windows); the device must have it.
     native : object, optional
-        The application's own context or device, as the backend's ``Native`` class or documentation says; it is borrowed.
+        The application's own context or device, as the backend's documentation says; it is borrowed.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _choose(
     listed = "; ".join(f"{info.id} {info.name} {info.uuid or ''}".strip() for info in candidates)
     if matching:
         raise DeviceNotFoundError(
-            f"{len(matching)} devices of {name!r} match{' ' + wish if wish else ''}: name one, or give its uuid: {listed}",
+            f"{len(matching)} devices of {name!r} match {wish or 'the bare name'}: name one, or give its uuid: {listed}",
             reason="ambiguous_device", backend=name, candidates=tuple(matching),
         )
     raise DeviceNotFoundError(f"no device of {name!r} has {wish}; there is: {listed}", reason="no_such_device",

@@ -88,7 +88,7 @@ class Event(Resource):
             self._free.append(None)
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
-        """Have ``callback(event)`` called once, when the operation that the event is bound to now is done or has failed.
+        """Have ``callback(event)`` called once, when the operation bound now is done or has failed.
 
         It is called on a thread of xsem's, soon after; it must not block. An exception in it is logged.
 
@@ -138,8 +138,8 @@ class Event(Resource):
             return self._binding[0]
         except IndexError:
             raise EventNotAppendedError(
-                "the event is bound to no operation: nothing with it as signal_event has been appended since it was made "
-                "or reset",
+                "the event is bound to no operation: nothing with it as signal_event has been appended since it was "
+                "made or reset",
                 reason="event_not_appended",
             ) from None
 

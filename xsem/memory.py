@@ -97,8 +97,8 @@ class Memory(Resource):
             self._mappings = [m for m in self._mappings if not m[2].released or m[2].held_by_others]
             if not overlap and any(offset < end and start < offset + size for start, end, _ in self._mappings):
                 raise BadArgumentError(
-                    f"bytes {offset} … {offset + size} overlap a buffer that is mapped already; use its view(), release "
-                    "it, or pass overlap=True",
+                    f"bytes {offset} … {offset + size} overlap a buffer that is mapped already; use its view(), "
+                    "release it, or pass overlap=True",
                     reason="overlap",
                 )
         with self._record.held(), session.calling(self.type):

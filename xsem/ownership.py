@@ -1,9 +1,9 @@
 """Handing a driver a handle of its own, and finding out what became of it.
 
 The caller's fd is never given away: the driver gets a duplicate. What a driver does with an fd when an import fails
-differs by vendor and by release (NVIDIA's leaves it open, SwiftShader's closes it, Intel's closes it since one release),
-so where the backend does not know, the kernel is asked whether the number still means the same open file. Closing it
-blindly could close another thread's file that got the number in between.
+differs by vendor and by release (NVIDIA's leaves it open, SwiftShader's closes it, Intel's closes it since one
+release), so where the backend does not know, the kernel is asked whether the number still means the same open file.
+Closing it blindly could close another thread's file that got the number in between.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def _dup(number: int) -> int:
     except OSError as error:
         if error.errno == errno.EBADF:
             raise BadHandleError(f"file descriptor {number} is not open", reason="closed_fd") from None
-        raise BusyError(f"file descriptor {number} cannot be duplicated: {error.strerror}", reason="fd_limit") from error
+        raise BusyError(f"file descriptor {number} cannot be duplicated: {error.strerror}",
+                        reason="fd_limit") from error
 
 
 # Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device

@@ -112,7 +112,7 @@ class Registry:
         name = getattr(backend, "name", None)
         version = getattr(backend, "spi_version", None)
         if not isinstance(backend, spi.Backend) or not isinstance(name, str) or not name.isidentifier():
-            self._report(str(name), distribution, None, f"it registered {backend!r}, which is no named xsem.spi.Backend")
+            self._report(str(name), distribution, None, f"it registered {backend!r}, no named xsem.spi.Backend")
         elif type(version) is not int or not spi.SPI_OLDEST <= version <= spi.SPI_VERSION:
             self._report(name, distribution, version if type(version) is int else None,
                          f"it was written for version {version} of the driver interface; this xsem has "

@@ -60,7 +60,7 @@ class Session:
 
     @contextmanager
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
-        """Around a driver call that xsem makes for itself: quiet, its errors say what they are about, the device stays."""
+        """Around a driver call of xsem's own: quiet, the device stays open, errors say what they are about."""
         self.record.hold()
         try:
             with self.driver.quiet():

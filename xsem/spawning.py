@@ -17,8 +17,8 @@ from xsem.handles import Handle, OwnedHandle
 
 __all__ = ["carry", "uncarry"]
 
-# Numbers already handed to one spawning process. The "spawn" method passes descriptors on under their own number, so the
-# second descriptor with that number must make a duplicate over there, or two owners would close it.
+# Numbers already handed to one spawning process. The "spawn" method passes descriptors on under their own number, so
+# the second descriptor with that number must make a duplicate over there, or two owners would close it.
 _passed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
 

@@ -25,7 +25,7 @@ def check_stamp(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
         return
     if desc.device_uuid is not None and desc.device_uuid != info.uuid:
         raise WrongDeviceError(
-            f"the descriptor was exported by device {desc.device_uuid}, and {info.id} is {info.uuid or 'without a UUID'}",
+            f"the descriptor was exported by device {desc.device_uuid}; {info.id} is {info.uuid or 'without a UUID'}",
             expected=str(desc.device_uuid),
             actual=_named(info),
             reason="wrong_device",

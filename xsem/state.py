@@ -16,7 +16,8 @@ class SemaphoreState:
     """Shared by the public `Semaphore` and the books, which must not keep the public object alive."""
 
     __slots__ = (
-        "_lock", "_unreset", "exported", "host_order", "imported", "kind", "label", "last_signalled", "record", "token", "type",
+        "_lock", "_unreset", "exported", "host_order", "imported", "kind", "label", "last_signalled", "record", "token",
+        "type",
     )
 
     def __init__(

@@ -50,7 +50,6 @@ def _copy(
         with session.calling():
             point = book.append("copy", lambda want: book.driver.append_copy(dst, src, size, (), want),
                                 records=(record, staged), want_point=True)
-            assert point is not None
             done = wait_in_slices(point.wait, timeout_s)
         if not done:
             raise timeout_error(session, "the copy", timeout_s, book_pending(session, book, point.seq))

@@ -26,7 +26,7 @@ _keys = itertools.count(1)
 Operation = Callable[[], None]
 
 
-class _Closed(Exception):
+class _ClosedError(Exception):
     """The list was closed while the worker waited."""
 
 
@@ -84,7 +84,7 @@ class HostList(CommandListDriver):
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Waitable], want_point: bool
     ) -> HostPoint | None:
-        """Memmove between addresses."""
+        """Move bytes between addresses."""
         points = tuple(wait_points)
 
         def operation() -> None:
@@ -146,7 +146,7 @@ class HostList(CommandListDriver):
                 operation, point = self._queue.popleft()
             try:
                 operation()
-            except _Closed:
+            except _ClosedError:
                 continue
             except BaseException as error:
                 self._stop(error, point)
@@ -183,4 +183,4 @@ class HostList(CommandListDriver):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise _Closed
+            raise _ClosedError

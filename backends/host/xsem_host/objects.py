@@ -128,8 +128,8 @@ class Timeline:
     def signal(self, value: int) -> None:
         """Set the value and wake everybody."""
         self._value.value = value
-        # The kernel adds, not we: two processes that each did `+= 1` could lose one, and with it a wake-up. The sequence
-        # is apart from the value because a futex compares 32 bits: a jump by 2**32 would look like none.
+        # The kernel adds, not we: two processes that each did `+= 1` could lose one, and with it a wake-up. The
+        # sequence is apart from the value because a futex compares 32 bits: a jump by 2**32 would look like none.
         futex_wake_all_and_add(self._futex)
 
     def wait(self, value: int, timeout_ns: int) -> bool:
@@ -235,7 +235,7 @@ def open_memory(fd: int, size: int) -> HostMemory:
         ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_kind``, ``read_only``; `fd` is left alone.
     """
     _check_sealed(fd, "memory", size)
-    # The contents are the user's, so they carry no header; but a timeline's page taken for memory would be scribbled on.
+    # The contents are the user's, so they carry no header; but a timeline taken for memory would be scribbled on.
     if os.fstat(fd).st_size == TIMELINE_BYTES and os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:xsem-timeline"):
         raise BadHandleError("this is a timeline, not memory", reason="wrong_kind")
     try:

@@ -15,8 +15,11 @@ __all__ = ["ForeignPoint", "HostPoint", "Waitable", "foreign"]
 class Waitable(Protocol):
     """What a list can wait for."""
 
-    def done(self) -> bool: ...
-    def wait(self, timeout_ns: int) -> bool: ...
+    def done(self) -> bool:
+        """Whether it is reached; never blocks."""
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Block until it is reached or the time is over."""
 
 
 class HostPoint:
