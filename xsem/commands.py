@@ -79,9 +79,9 @@ class CommandList(Resource):
             One, or several that must all be met. No semaphore twice.
         params : int, WaitParams, None, or a sequence of these
             One for one semaphore, as many for several: never broadcast. Timelines take an int or
-            ``WaitParams(value=)``: later work waits until the value is at least that. Binary semaphores and sync files take None; a met wait
-            resets a binary one (where `Capabilities.resets_on_wait`). Keyed mutexes take ``WaitParams(key=)`` with
-            ``timeout_ms``; NvSciSync takes ``WaitParams(nvscisync_fence=)``.
+            ``WaitParams(value=)``: later work waits until the value is at least that. Binary semaphores and sync files
+            take None; a met wait resets a binary one (where `Capabilities.resets_on_wait`). Keyed mutexes take
+            ``WaitParams(key=)`` with ``timeout_ms``; NvSciSync takes ``WaitParams(nvscisync_fence=)``.
         wait_events : sequence of Event
             The wait begins when their operations are done.
         signal_event : Event, optional

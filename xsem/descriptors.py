@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid as _uuid
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.handle_types import Carrier, MemoryHandleType, SemaphoreHandleType
@@ -18,6 +18,8 @@ from xsem.spawning import carry, uncarry
 from xsem.uuids import UUIDLike, parse_uuid
 
 __all__ = ["MemoryDesc", "MipmapDesc", "SemaphoreDesc"]
+
+_FORMATS: Final = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +258,8 @@ class MipmapDesc:
     extent : tuple of int
         Width, height, depth of level 0 in elements; height and depth 0 for fewer dimensions.
     format, channels : str, int
-        Component type as a dtype name (``"uint8"``, ``"float16"``, …) and 1, 2 or 4 components.
+        Component type, as the dtype name of one of CUarray_format's: 8, 16 or 32 bit ``"uint8"`` … ``"int32"``,
+        ``"float16"``, ``"float32"``; and 1, 2 or 4 components.
     levels : int
         Levels in the chain; 1 for NvSciBuf memory.
     layers : int
@@ -278,17 +281,27 @@ class MipmapDesc:
     color_attachment: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.extent) != 3:
-            raise BadArgumentError("extent is (width, height, depth)", reason="bad_extent")
-        check_int("width", self.extent[0], 1, UINT64_MAX, reason="bad_extent")
-        for what, value in (("height", self.extent[1]), ("depth", self.extent[2])):
-            check_int(what, value, 0, UINT64_MAX, reason="bad_extent")
-        if self.channels not in (1, 2, 4):
-            raise BadArgumentError(f"channels is 1, 2 or 4, not {self.channels}", reason="bad_channels")
-        check_int("levels", self.levels, 1, max(1, max(self.extent).bit_length()), reason="bad_levels")
+        if not isinstance(self.extent, tuple | list) or len(self.extent) != 3:
+            raise BadArgumentError(f"extent is (width, height, depth), not {self.extent!r}", reason="bad_extent")
+        width, height, depth = self.extent
+        object.__setattr__(self, "extent", (width, height, depth))
+        check_int("width", width, 1, UINT64_MAX, reason="bad_extent")
+        check_int("height", height, 0, UINT64_MAX, reason="bad_extent")
+        check_int("depth", depth, 0, UINT64_MAX, reason="bad_extent")
+        if depth and not height:
+            raise BadArgumentError("an image with a depth has a height", reason="bad_extent")
+        if self.format not in _FORMATS:
+            raise BadArgumentError(f"format is one of {', '.join(_FORMATS)}, not {self.format!r}", reason="bad_format")
+        check_int("channels", self.channels, 1, 4, reason="bad_channels")
+        if self.channels == 3:
+            raise BadArgumentError("channels is 1, 2 or 4, not 3", reason="bad_channels")
+        # One more than the driver can make would be given as fewer, without a word.
+        check_int("levels", self.levels, 1, max(width, height, depth).bit_length(), reason="bad_levels")
         check_int("layers", self.layers, 0, 2**32 - 1, reason="bad_layers")
         check_int("offset", self.offset, 0, UINT64_MAX, reason="bad_offset")
-        if self.cubemap and (self.layers == 0 or self.layers % 6 or self.extent[0] != self.extent[1]):
+        if self.layers and depth:
+            raise BadArgumentError("an image with a depth has no layers", reason="bad_layers")
+        if self.cubemap and (self.layers == 0 or self.layers % 6 or width != height):
             raise BadArgumentError("a cubemap is square and has 6 layers, or a multiple of 6", reason="bad_layers")
 
 
@@ -328,7 +341,8 @@ def _check_carrier(
     if isinstance(handle, bool):
         raise BadArgumentError("a handle is an int, not bool", reason="not_an_int", handle_type=handle_type)
     if not isinstance(handle, int):
-        if carrier is not Carrier.FD and not isinstance(handle, OwnedHandle):
+        # A KMT handle and an NvSci object's address cannot be closed, so nothing can own them.
+        if carrier is not Carrier.FD and not (carrier is Carrier.NT and isinstance(handle, OwnedHandle)):
             raise BadArgumentError(
                 f"{spelled} takes an int, not {type(handle).__name__}", reason="not_an_int", handle_type=handle_type
             )
@@ -340,8 +354,12 @@ def _check_carrier(
     if carrier is Carrier.FD:
         if handle < 0 and not (handle == -1 and handle_type is SemaphoreHandleType.SYNC_FD):
             raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd", handle_type=handle_type)
-    elif handle == 0:
+    elif handle == 0 or (carrier is Carrier.NT and handle == -1):
         raise BadHandleError(f"{spelled}: the handle is null", reason="null_handle", handle_type=handle_type)
+    # Windows handles also come as signed ints; what does not fit a pointer would be cut by ctypes in silence.
+    elif not (0 if carrier is Carrier.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
+        raise BadHandleError(f"{spelled}: {handle:#x} is not a pointer", reason="handle_out_of_range",
+                             handle_type=handle_type)
 
 
 def _close(handle: Handle | None) -> None:

@@ -181,7 +181,7 @@ def _causes(op: PendingOp) -> list[str]:
     if op.operation != "wait":
         return ["the device is still busy with it, or something outside this list holds it"]
     if not op.possible_signallers:
-        return [f"nobody known to this process can signal {op.semaphore}: no signal was appended, nor its handle exported"]
+        return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]
     causes = []
     if all("behind this very wait" in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "

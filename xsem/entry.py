@@ -128,7 +128,7 @@ def _choose(
     listed = "; ".join(f"{info.id} {info.name} {info.uuid or ''}".strip() for info in candidates)
     if matching:
         raise DeviceNotFoundError(
-            f"{len(matching)} devices of {name!r} match {wish or 'the bare name'}: name one, or give its uuid: {listed}",
+            f"{len(matching)} devices of {name!r} match {wish or 'the bare name'}: name one, or give a uuid: {listed}",
             reason="ambiguous_device", backend=name, candidates=tuple(matching),
         )
     raise DeviceNotFoundError(f"no device of {name!r} has {wish}; there is: {listed}", reason="no_such_device",

@@ -1,0 +1,150 @@
+"""The bytes of one message, as docs/ipc.md defines them: fixed little-endian records, nothing else is parsed."""
+
+from __future__ import annotations
+
+import struct
+import uuid as _uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from xsem.errors import BadArgumentError, XsemError
+from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+
+__all__ = [
+    "HEADER_BYTES",
+    "MAX_DESCRIPTORS",
+    "MAX_MESSAGE_BYTES",
+    "MAX_PAYLOAD_BYTES",
+    "MEMORY_NUMBERS",
+    "SEMAPHORE_NUMBERS",
+    "Header",
+    "decode_body",
+    "decode_header",
+    "encode",
+]
+
+_HEADER: Final = struct.Struct("<4sHHIHHI12x")
+_RECORD: Final = struct.Struct("<BBHIQ16s16s16x")
+_MAGIC: Final = b"XSEM"
+_VERSION: Final = 1
+_SEMAPHORE, _MEMORY = 1, 2
+_DEVICE_UUID, _DRIVER_UUID, _DEDICATED, _CARRIES_FD = 1, 2, 4, 8
+_KNOWN_FLAGS: Final = _DEVICE_UUID | _DRIVER_UUID | _DEDICATED | _CARRIES_FD
+
+HEADER_BYTES: Final = _HEADER.size
+MAX_DESCRIPTORS: Final = 64
+MAX_PAYLOAD_BYTES: Final = 65536
+MAX_MESSAGE_BYTES: Final = HEADER_BYTES + MAX_DESCRIPTORS * _RECORD.size + MAX_PAYLOAD_BYTES
+
+# The numbers on the wire, for ever. Where CUDA has a number, it is that one.
+SEMAPHORE_NUMBERS: Final = {
+    SemaphoreHandleType.OPAQUE_FD: 1,
+    SemaphoreHandleType.TIMELINE_SEMAPHORE_FD: 9,
+    SemaphoreHandleType.SYNC_FD: 11,
+}
+MEMORY_NUMBERS: Final = {MemoryHandleType.OPAQUE_FD: 1, MemoryHandleType.DMABUF_FD: 9}
+_SEMAPHORE_TYPES: Final = {number: each for each, number in SEMAPHORE_NUMBERS.items()}
+_MEMORY_TYPES: Final = {number: each for each, number in MEMORY_NUMBERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first bytes say of the rest."""
+
+    body_bytes: int
+    descriptors: int
+    fds: int
+    payload_bytes: int
+
+
+def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], carries_fd: Sequence[bool], payload: bytes) -> bytes:
+    """One message; the types and sizes were checked by the caller."""
+    body = b"".join(_record(desc, has_fd) for desc, has_fd in zip(descs, carries_fd, strict=True)) + payload
+    return _HEADER.pack(_MAGIC, _VERSION, HEADER_BYTES, HEADER_BYTES + len(body), len(descs), sum(carries_fd),
+                        len(payload)) + body
+
+
+def _record(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> bytes:
+    flags = _CARRIES_FD if has_fd else 0
+    flags |= _DEVICE_UUID if desc.device_uuid is not None else 0
+    flags |= _DRIVER_UUID if desc.driver_uuid is not None else 0
+    if isinstance(desc, SemaphoreDesc):
+        sort, number, size = _SEMAPHORE, SEMAPHORE_NUMBERS[desc.type], 0
+    else:
+        sort, number, size = _MEMORY, MEMORY_NUMBERS[desc.type], desc.allocation_size
+        flags |= _DEDICATED if desc.dedicated else 0
+    return _RECORD.pack(sort, number, flags, 0, size, _bytes(desc.device_uuid), _bytes(desc.driver_uuid))
+
+
+def decode_header(data: bytes) -> Header:
+    """Check the first `HEADER_BYTES`, before anything is allocated for the rest.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_magic``, ``bad_version``, ``bad_message``.
+    """
+    magic, version, header_bytes, total, descriptors, fds, payload_bytes = _HEADER.unpack(data)
+    if magic != _MAGIC:
+        raise BadArgumentError("this is no message of xsem: it begins differently; use receive_fds for a foreign "
+                               "protocol", reason="bad_magic")
+    if version != _VERSION:
+        raise BadArgumentError(f"the message has version {version} of the format; this xsem knows {_VERSION}",
+                               reason="bad_version")
+    body_bytes = descriptors * _RECORD.size + payload_bytes
+    if (header_bytes != HEADER_BYTES or descriptors > MAX_DESCRIPTORS or fds > descriptors
+            or payload_bytes > MAX_PAYLOAD_BYTES or total != HEADER_BYTES + body_bytes or any(data[20:])):
+        raise bad_message("its lengths contradict each other or the limits")
+    return Header(body_bytes, descriptors, fds, payload_bytes)
+
+
+def decode_body(
+    header: Header, body: bytes, handles: Sequence[OwnedHandle]
+) -> tuple[list[SemaphoreDesc], list[MemoryDesc], bytes]:
+    """The descriptors, with `handles` given to those that carry one, in order.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_message``; the handles stay the caller's to close.
+    """
+    semaphores: list[SemaphoreDesc] = []
+    memories: list[MemoryDesc] = []
+    rest = iter(handles)
+    end = header.descriptors * _RECORD.size
+    for sort, number, flags, zero, size, device, driver in _RECORD.iter_unpack(body[:end]):
+        if zero or flags & ~_KNOWN_FLAGS:
+            raise bad_message("a record has bits set that mean nothing")
+        device_uuid, driver_uuid = _uuid_of(device, flags & _DEVICE_UUID), _uuid_of(driver, flags & _DRIVER_UUID)
+        handle: OwnedHandle | int | None = next(rest, None) if flags & _CARRIES_FD else -1
+        try:
+            if sort == _SEMAPHORE and number in _SEMAPHORE_TYPES and not size and not flags & _DEDICATED:
+                semaphores.append(SemaphoreDesc(type=_SEMAPHORE_TYPES[number], handle=handle,
+                                                device_uuid=device_uuid, driver_uuid=driver_uuid))
+            elif sort == _MEMORY and number in _MEMORY_TYPES:
+                memories.append(MemoryDesc(type=_MEMORY_TYPES[number], allocation_size=size, handle=handle,
+                                           dedicated=bool(flags & _DEDICATED), device_uuid=device_uuid,
+                                           driver_uuid=driver_uuid))
+            else:
+                raise bad_message(f"a record is of sort {sort}, type {number}, which this xsem does not know")
+        except XsemError as error:
+            raise bad_message(str(error)) from error
+    if next(rest, None) is not None:
+        raise bad_message("more file descriptors came than its records carry")
+    return semaphores, memories, body[end:]
+
+
+def bad_message(why: str) -> BadArgumentError:
+    """The error for bytes that no sender of ours makes."""
+    return BadArgumentError(f"the message is not well formed: {why}", reason="bad_message")
+
+
+def _bytes(uuid: _uuid.UUID | None) -> bytes:
+    return bytes(16) if uuid is None else uuid.bytes
+
+
+def _uuid_of(data: bytes, present: int) -> _uuid.UUID | None:
+    if not present and any(data):
+        raise bad_message("a UUID is there and said not to be")
+    return _uuid.UUID(bytes=data) if present else None
