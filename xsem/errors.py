@@ -102,7 +102,12 @@ class XsemError(Exception):
 
 
 def _restore(cls: type[XsemError], args: tuple[Any, ...], fields: dict[str, Any]) -> XsemError:
-    error = cls.__new__(cls, *args)
+    # The builtin that the class has its layout from must make it: cls.__new__ would be MemoryError's for
+    # OutOfMemoryError, which refuses, for its layout is Exception's.
+    layout: Any = cls
+    while layout.__module__ != "builtins":
+        layout = layout.__base__
+    error: XsemError = layout.__new__(cls, *args)
     error.args = args
     error.__dict__.update(fields)
     return error

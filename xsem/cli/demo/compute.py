@@ -1,0 +1,89 @@
+"""The compute process: imports what the renderer exported, and filters each frame when it is drawn.
+
+Started by `show` as ``python -m xsem.cli.demo.compute FD PLAN``; one text for every device.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import xsem
+from xsem import ipc
+from xsem.cli.demo.arrays import Arrays, arrays_for
+from xsem.cli.demo.picture import filter_in_place
+from xsem.cli.demo.plan import Plan, hear, say
+from xsem.errors import XsemError
+
+__all__ = ["main"]
+
+# How far the compute side may run ahead: well below what any driver takes behind an unmet wait.
+_AHEAD = 64
+
+
+def main(sock: socket.socket, plan: Plan) -> None:
+    """Answer the renderer's frames until all are done."""
+    try:
+        device = xsem.open_device(plan.device)
+    except XsemError as error:
+        say(sock, failed=error.message, reason=error.reason)
+        return
+    with device:
+        # A semaphore of `host` belongs to no device, so it must be stamped for the one that will import it, and only
+        # this process knows which that is.
+        say(sock, uuid=None if device.info.uuid is None else device.info.uuid.hex,
+            signal_first=plan.type not in device.capabilities.wait_before_signal)
+        try:
+            with ipc.receive(sock, timeout_s=plan.timeout_s) as message:
+                drawn = device.import_semaphore(message.semaphores[0], label="drawn")
+                filtered = device.import_semaphore(message.semaphores[1], label="filtered") if plan.binary else drawn
+                memory = device.import_memory(message.memories[0])
+            buffer = memory.map_buffer(shape=plan.shape)
+            arrays = arrays_for(device, buffer)
+            say(sock, ready=arrays.name)
+            _filter_frames(sock, plan, arrays, buffer, drawn, filtered, memory)
+        except XsemError as error:
+            say(sock, failed=f"compute process: {error}", reason=error.reason)
+
+
+def _filter_frames(
+    sock: socket.socket, plan: Plan, arrays: Arrays, buffer: xsem.Buffer, drawn: xsem.Semaphore,
+    filtered: xsem.Semaphore, memory: xsem.Memory,
+) -> None:
+    commands = arrays.commands
+    picture = arrays.from_buffer(buffer)
+    renderer = hear(sock, plan.timeout_s)
+    with arrays.working():
+        # Once beforehand, on a copy: loading a kernel behind an unmet wait would hold this thread.
+        filter_in_place(picture + 0)
+
+    def work() -> None:
+        with arrays.working():
+            filter_in_place(picture)
+
+    for frame in range(plan.frames):
+        if plan.without_wait:
+            hear(sock, plan.timeout_s)  # the renderer has checked the last frame: what comes cannot spoil it
+            commands.append_work(work)
+            commands.synchronize(timeout_s=plan.timeout_s)
+            say(sock, read=frame)
+            if renderer["tell_drawn"]:
+                hear(sock, plan.timeout_s)
+            # Behind the work it orders nothing that matters; it keeps the hand-shake going and a binary one legal.
+            commands.append_wait(drawn, plan.drawn(frame), acquire=[memory])
+        else:
+            if renderer["tell_drawn"]:
+                hear(sock, plan.timeout_s)
+            commands.append_wait(drawn, plan.drawn(frame), acquire=[memory])
+            commands.append_work(work)
+        commands.append_signal(filtered, plan.filtered(frame), release=[memory])
+        if renderer["signal_first"]:
+            say(sock, signalled=frame)
+        if frame % _AHEAD == _AHEAD - 1:
+            commands.synchronize(timeout_s=plan.timeout_s)
+    commands.synchronize(timeout_s=plan.timeout_s)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        main(connection, Plan.from_json(sys.argv[2]))

@@ -1,0 +1,54 @@
+"""The frames, the filter, and the contact sheet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["contact_sheet", "draw", "filter_in_place"]
+
+
+def draw(frame: int, shape: tuple[int, int, int]) -> Any:
+    """Frame number `frame` as a uint8 array: drifting rings over a gradient, different in every frame."""
+    import numpy as np
+
+    height, width, _ = shape
+    y, x = np.mgrid[0:height, 0:width].astype(np.int32)
+    cx = width // 2 + (width // 3) * ((frame * 7) % 41 - 20) // 20
+    cy = height // 2 + (height // 4) * ((frame * 5) % 31 - 15) // 15
+    rings = ((x - cx) ** 2 + (y - cy) ** 2) // max(1, height // 2) + 5 * frame
+    image = np.empty(shape, np.uint8)
+    image[..., 0] = (rings & 0x7F) + (x * 127 // width)
+    image[..., 1] = (rings >> 1) & 0xFF
+    image[..., 2] = (y * 200 // height + 3 * frame) & 0xFF
+    # The frame's number is in every row: no two frames are alike, however small the picture.
+    image[..., 3] = 255 - frame % 251
+    return image
+
+
+def filter_in_place(frame: Any) -> None:
+    """Emboss the colours: what every device does, in operations that NumPy, CuPy and torch share.
+
+    Halves are taken first, so that nothing leaves 0 … 255 and no library's rule for overflow matters.
+    """
+    frame[:, 1:, :3] = (frame[:, 1:, :3] >> 1) + 128 - (frame[:, :-1, :3] >> 1)
+
+
+def contact_sheet(pairs: list[tuple[int, Any, Any]], path: Path) -> None:
+    """Write frames before and after as one picture: a column each, before above after."""
+    from PIL import Image, ImageDraw
+
+    columns = max(1, len(pairs))
+    height, width = pairs[0][1].shape[:2] if pairs else (1, 1)
+    scale = min(1.0, 320 / width)
+    tile = (max(1, round(width * scale)), max(1, round(height * scale)))
+    gap, line = 8, 18
+    sheet = Image.new("RGB", (gap + columns * (tile[0] + gap), 2 * (tile[1] + line + gap) + gap), (24, 24, 28))
+    pen = ImageDraw.Draw(sheet)
+    for column, (number, before, after) in enumerate(pairs):
+        left = gap + column * (tile[0] + gap)
+        for row, (what, pixels) in enumerate((("drawn", before), ("filtered", after))):
+            top = gap + row * (tile[1] + line + gap)
+            pen.text((left, top), f"frame {number} {what}", fill=(220, 220, 220))
+            sheet.paste(Image.fromarray(pixels[..., :3].copy()).resize(tile), (left, top + line))
+    sheet.save(path)

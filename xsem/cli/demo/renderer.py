@@ -1,0 +1,125 @@
+"""The renderer: exports memory and semaphores, draws, and checks what the compute process made of each frame."""
+
+from __future__ import annotations
+
+import socket
+import uuid as _uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import xsem
+from xsem import ipc
+from xsem.cli.demo.picture import draw, filter_in_place
+from xsem.cli.demo.plan import Plan, hear, say
+from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc
+
+__all__ = ["Tally", "render"]
+
+_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
+
+
+@dataclass
+class Tally:
+    """What came of the frames; `samples` are (number, drawn, found)."""
+
+    frames: int = 0
+    stale: int = 0
+    errors: int = 0
+    samples: list[tuple[int, Any, Any]] = field(default_factory=list)
+
+
+class _Canvas:
+    """The shared picture as the renderer reaches it: directly, or by way of page-locked buffers."""
+
+    def __init__(self, device: xsem.Device, commands: xsem.CommandList, memory: xsem.Memory, plan: Plan) -> None:
+        self._commands = commands
+        self._shared = memory.map_buffer(shape=plan.shape)
+        self._direct = self._shared.__dlpack_device__()[0] == 1
+        if not self._direct:
+            self._up = device.host_buffer(self._shared.size)
+            self._down = device.host_buffer(self._shared.size)
+        self._plan = plan
+
+    def put(self, picture: Any) -> None:
+        """Have it in the shared memory before anything that is appended from now on."""
+        if self._direct:
+            self._shared.numpy()[...] = picture
+        else:
+            self._up.numpy()[...] = picture.reshape(-1)
+            self._commands.append_copy(self._shared, self._up)
+
+    def get(self) -> Any:
+        """What is in the shared memory after everything that was appended so far; blocks."""
+        if not self._direct:
+            self._commands.append_copy(self._down, self._shared)
+        self._commands.synchronize(timeout_s=self._plan.timeout_s)
+        return self._shared.numpy().copy() if self._direct else self._down.numpy().reshape(self._plan.shape).copy()
+
+
+def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object]) -> Tally:
+    """Draw all frames, and count what came back.
+
+    Raises
+    ------
+    XsemError
+        The exporter's; PeerError for what the compute process reports of itself.
+    """
+    compute = hear(sock, plan.timeout_s)
+    with xsem.open_device(plan.exporter) as device:
+        drawn = device.create_semaphore(plan.type, label="drawn")
+        filtered = device.create_semaphore(plan.type, label="filtered") if plan.binary else drawn
+        memory = device.create_memory(MemoryHandleType.OPAQUE_FD, plan.height * plan.width * 4)
+        commands = device.create_command_list()
+        canvas = _Canvas(device, commands, memory, plan)
+        semaphores = [drawn, filtered] if plan.binary else [drawn]
+        descs = [_stamped(semaphore.export(), device, compute["uuid"]) for semaphore in semaphores]
+        with _stamped(memory.export(), device, compute["uuid"]) as memory_desc:
+            ipc.send(sock, *descs, memory_desc)
+        for desc in descs:
+            desc.close()
+        hear(sock, plan.timeout_s)
+        # Where one side may append a wait only when the signal has been submitted, the other tells it by a note.
+        signal_first = plan.type not in device.capabilities.wait_before_signal
+        say(sock, tell_drawn=compute["signal_first"], signal_first=signal_first)
+
+        tally = Tally()
+        kept = {round(index * (plan.frames - 1) / 5) for index in range(6)}
+        for frame in range(plan.frames):
+            picture = draw(frame, plan.shape)
+            if plan.without_wait:
+                say(sock, go=frame)
+                hear(sock, plan.timeout_s)  # the compute side has read: no timing decides what it saw
+            canvas.put(picture)
+            commands.append_signal(drawn, plan.drawn(frame), release=[memory])
+            if compute["signal_first"]:
+                say(sock, drawn=frame)
+            if signal_first:
+                hear(sock, plan.timeout_s)
+            commands.append_wait(filtered, plan.filtered(frame), acquire=[memory])
+            found = canvas.get()
+            _count(tally, picture, found)
+            if frame in kept:
+                tally.samples.append((frame, picture, found))
+            progress(tally)
+        return tally
+
+
+def _count(tally: Tally, picture: Any, found: Any) -> None:
+    expected = picture.copy()
+    filter_in_place(expected)
+    tally.frames += 1
+    if (found == expected).all():
+        return
+    if (found == picture).all():
+        # The frame as drawn: the filter ran on what was there before, and its result was drawn over.
+        tally.stale += 1
+    else:
+        tally.errors += 1
+
+
+def _stamped(desc: _Desc, exporter: xsem.Device, importer: str | None) -> _Desc:
+    """For the importer's device, where the exporter's objects belong to none."""
+    if exporter.info.uuid is not None or importer is None:
+        return desc
+    return replace(desc, device_uuid=_uuid.UUID(hex=importer))

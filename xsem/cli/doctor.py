@@ -1,0 +1,133 @@
+"""``xsem doctor``: what is missing on this machine, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Final
+
+from rich.console import Console
+
+from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
+from xsem.errors import XsemError
+from xsem.ownership import kernel_can_compare
+from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
+from xsem.types import Check
+
+__all__ = ["run"]
+
+# Backends that people look for, and the package that each needs beside its plugin.
+_KNOWN: Final = {
+    "cuda": ("cuda.bindings", "cuda13"),
+    "levelzero": (None, None),
+    "opencl": ("pyopencl", "opencl"),
+    "vulkan": ("cffi", "vulkan"),
+}
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    checks: list[Check]
+    works: bool
+
+
+def run(*, as_json: bool) -> int:
+    """Print what was found; BAD_ANSWER where something installed is broken, NOT_TRIED where no backend works."""
+    general = _general()
+    found = registry()
+    sections = [_backend(found, name) for name in sorted(found.backends)]
+    sections += [_Section(problem.name, [Check(name="plugin", ok=False, detail=problem.message,
+                                               remedy=f"update or uninstall {problem.distribution}")], works=False)
+                 for problem in found.problems]
+    absent = [_absent(name) for name in _KNOWN if name not in found.backends and name not in found.excluded]
+    if as_json:
+        print(json.dumps({"schema": 1, "general": [asdict(check) for check in general],
+                          "backends": [{"name": each.name, "works": each.works,
+                                        "checks": [asdict(check) for check in each.checks]} for each in sections],
+                          "absent": [asdict(check) for check in absent]}, indent=2))
+    else:
+        _print(general, sections, absent)
+    if not any(section.works for section in sections):
+        return NOT_TRIED
+    broken = any(not check.ok for section in sections for check in section.checks)
+    return BAD_ANSWER if broken or any(not check.ok for check in general) else DONE
+
+
+def _general() -> list[Check]:
+    checks = [
+        Check(name="platform", ok=True, detail=f"{sys.platform} {platform.release()} {platform.machine()}, "
+                                               f"Python {platform.python_version()}"),
+    ]
+    if sys.platform == "linux":
+        can = kernel_can_compare()
+        checks.append(Check(
+            name="file descriptors", ok=can,
+            detail="F_DUPFD_QUERY or kcmp can tell what became of one" if can else
+                   "neither F_DUPFD_QUERY (Linux 6.10) nor kcmp works here: a failed import may leak one",
+            remedy="" if can else "allow the kcmp system call in the sandbox, or use Linux 6.10 or newer",
+        ))
+    chosen = os.environ.get("XSEM_BACKENDS", "")
+    if chosen:
+        checks.append(Check(name="XSEM_BACKENDS", ok=True, detail=f"only these plugins are loaded: {chosen}"))
+    return checks
+
+
+def _backend(found: Registry, name: str) -> _Section:
+    loaded = found.backends[name]
+    checks = [Check(name="plugin", ok=True, detail=f"{loaded.distribution}, driver interface "
+                                                   f"{loaded.backend.spi_version}")]
+    try:
+        checks += loaded.backend.checks()
+    except Exception as error:  # must not raise by contract; a defect of a plugin must not hide the rest
+        checks.append(Check(name="checks", ok=False, detail=f"{type(error).__name__}: {error}",
+                            remedy=f"report it to {loaded.distribution}"))
+    works = False
+    try:
+        devices = loaded.backend.devices()
+        works = bool(devices)
+        checks.append(Check(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none",
+                            remedy="" if works else "see the lines above"))
+    except XsemError as error:
+        checks.append(Check(name="devices", ok=False, detail=error.message, remedy="; ".join(error.likely_causes)))
+    except Exception as error:
+        checks.append(Check(name="devices", ok=False, detail=f"{type(error).__name__}: {error}",
+                            remedy=f"report it to {loaded.distribution}"))
+    return _Section(name, checks, works)
+
+
+def _absent(name: str) -> Check:
+    package, extra = _KNOWN[name]
+    offered = {point.name for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    if name in offered:
+        return Check(name=name, ok=False, detail="its plugin failed, see above")
+    if package is not None and extra is not None and not _installed(package):
+        return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin, and {package} is not installed",
+                     remedy=f"a release of xsem that has it; then: pip install 'xsem[{extra}]'")
+    return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin", remedy="a release of xsem that has it")
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # the parent package is missing
+        return False
+
+
+def _print(general: list[Check], sections: list[_Section], absent: list[Check]) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for title, checks in [("general", general), *((section.name, section.checks) for section in sections)]:
+        console.print(title)
+        for check in checks:
+            console.print(f"  {'ok ' if check.ok else 'BAD'} {check.name}: {check.detail}")
+            if not check.ok and check.remedy:
+                console.print(f"      to do: {check.remedy}")
+    if absent:
+        console.print("not there")
+        for check in absent:
+            console.print(f"  -   {check.name}: {check.detail}" + (f" ({check.remedy})" if check.remedy else ""))
