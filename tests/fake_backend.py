@@ -1,4 +1,4 @@
-"""A device whose driver does only what the test lets it: points are reached when the test says so, calls are recorded."""
+"""A device whose driver does only what the test lets it: points are reached when told, calls are recorded."""
 
 from __future__ import annotations
 

@@ -86,13 +86,9 @@ def open_binary(fd: int) -> Binary:
     Raises
     ------
     BadHandleError
-        ``not_an_eventfd``, ``eventfd_is_counting``; `fd` is left alone.
+        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``; `fd` is left alone.
     """
-    try:
-        target = os.readlink(f"/proc/self/fd/{fd}")
-    except OSError as error:
-        raise BadHandleError(f"what fd {fd} is cannot be seen: /proc is not there ({error.strerror})",
-                             reason="no_proc") from error
+    target = file_name(fd)
     if target != "anon_inode:[eventfd]":
         raise BadHandleError(f"a binary semaphore of host is an eventfd, and this is {target}", reason="not_an_eventfd")
     with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
@@ -236,12 +232,27 @@ def open_memory(fd: int, size: int) -> HostMemory:
     """
     _check_sealed(fd, "memory", size)
     # The contents are the user's, so they carry no header; but a timeline taken for memory would be scribbled on.
-    if os.fstat(fd).st_size == TIMELINE_BYTES and os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:xsem-timeline"):
+    if os.fstat(fd).st_size == TIMELINE_BYTES and file_name(fd).startswith("/memfd:xsem-timeline"):
         raise BadHandleError("this is a timeline, not memory", reason="wrong_kind")
     try:
         return HostMemory(fd, size)
     except PermissionError as error:
         raise BadHandleError("the memory's file is not open for reading and writing", reason="read_only") from error
+
+
+def file_name(fd: int) -> str:
+    """What the kernel calls the file.
+
+    Raises
+    ------
+    BadHandleError
+        ``no_proc``.
+    """
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError as error:
+        raise BadHandleError(f"what fd {fd} is cannot be seen: /proc is not there ({error.strerror})",
+                             reason="no_proc") from error
 
 
 def _check_sealed(fd: int, what: str, size: int) -> None:
