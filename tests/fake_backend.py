@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +38,9 @@ ALL = Capabilities(
 )
 
 
+_XSEM = os.path.dirname(xsem.__file__)
+
+
 class FakePoint:
     def __init__(self, number: int, what: str) -> None:
         self.number = number
@@ -54,18 +60,29 @@ class FakeList(spi.CommandListDriver):
         self.capture = False
         self.closed = 0
         self.inside = 0
+        self.quiet_calls: list[bool] = []   # of each of `calls`: whether it was made inside quiet()
+        self.during: Callable[[], object] | None = None   # called in the midst of the next append
 
     def _issue(self, want: bool, *call: Any) -> FakePoint | None:
         self.inside += 1
-        assert self.inside == 1 or call[0] == "work", "two appends at once on one list"
+        if self.inside != 1:
+            self.driver.complain("two appends at once on one list")
+        if self.closed:
+            self.driver.complain(f"{call[0]} on a closed list")
+        self.driver.check_open(call[0])
         try:
+            if self.during is not None:
+                during, self.during = self.during, None
+                during()
             if self.fail_next is not None:
                 error, self.fail_next = self.fail_next, None
                 raise error
             self.calls.append(call)
+            self.quiet_calls.append(self.driver.is_quiet)
             if not want:
                 return None
             point = FakePoint(next(self.driver.numbers), call[0])
+            self.driver.points.append(point)
             point.reached = self.driver.everything_is_done
             self.points.append(point)
             return point
@@ -94,10 +111,15 @@ class FakeList(spi.CommandListDriver):
         return self._issue(want_point, "fill", dst, pattern, size)
 
     def capturing(self) -> bool:
+        if self.closed:
+            self.driver.complain("capturing() on a closed list")
         return self.capture
 
     def close(self) -> None:
         self.closed += 1
+        if self.closed > 1:
+            self.driver.complain("a list closed twice")
+        self.driver.check_open("close_list")
         self.driver.log.append(("close_list", self.key))
 
     def reach_all(self) -> None:
@@ -126,6 +148,32 @@ class FakeDriver(spi.DeviceDriver):
         self.dlpack = (2, 0)
         self.unblock = threading.Event()
         self.unblock.set()
+        self.points: list[FakePoint] = []   # all there ever were
+        self.slices: list[int] = []   # what each wait and host_wait was asked to last, ns
+        self.on_wait: Callable[[], object] = lambda: None   # called in the midst of each of these
+        self.misuse: list[str] = []   # what no driver may be asked; raised too, but xsem's threads only log that
+        self.threads: set[str] = set()   # names of the threads that released something
+        self.calls = 0
+        self.fail_signal: Exception | None = None
+
+    def complain(self, text: str) -> None:
+        self.misuse.append(text)
+        raise AssertionError(text)
+
+    def check_open(self, what: str) -> None:
+        """In all calls: not after close(), not from a finalizer."""
+        self.calls += 1
+        if ("close",) in self.log:
+            self.complain(f"{what} on a closed device")
+        frame = sys._getframe(1)
+        while frame.f_back is not None:
+            frame = frame.f_back
+            if frame.f_code.co_name == "__del__" and frame.f_code.co_filename.startswith(_XSEM):
+                self.complain(f"{what} in a finalizer")
+
+    @property
+    def is_quiet(self) -> bool:
+        return bool(getattr(self.quiet_depth, "now", 0))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -141,8 +189,11 @@ class FakeDriver(spi.DeviceDriver):
 
     def _own(self, what: str) -> None:
         """A call that xsem makes for itself: outside quiet() it would break a capture."""
-        if not getattr(self.quiet_depth, "now", 0):
+        self.check_open(what)
+        if not self.is_quiet:
             self.loud.append(what)
+        if what.startswith(("release", "unmap", "close")):
+            self.threads.add(threading.current_thread().name)
 
     def create_command_list(self) -> FakeList:
         self._own("create_command_list")
@@ -157,14 +208,23 @@ class FakeDriver(spi.DeviceDriver):
 
     def done(self, point: FakePoint) -> bool:
         self._own("done")
-        assert not point.released, "a released point was asked"
+        if point.released:
+            self.complain("a released point was asked")
         if point.error is not None:
             raise point.error
         return point.reached
 
+    def wait(self, point: FakePoint, timeout_ns: int) -> bool:
+        self._own("wait")
+        self.slices.append(timeout_ns)
+        self.on_wait()
+        return super().wait(point, timeout_ns)
+
     def release_point(self, point: FakePoint) -> None:
+        self._own("release_point")
         point.released += 1
-        assert point.released == 1, "a point was released twice"
+        if point.released > 1:
+            self.complain("a point was released twice")
 
     def close(self) -> None:
         self._own("close")
@@ -199,13 +259,27 @@ class FakeDriver(spi.DeviceDriver):
         self.log.append(("release_semaphore", semaphore))
 
     def semaphore_value(self, semaphore: int) -> int:
+        self._own("semaphore_value")
+        if semaphore in self.released("release_semaphore"):
+            self.complain("the value of a released semaphore was read")
         return self.values.get(semaphore, 0)
 
     def host_signal(self, semaphore: int, value: int | None) -> None:
-        self.values[semaphore] = value or 0
+        self._own("host_signal")
+        if self.fail_signal is not None:
+            raise self.fail_signal
+        self.values[semaphore] = 1 if value is None else value
 
     def host_wait(self, semaphore: int, value: int | None, timeout_ns: int) -> bool:
-        return self.values.get(semaphore, 0) >= (value or 0)
+        self._own("host_wait")
+        self.slices.append(timeout_ns)
+        self.on_wait()
+        met = self.values.get(semaphore, 0) >= (1 if value is None else value)
+        if not met:
+            time.sleep(timeout_ns / 1e9)
+        elif value is None:
+            self.values[semaphore] = 0
+        return met
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[int, int]:
         return next(self.numbers), -(-size // 4096) * 4096
@@ -228,6 +302,7 @@ class FakeDriver(spi.DeviceDriver):
     def open_event(self, native: object) -> FakePoint:
         if not isinstance(native, FakePoint):
             raise TypeError("only a FakePoint")
+        self.points.append(native)
         return native
 
     def dlpack_device(self) -> tuple[int, int]:
@@ -237,12 +312,37 @@ class FakeDriver(spi.DeviceDriver):
         return [call[1] for call in self.log if call[0] == what]
 
 
+    def finish(self) -> None:
+        """All that was appended and all that will be is done."""
+        self.everything_is_done = True
+        self.unblock.set()
+        for point in list(self.points):
+            point.reached = True
+
+
 INFO = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake")
 
 
 def open_fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> tuple[Device, FakeDriver]:
     driver = FakeDriver(capabilities)
     return Device(info, driver), driver
+
+
+@contextmanager
+def fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> Iterator[tuple[Device, FakeDriver]]:
+    """A device for one test. Afterwards it closes, and was never misused: each point given back once, no loud call."""
+    device, driver = open_fake(capabilities, info)
+    try:
+        yield device, driver
+    finally:
+        driver.finish()
+        device.release()
+    del device
+    until(lambda: ("close",) in driver.log)
+    assert driver.misuse == []
+    assert driver.loud == []
+    assert [point.what for point in driver.points if point.released != 1] == []
+    assert [each.key for each in driver.lists if each.closed != 1] == []
 
 
 class FakeStream:

@@ -1,5 +1,6 @@
 /* The host device's objects, version 1, as docs/host-objects.md defines them. C11, Linux; header only.
- * Every function that can fail returns -1 and sets errno, unless it says otherwise. */
+ * Functions that make or open something return -1 (NULL) on failure and set errno. Nothing here closes an fd that it was
+ * given, and nothing keeps one. Every function may be called from any thread. */
 #ifndef XSEM_HOST_OBJECTS_H
 #define XSEM_HOST_OBJECTS_H
 
@@ -20,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -30,6 +32,11 @@
 #define XSEM_HOST_KIND_TIMELINE 2u
 #define XSEM_HOST_TIMELINE_BYTES 4096u
 #define XSEM_HOST_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
+#define XSEM_HOST_TIMELINE_LINK "/memfd:xsem-timeline (deleted)"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
 
 typedef struct xsem_host_timeline {
     uint64_t magic;
@@ -40,6 +47,8 @@ typedef struct xsem_host_timeline {
 } xsem_host_timeline;
 
 _Static_assert(sizeof(xsem_host_timeline) <= XSEM_HOST_TIMELINE_BYTES, "one page");
+_Static_assert(offsetof(xsem_host_timeline, version) == 8, "version");
+_Static_assert(offsetof(xsem_host_timeline, kind) == 12, "kind");
 _Static_assert(offsetof(xsem_host_timeline, value) == 16, "value");
 _Static_assert(offsetof(xsem_host_timeline, sequence) == 24, "sequence");
 
@@ -56,24 +65,49 @@ static inline int64_t xsem_host_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* ---- how long a wait may sleep until its next look: at most 64 looks at once, then one a millisecond */
+typedef struct xsem_host_looks {
+    int64_t began, deadline, count;
+} xsem_host_looks;
+
+static inline xsem_host_looks xsem_host_looks_begin(int64_t timeout_ns) {
+    int64_t now = xsem_host_now_ns();
+    xsem_host_looks looks = {now, timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns, 0};
+    return looks;
+}
+
+/* Nanoseconds, at most a second; 0: the time is over. */
+static inline int64_t xsem_host_looks_sleep(xsem_host_looks *looks) {
+    int64_t now = xsem_host_now_ns();
+    if (++looks->count > 64 + (now - looks->began) / 1000000) {
+        struct timespec pause = {0, 1000000};
+        nanosleep(&pause, NULL);
+        now = xsem_host_now_ns();
+    }
+    if (now >= looks->deadline) return 0;
+    return looks->deadline - now < 1000000000 ? looks->deadline - now : 1000000000;
+}
+
 /* ---- binary semaphores */
 static inline int xsem_host_binary_create(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
 static inline void xsem_host_binary_signal(int fd) {
     struct pollfd poller = {fd, POLLOUT, 0};
     uint64_t one = 1;
+    int saved = errno;
     if (poll(&poller, 1, 0) == 1 && (poller.revents & POLLOUT) && write(fd, &one, sizeof one) < 0) {
-        /* A blocking write is not possible here, and EAGAIN means that it is signalled. */
+        /* EAGAIN: somebody brought the counter to its maximum in between, so it is signalled. */
     }
+    errno = saved;
 }
 
-/* 1: taken; 0: the time is over. timeout_ns < 0: no limit. */
+/* 1: taken; 0: the time is over; -1: errno. timeout_ns < 0: no limit. */
 static inline int xsem_host_binary_wait(int fd, int64_t timeout_ns) {
-    int64_t deadline = timeout_ns < 0 ? INT64_MAX : xsem_host_now_ns() + timeout_ns;
+    xsem_host_looks looks = xsem_host_looks_begin(timeout_ns);
+    int64_t sleep_ns = 0;
     for (;;) {
-        int64_t left = timeout_ns < 0 ? 1000000000 : deadline - xsem_host_now_ns();
         struct pollfd poller = {fd, POLLIN, 0};
-        int ready = poll(&poller, 1, left <= 0 ? 0 : (int)((left + 999999) / 1000000 > INT_MAX ? INT_MAX : (left + 999999) / 1000000));
+        int ready = poll(&poller, 1, (int)((sleep_ns + 999999) / 1000000));
         if (ready == 1) {
             uint64_t counter;
             struct iovec into = {&counter, sizeof counter};
@@ -82,13 +116,15 @@ static inline int xsem_host_binary_wait(int fd, int64_t timeout_ns) {
         } else if (ready < 0 && errno != EINTR) {
             return -1;
         }
-        if (timeout_ns >= 0 && xsem_host_now_ns() >= deadline) return 0;
+        if ((sleep_ns = xsem_host_looks_sleep(&looks)) == 0) return 0;
     }
 }
 
 /* ---- sealed memfds */
 static inline int xsem_host_sealed_memfd(const char *name, size_t size, const void *head, size_t head_bytes) {
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) fd = memfd_create(name, flags); /* Linux before 6.3 */
     if (fd < 0) return -1;
     if (ftruncate(fd, (off_t)size) != 0 || pwrite(fd, head, head_bytes, 0) != (ssize_t)head_bytes ||
         fcntl(fd, F_ADD_SEALS, XSEM_HOST_SEALS) != 0) {
@@ -113,10 +149,21 @@ static inline int xsem_host_timeline_create(uint64_t initial_value) {
 /* `size` is a whole number of pages. */
 static inline int xsem_host_memory_create(size_t size) { return xsem_host_sealed_memfd("xsem-memory", size, "", 0); }
 
-/* What an fd is, as far as the contract lets one see it; closes nothing. */
+/* ---- what an fd is, as far as the contract lets one see it */
+static inline int xsem_host_is_sealed(int fd, uint64_t size) {
+    struct stat status;
+    struct statvfs system;
+    int seals = fcntl(fd, F_GET_SEALS);
+    int flags = fcntl(fd, F_GETFL);
+    const int read_only = F_SEAL_WRITE | 0x0010; /* F_SEAL_FUTURE_WRITE */
+    return seals >= 0 && (seals & XSEM_HOST_SEALS) == XSEM_HOST_SEALS && (seals & read_only) == 0 && flags >= 0 &&
+           (flags & O_ACCMODE) == O_RDWR && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+           (uint64_t)status.st_size >= size && fstatvfs(fd, &system) == 0 &&
+           system.f_bsize == (unsigned long)sysconf(_SC_PAGESIZE); /* huge pages can end in SIGBUS in spite of seals */
+}
+
 static inline xsem_host_kind xsem_host_recognise(int fd) {
     char path[64], target[256], line[256];
-    struct stat status;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(path, target, sizeof target - 1);
     if (length < 0) return XSEM_HOST_UNKNOWN;
@@ -129,57 +176,59 @@ static inline xsem_host_kind xsem_host_recognise(int fd) {
         if (info) fclose(info);
         return counting ? XSEM_HOST_UNKNOWN : XSEM_HOST_BINARY;
     }
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & XSEM_HOST_SEALS) != XSEM_HOST_SEALS || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
-        return XSEM_HOST_UNKNOWN;
-    if (status.st_size == XSEM_HOST_TIMELINE_BYTES && strncmp(target, "/memfd:xsem-timeline", 20) == 0) {
+    if (strcmp(target, XSEM_HOST_TIMELINE_LINK) == 0) {
         xsem_host_timeline head;
-        if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head && head.magic == XSEM_HOST_MAGIC &&
+        if (xsem_host_is_sealed(fd, XSEM_HOST_TIMELINE_BYTES) &&
+            pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head && head.magic == XSEM_HOST_MAGIC &&
             head.version == XSEM_HOST_VERSION && head.kind == XSEM_HOST_KIND_TIMELINE)
             return XSEM_HOST_TIMELINE;
         return XSEM_HOST_UNKNOWN;
     }
-    return XSEM_HOST_MEMORY;
+    return xsem_host_is_sealed(fd, 1) ? XSEM_HOST_MEMORY : XSEM_HOST_UNKNOWN;
+}
+
+/* 0: memory of at least `size` bytes; -1 with EINVAL: it is not. */
+static inline int xsem_host_memory_check(int fd, uint64_t size) {
+    if (xsem_host_recognise(fd) == XSEM_HOST_MEMORY && xsem_host_is_sealed(fd, size)) return 0;
+    errno = EINVAL;
+    return -1;
 }
 
 /* ---- timelines, mapped */
-static inline xsem_host_timeline *xsem_host_timeline_map(int fd) {
+/* NULL with EINVAL where it is none; the mapping lives on when the fd is closed. */
+static inline xsem_host_timeline *xsem_host_timeline_open(int fd) {
+    if (xsem_host_recognise(fd) != XSEM_HOST_TIMELINE) {
+        errno = EINVAL;
+        return NULL;
+    }
     void *page = mmap(NULL, XSEM_HOST_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return page == MAP_FAILED ? NULL : (xsem_host_timeline *)page;
 }
 
-static inline void xsem_host_timeline_unmap(xsem_host_timeline *timeline) { munmap(timeline, XSEM_HOST_TIMELINE_BYTES); }
+static inline void xsem_host_timeline_close(xsem_host_timeline *timeline) { munmap(timeline, XSEM_HOST_TIMELINE_BYTES); }
 
 static inline uint64_t xsem_host_timeline_value(xsem_host_timeline *timeline) {
     return atomic_load_explicit(&timeline->value, memory_order_acquire);
 }
 
 static inline void xsem_host_timeline_signal(xsem_host_timeline *timeline, uint64_t value) {
+    int saved = errno;
     atomic_store_explicit(&timeline->value, value, memory_order_release);
     syscall(SYS_futex, &timeline->sequence, FUTEX_WAKE_OP, INT_MAX, (void *)0, &timeline->sequence,
             FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, 0));
+    errno = saved;
 }
 
 /* 1: met; 0: the time is over. timeout_ns < 0: no limit. */
 static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t value, int64_t timeout_ns) {
-    int64_t deadline = timeout_ns < 0 ? INT64_MAX : xsem_host_now_ns() + timeout_ns;
-    int restless = 0;
+    xsem_host_looks looks = xsem_host_looks_begin(timeout_ns);
     for (;;) {
         uint32_t sequence = atomic_load_explicit(&timeline->sequence, memory_order_acquire);
         if (xsem_host_timeline_value(timeline) >= value) return 1;
-        /* Looked at again once a second at the latest: a peer killed between store and wake wakes nobody. */
-        int64_t left = timeout_ns < 0 ? 1000000000 : deadline - xsem_host_now_ns();
-        if (left <= 0) return 0;
-        if (left > 1000000000) left = 1000000000;
-        struct timespec timeout = {left / 1000000000, left % 1000000000};
-        if (syscall(SYS_futex, &timeline->sequence, FUTEX_WAIT, sequence, &timeout, NULL, 0) == -1 && errno == EAGAIN) {
-            if (++restless > 64) {
-                struct timespec pause = {0, 1000000};
-                nanosleep(&pause, NULL);
-            }
-        } else {
-            restless = 0;
-        }
+        int64_t sleep_ns = xsem_host_looks_sleep(&looks);
+        if (sleep_ns == 0) return 0;
+        struct timespec timeout = {sleep_ns / 1000000000, sleep_ns % 1000000000};
+        syscall(SYS_futex, &timeline->sequence, FUTEX_WAIT, sequence, &timeout, NULL, 0);
     }
 }
 

@@ -8,6 +8,7 @@ flat. An operation's own completion is never asked for.
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
 import weakref
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias, overload
 
-from xsem.errors import BusyError, DriverError, WouldBlockError
+from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError
 from xsem.lifetime import Record
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
@@ -23,8 +24,10 @@ from xsem.state import SemaphoreState
 
 __all__ = ["MARK_EVERY", "Book", "Entry", "Operation"]
 
+_log = logging.getLogger("xsem")
+
 MARK_EVERY: Final = 256
-_MANY_MARKERS: Final = 16
+_RETRY_S: Final = 0.001
 
 Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
@@ -36,7 +39,7 @@ class Entry:
     __slots__ = ("appended_at", "kept", "operation", "point", "rewinds", "seq", "targets")
 
     def __init__(
-        self, seq: int, operation: Operation, targets: Targets, kept: Sequence[object], point: Point | None,
+        self, seq: int, operation: Operation, targets: Targets, kept: Sequence[Point], point: Point | None,
         rewinds: bool,
     ) -> None:
         self.seq = seq
@@ -63,13 +66,17 @@ class Book:
     Attributes
     ----------
     seq : int
-        Number of the last operation appended.
+        Number of the last operation appended, or tried.
     done_seq : int
         All operations up to this one are known to be done.
     entries : deque of Entry
         Operations after `done_seq`, oldest first.
     failure : DriverError or None
         The queue's work failed: nothing more of it will be done.
+    recording : bool
+        Appends are recorded; `recorded` gains them.
+    closed : bool
+        The list is closed: nothing will be appended any more.
     """
 
     def __init__(self, session: Session, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
@@ -84,29 +91,43 @@ class Book:
         self.entries: deque[Entry] = deque()
         self.failure: DriverError | None = None
         self.recording = False
+        self.recorded: list[Entry] = []
+        self.closed = False
         self.record: Record  # set by Session.add_book
         self.wrappers: weakref.WeakSet[object] = weakref.WeakSet()
         self._markers: deque[_Marker] = deque()
+        self._limit = session.capabilities.max_pending
+        self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
+        self._issuing = False  # the driver is in an append of this list
+        self._issued = 0  # the driver is through with all appends up to this one
+        self._last_wait = 0  # the last operation that can hold the queue
         self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
         self._done_slots = 0
         self._unmarked = 0
+        self._unpolled = 0
+        self._warned = False
 
     # ---- appending
     @overload
     def append(
         self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
         targets: Targets = (), kept: Sequence[Point] = (), want_point: Literal[True], rewinds: bool = False,
+        waits: bool = False, reenters: bool = False,
     ) -> Point: ...
     @overload
     def append(
         self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
         targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
+        waits: bool = False, reenters: bool = False,
     ) -> Point | None: ...
     def append(
         self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
         targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
+        waits: bool = False, reenters: bool = False,
     ) -> Point | None:
         """Hand one operation to the driver and note it; the point if `want_point`.
+
+        `waits`: it can hold the queue though it is no wait. `reenters`: `issue` may append to this list itself.
 
         Raises
         ------
@@ -114,50 +135,65 @@ class Book:
             Nothing was appended.
         """
         with self.lock:
-            captured = self.recording or (self.borrowed and self.driver.capturing())
-            if not captured:
-                self._check_room()
             seq = self.seq = self.seq + 1
-            self.record.use(self, seq)
-            for record in records:
-                record.use(self, seq)
-            token = issue(want_point)
+            try:
+                # The list itself before anything is asked of its driver: from here on nobody closes it under us.
+                self.record.use(self, seq)
+                self.raise_failure()
+                captured = self.recording or (self.borrowed and self.driver.capturing())
+                if not captured:
+                    self._check_room()
+                for record in records:
+                    record.use(self, seq)
+                outer, self._issuing = self._issuing, not reenters
+                try:
+                    token = issue(want_point)
+                finally:
+                    self._issuing = outer
+            finally:
+                if self.seq != seq:
+                    # Work that appended to its own list is done after what it appended.
+                    seq = self.seq = self.seq + 1
+                    self.record.uses[self] = seq
+                self._issued = seq
+            entry = Entry(seq, operation, targets, kept, None, rewinds)
             if captured:
                 # It runs when the graph is launched, as often as that is; no marker can tell.
                 for record in records:
                     record.pin()
-                return self._point(token, seq) if want_point else None
+                if self.recording:
+                    self.recorded.append(entry)
+                return Point(self.session, token, self, seq, captured=True) if want_point else None
             self._slots += 1
             self._unmarked += 1
-            point = self._point(token, seq) if want_point else None
-            self.entries.append(Entry(seq, operation, targets, kept, point, rewinds))
+            self._unpolled += 1
+            if waits or kept or operation == "wait":
+                self._last_wait = seq
+            point = entry.point = Point(self.session, token, self, seq) if want_point else None
+            self.entries.append(entry)
             if point is not None:
                 self._note_marker(point)
-        if self._unmarked >= MARK_EVERY:
-            self.cover(seq)
-            self.poll()
-        elif len(self._markers) > _MANY_MARKERS:
-            # Operations with events are markers themselves; somebody must take note of them, too.
+            elif self._unmarked >= self._mark_every:
+                self._try_mark()
+        if self._unpolled >= self._mark_every:
             self.poll()
         return point
 
-    def _point(self, token: Token, seq: int) -> Point:
-        return Point(self.session, token, self, seq)
-
     def _note_marker(self, point: Point) -> None:
-        self._markers.append(_Marker(self.seq, self._slots, point))
+        self._markers.append(_Marker(point.seq, self._slots, point))
         self._unmarked = 0
 
-    def _has_room(self) -> bool:
-        limit = self.session.capabilities.max_pending
-        return limit is None or self._slots - self._done_slots < limit
+    def _room(self) -> int:
+        return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
 
     def _check_room(self) -> None:
-        if self._has_room():
+        # The last place is kept for the marker behind all the rest: without it nobody would learn of any progress.
+        if self._room() > 1 or self._limit is None:
             return
         self.poll()
-        if self._has_room() or not any(entry.operation == "wait" for entry in list(self.entries)):
+        if self._room() > 1 or self._last_wait <= self.done_seq:
             return
+        self._try_mark()
         raise WouldBlockError(
             f"{self._slots - self._done_slots} operations are pending on {self.name} behind a wait that is not known "
             "to be met; the driver would hold this thread in the next append",
@@ -169,16 +205,20 @@ class Book:
     # ---- markers
     def cover(self, seq: int) -> None:
         """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
-        if self.failure is None and not self._covered(seq) and self.lock.acquire(blocking=False):
+        if self.failure is not None:
+            self._retire_failed()
+        elif not self._covered(seq) and self.record.visit():
             try:
-                self._mark()
+                if self.lock.acquire(blocking=False):
+                    try:
+                        self._try_mark()
+                    finally:
+                        self.lock.release()
             finally:
-                self.lock.release()
+                self.record.leave()
 
-    def mark(self) -> Point | None:
-        """The newest marker's point, None if all is done. Waits for appends under way in other threads.
-
-        It lies behind everything appended so far, unless there was no room for a marker: compare its `seq`.
+    def wait(self, seq: int, timeout_ns: int) -> bool:
+        """Block until operation `seq` is done or the time is over; whether it is done.
 
         Raises
         ------
@@ -187,62 +227,114 @@ class Book:
         BusyError
             ``capturing``: what is captured does not run, so there is nothing to ask.
         """
-        with self.lock:
-            if not self._covered(self.seq):
-                if self.recording or (self.borrowed and self.driver.capturing()):
+        if self.done_seq >= seq:
+            return True
+        deadline = time.monotonic_ns() + timeout_ns
+        # With a timeout: the driver may hold another thread in an append of this list.
+        if not self.lock.acquire(timeout=timeout_ns / 1e9):
+            return False
+        try:
+            if not self._covered(seq):
+                if self._is_captured():
                     raise BusyError(f"{self.name} is being captured", reason="capturing")
                 self._mark()
             self.raise_failure()
-            try:
-                return self._markers[-1].point
-            except IndexError:
-                return None
+            marker = self._newest_marker()
+        finally:
+            self.lock.release()
+        left_ns = max(0, deadline - time.monotonic_ns())
+        if marker is None:
+            if self.done_seq < seq:
+                time.sleep(min(_RETRY_S, left_ns / 1e9))
+        elif marker.point.wait(left_ns):
+            self.reached(marker.seq)
+        return self.done_seq >= seq
+
+    def captured(self) -> bool:
+        """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            return self._is_captured()
+        finally:
+            self.lock.release()
+
+    def _is_captured(self) -> bool:
+        return self.recording or (self.borrowed and not self.closed and self.driver.capturing())
+
+    def _newest_marker(self) -> _Marker | None:
+        try:
+            return self._markers[-1]
+        except IndexError:
+            return None
 
     def _covered(self, seq: int) -> bool:
-        if self.done_seq >= seq:
-            return True
+        marker = self._newest_marker()
+        return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
+
+    def _try_mark(self) -> None:
         try:
-            return self._markers[-1].seq >= seq
-        except IndexError:
-            return False
+            self._mark()
+        except Exception:
+            # Whoever appended or released has no use for this; the next look tries again.
+            if not self._warned:
+                self._warned = True
+                _log.warning("%s took no marker; trying again later", self.name, exc_info=True)
 
     def _mark(self) -> None:
-        if self.done_seq >= self.seq or self.recording or not self._has_room():
+        """Append a marker, the lock held; nothing where that would disturb a capture, or hold this thread.
+
+        Raises
+        ------
+        XsemError
+            The driver took no marker, this time.
+        """
+        # A finalizer of the application's can come here from the midst of an append of this very thread.
+        if self._issuing or self.closed or self._covered(self.seq) or self._is_captured():
             return
-        if self.borrowed and self.driver.capturing():
+        if self._room() < 1 and self._last_wait > self.done_seq:
             return
         try:
             with self.session.driver.quiet():
                 token = self.driver.append_barrier((), True)
         except DriverError as failure:
+            if not failure.from_earlier_work and not isinstance(failure, DeviceLostError):
+                raise
             self.fail(failure)
             return
         self._slots += 1
-        self._note_marker(self._point(token, self.seq))
+        self._note_marker(Point(self.session, token, self, self.seq))
 
     def poll(self) -> None:
         """Take note of the markers that have been reached."""
-        session = self.session
+        self._unpolled = 0
+        if self._markers and self.record.visit():
+            try:
+                with self.session.driver.quiet():
+                    self._poll()
+            finally:
+                self.record.leave()
+
+    def _poll(self) -> None:
+        done = self.session.driver.done
         while True:
             try:
-                head = self._markers[0]
+                head, tail = self._markers[0], self._markers[-1]
             except IndexError:
                 return
             try:
-                with session.driver.quiet():
-                    done = session.driver.done(head.point.token)
-            except DriverError as failure:
-                self.fail(failure)
+                if not done(head.point.token):
+                    return
+                # Where all are reached one question does for hundreds of operations with events of their own.
+                if tail is not head and done(tail.point.token):
+                    head = tail
+            except Exception as error:
+                self.fail(_failure(self, error))
                 return
-            if not done:
-                return
-            with session.releaser.lock:
-                if self._markers and self._markers[0] is head:
-                    self._markers.popleft()
-                    self._retire(head.seq, head.slots)
+            self.reached(head.seq)
 
     def reached(self, seq: int) -> None:
-        """A point after `seq` was seen reached by a waiter: all markers up to it are, too."""
+        """A point after `seq` was seen reached: all markers up to it are, too."""
         with self.session.releaser.lock:
             while self._markers and self._markers[0].seq <= seq:
                 head = self._markers.popleft()
@@ -258,14 +350,22 @@ class Book:
     # ---- failure
     def fail(self, failure: DriverError) -> None:
         """The queue's work failed: nothing that was appended will use anything any more."""
+        self.session.blame(failure)
         with self.session.releaser.lock:
-            self.failure = failure
+            if self.failure is None:
+                self.failure = failure
+        self._retire_failed()
+
+    def _retire_failed(self) -> None:
+        with self.session.releaser.lock:
             self._markers.clear()
-            self._retire(self.seq, self._slots)
+            # Not up to `seq`: another thread may just be giving the driver an operation with objects of ours.
+            self._retire(self._issued, self._slots)
 
     def forget(self) -> None:
         """The list is closed: let go of points and of what waited for them."""
         with self.session.releaser.lock:
+            self.closed = True
             self._markers.clear()
             self.entries.clear()
 
@@ -274,3 +374,12 @@ class Book:
         if self.failure is not None:
             # A copy: one exception raised over and over would gather the traceback of every caller.
             raise copy.copy(self.failure) from self.failure.__cause__
+
+
+def _failure(book: Book, error: Exception) -> DriverError:
+    """What `driver.done` raised, as the failure that it means."""
+    if isinstance(error, DriverError):
+        return error
+    failure = DriverError(f"work on {book.name} failed: {error}", reason="work_failed", from_earlier_work=True)
+    failure.__cause__ = error
+    return failure

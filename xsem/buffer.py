@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from xsem.dlpack import make_capsule
+from xsem.dlpack import HostArray, make_capsule
 from xsem.errors import BadArgumentError
 from xsem.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.lifetime import Lease, Record
@@ -53,21 +53,22 @@ class Buffer(Resource):
         self.device = device
         self.address = address
         self.size = size
-        self.shape = layout.shape
-        self.strides = layout.strides
-        self.dtype = dtype.name
+        self.shape: tuple[int, ...] = layout.shape
+        self.strides: tuple[int, ...] = layout.strides
+        self.dtype: str = dtype.name
         self._session = session
         self._record = record
         self._mapping = token
         self._layout = layout
         self._dtype = dtype
         self._host = host
+        self._dlpack_device: tuple[int, int] = (_CPU, 0) if host else session.driver.dlpack_device()
         self._lease: Lease | None = None
 
     def view(
         self, shape: Sequence[int], dtype: Any, *, offset: int = 0, strides: Sequence[int] | None = None
     ) -> Buffer:
-        """Another shape and dtype over a part of the same mapping, from `offset` bytes on.
+        """Another shape and dtype over a part of the same mapping, from `offset` bytes on; its `size` is what it needs.
 
         Releasing a view leaves this buffer alone; this buffer's mapping lives until its views are released.
 
@@ -86,7 +87,7 @@ class Buffer(Resource):
                 reason="out_of_range",
             )
         record = self._session.new_record("buffer view", _nothing, parent=self._record)
-        return Buffer(self.device, self._session, record, self._mapping, self.address + offset, self.size - offset,
+        return Buffer(self.device, self._session, record, self._mapping, self.address + offset, layout.extent,
                       layout, element, host=self._host)
 
     def numpy(self) -> Any:
@@ -99,7 +100,12 @@ class Buffer(Resource):
         """
         import numpy as np
 
-        return np.asarray(_HostArray(self._host_interface(), Lease(self._checked(), self._session.releaser)))
+        record = self._checked()
+        if not self._host:
+            raise BufferError(f"the host cannot reach memory of {self._session.info.id}; use copy_to_host()")
+        typestr = self._typestr()
+        lease = Lease(record, self._session.releaser)
+        return np.asarray(HostArray(self.address, self.shape, self.strides, typestr, lease))
 
     def copy_to_host(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
         """A new NumPy array with the contents; blocks the host.
@@ -110,16 +116,18 @@ class Buffer(Resource):
         ------
         WaitTimeoutError
             ``timeout``.
+        BufferError
+            NumPy has no such dtype.
         """
         import numpy as np
 
         check_timeout(timeout_s)
         record = self._checked()
+        typestr = self._typestr()
         if self._host:
             return self.numpy().copy()
-        self._typestr()
         data = copy_from_device(self._session, record, self.address, self._layout.extent, timeout_s)
-        return np.ndarray(self.shape, dtype=self._typestr(), buffer=data, strides=self.strides).copy()
+        return np.ndarray(self.shape, dtype=typestr, buffer=data, strides=self.strides).copy()
 
     def copy_from_host(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Write an array of this shape (converted to this dtype where that loses nothing); blocks the host.
@@ -130,6 +138,8 @@ class Buffer(Resource):
             ``shape_mismatch``, ``dtype_mismatch``.
         WaitTimeoutError
             ``timeout``; the copy is still pending.
+        BufferError
+            NumPy has no such dtype.
         """
         import numpy as np
 
@@ -162,26 +172,27 @@ class Buffer(Resource):
         Raises
         ------
         BufferError
-            A copy or another device was asked for, or strides are not whole elements.
+            A copy or another device was asked for; strides are not whole elements, or the address is not aligned.
         """
         record = self._checked()
         if copy:
             raise BufferError("a buffer is exported without a copy; use copy_to_host()")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the buffer is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}")
+        if dl_device is not None and tuple(dl_device) != self._dlpack_device:
+            raise BufferError(f"the buffer is on DLPack device {self._dlpack_device}, not {tuple(dl_device)}")
         return make_capsule(
-            self.address, self.__dlpack_device__(), self._dtype, self.shape, self.strides,
+            self.address, self._dlpack_device, self._dtype, self.shape, self.strides,
             Lease(record, self._session.releaser), versioned=max_version is not None and max_version[0] >= 1,
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack device type and number."""
-        return (_CPU, 0) if self._host else self._session.driver.dlpack_device()
+        self._check()
+        return self._dlpack_device
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3, for ``cupy.asarray`` and Numba; the consumer keeps this object alive. AttributeError off CUDA."""
-        if self._host or self._session.driver.dlpack_device()[0] != _CUDA:
+        if self._dlpack_device[0] != _CUDA:
             raise AttributeError("__cuda_array_interface__")
         return {**self._interface(), "version": 3, "stream": None}
 
@@ -194,16 +205,11 @@ class Buffer(Resource):
 
     def _interface(self) -> dict[str, Any]:
         record = self._checked()
+        typestr = self._typestr()
         if self._lease is None:
             # The consumer holds this very object: the mapping must outlive release() until the object is collected.
             self._lease = Lease(record, self._session.releaser)
-        return {"shape": self.shape, "typestr": self._typestr(), "data": (self.address, False), "strides": self.strides}
-
-    def _host_interface(self) -> dict[str, Any]:
-        if not self._host:
-            raise BufferError(f"the host cannot reach memory of {self._session.info.id}; use copy_to_host()")
-        return {"shape": self.shape, "typestr": self._typestr(), "data": (self.address, False),
-                "strides": self.strides, "version": 3}
+        return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "strides": self.strides}
 
     def _typestr(self) -> str:
         if not self._dtype.typestr:
@@ -219,14 +225,6 @@ class Buffer(Resource):
 
     def __repr__(self) -> str:
         return f"<Buffer {self.dtype}{list(self.shape)} at {self.address:#x} on {self._session.info.id}>"
-
-
-class _HostArray:
-    """What a NumPy array has as its base: the interface, and the lease that keeps the memory mapped."""
-
-    def __init__(self, interface: dict[str, Any], lease: Lease) -> None:
-        self.__array_interface__ = interface
-        self._lease = lease
 
 
 def buffer_layout(

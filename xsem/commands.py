@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, overload
 
+from xsem.arguments import check_memories, check_session, check_signal, check_wait, pair
 from xsem.books import Book, Operation, Targets
 from xsem.buffer import Buffer
 from xsem.diagnosis import book_pending, timeout_error
-from xsem.errors import BadArgumentError, DriverError, WrongDeviceError, XsemError
+from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
 from xsem.events import Event, check_event, points_of
 from xsem.lifetime import Record
 from xsem.memory import Memory
@@ -21,14 +21,12 @@ from xsem.session import Session
 from xsem.spi import Token
 from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.types import INFINITE, Feature, Kind, SignalParams, WaitParams
+from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
     from xsem.device import Device
 
 __all__ = ["CommandList"]
-
-_Params = TypeVar("_Params", SignalParams, WaitParams)
 
 
 class CommandList(Resource):
@@ -42,15 +40,13 @@ class CommandList(Resource):
     device : Device
     """
 
-    def __init__(self, device: Device, session: Session, book: Book) -> None:
+    def __init__(self, device: Device, session: Session, book: Book, *, borrowed: bool = False) -> None:
         self.device = device
         self._session = session
         self._book = book
         self._stopped: DriverError | None = None  # by work that was called at once
         # A borrowed stream has one set of books for all its wrappers, and no wrapper may end it for the others.
-        self._record = (
-            session.new_record(book.name, _nothing) if book.borrowed else book.record
-        )
+        self._record = session.new_record(book.name, _nothing, light=True) if borrowed else book.record
 
     # ---- semaphores
     @overload
@@ -98,28 +94,29 @@ class CommandList(Resource):
         EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
         """
         self._check()
-        chosen, wanted = _pair(self._session, semaphores, params, WaitParams, "append_wait")
+        chosen, wanted = pair(self._session, semaphores, params, WaitParams, "append_wait")
         for semaphore, param in zip(chosen, wanted, strict=True):
-            _check_wait(semaphore._state, param, self._session)
+            check_wait(semaphore._state, param, self._session)
         states = [semaphore._state for semaphore in chosen]
-        claimed: list[SemaphoreState] = []
-        try:
-            if not self._session.capabilities.resets_on_wait:
-                for state in states:
-                    state.claim_wait()
-                    claimed.append(state)
-            self._append(
-                "wait",
-                lambda points, memories, want: self._book.driver.append_wait(
-                    [state.token for state in states], wanted, points, memories, want
-                ),
-                [(state, param.value) for state, param in zip(states, wanted, strict=True)],
-                wait_events, signal_event, [state.record for state in states], acquire,
-            )
-        except BaseException:
-            for state in claimed:
-                state.mark_reset()
-            raise
+        tokens = [state.token for state in states]
+
+        def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
+            claimed: list[SemaphoreState] = []
+            try:
+                if not self._session.capabilities.resets_on_wait:
+                    for state in states:
+                        state.claim_wait()
+                        claimed.append(state)
+                return self._book.driver.append_wait(tokens, wanted, points, memories, want)
+            except BaseException:
+                for state in claimed:
+                    state.mark_reset()
+                raise
+
+        self._append(
+            "wait", issue, [(state, param.value) for state, param in zip(states, wanted, strict=True)],
+            wait_events, signal_event, [state.record for state in states], acquire,
+        )
 
     @overload
     def append_signal(
@@ -156,29 +153,33 @@ class CommandList(Resource):
             As for `append_wait`.
         """
         self._check()
-        chosen, wanted = _pair(self._session, semaphores, params, SignalParams, "append_signal")
+        chosen, wanted = pair(self._session, semaphores, params, SignalParams, "append_signal")
+        limit = self._session.capabilities.max_value_difference
         for semaphore, param in zip(chosen, wanted, strict=True):
-            _check_signal(semaphore._state, param)
+            check_signal(semaphore._state, param, limit)
         states = [semaphore._state for semaphore in chosen]
-        advanced: list[tuple[SemaphoreState, int, int | None]] = []
-        try:
-            for state, param in zip(states, wanted, strict=True):
-                if param.value is not None:
-                    previous = state.advance(param.value, allow_rewind=param.allow_rewind)
-                    advanced.append((state, param.value, previous))
-            self._append(
-                "signal",
-                lambda points, memories, want: self._book.driver.append_signal(
-                    [state.token for state in states], wanted, points, memories, want
-                ),
-                [(state, param.value) for state, param in zip(states, wanted, strict=True)],
-                wait_events, signal_event, [state.record for state in states], release,
-                rewinds=any(param.allow_rewind for param in wanted),
-            )
-        except BaseException:
-            for state, value, previous in reversed(advanced):
-                state.restore(value, previous)
-            raise
+        tokens = [state.token for state in states]
+
+        def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
+            # Under the list's lock: of two threads with rising values the lower one must not be appended last.
+            advanced: list[tuple[SemaphoreState, int, int | None]] = []
+            try:
+                for state, param in zip(states, wanted, strict=True):
+                    # What is recorded is signalled by its replays, which take note then.
+                    if param.value is not None and not self._book.recording:
+                        previous = state.advance(param.value, allow_rewind=param.allow_rewind, limit=limit)
+                        advanced.append((state, param.value, previous))
+                return self._book.driver.append_signal(tokens, wanted, points, memories, want)
+            except BaseException:
+                for state, value, previous in reversed(advanced):
+                    state.restore(value, previous)
+                raise
+
+        self._append(
+            "signal", issue, [(state, param.value) for state, param in zip(states, wanted, strict=True)],
+            wait_events, signal_event, [state.record for state in states], release,
+            rewinds=any(param.allow_rewind for param in wanted),
+        )
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
@@ -208,7 +209,9 @@ class CommandList(Resource):
             self._book.driver.append_work(run)
 
         try:
-            self._book.append("work", issue)
+            # Held: the work itself may release the list.
+            with self._book.record.held():
+                self._book.append("work", issue, reenters=True)
         except BaseException as error:
             if failed and failed[0] is error:
                 failure = DriverError(f"work appended to {self._book.name} raised {type(error).__name__}: {error}",
@@ -281,11 +284,15 @@ class CommandList(Resource):
         """
         self._check()
         book = self._book
-        book.poll()
-        book.cover(book.seq)
+        target = book.seq
+        book.cover(target)
         book.poll()
         self._check_stopped()
-        return book.done_seq >= book.seq
+        if book.done_seq >= target:
+            return True
+        if book.captured():
+            raise BusyError(f"{book.name} is being captured: what is captured does not run", reason="capturing")
+        return False
 
     def synchronize(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Block the host until everything appended so far is done. Ctrl-C works.
@@ -304,10 +311,11 @@ class CommandList(Resource):
         """
         check_timeout(timeout_s)
         self._check()
+        self._check_stopped()
         book = self._book
         with self._record.held(), self._session.calling():
             target = book.seq
-            done = wait_in_slices(lambda slice_ns: _wait_book(book, target, slice_ns), timeout_s)
+            done = wait_in_slices(lambda slice_ns: book.wait(target, slice_ns), timeout_s)
         self._check_stopped()
         if not done:
             raise timeout_error(self._session, book.name, timeout_s, book_pending(self._session, book, target))
@@ -322,7 +330,7 @@ class CommandList(Resource):
         """
         self._check()
         self._session.require(Feature.RECORDING)
-        return Recording(self.device, self._session, self._book)
+        return Recording(self.device, self._session, self._book, self._check_stopped)
 
     # ---- inside
     def _append(
@@ -332,12 +340,11 @@ class CommandList(Resource):
     ) -> None:
         book, session = self._book, self._session
         self._check_stopped()
-        points = points_of(session, wait_events) if wait_events else ()
+        points = points_of(session, wait_events)
         tokens = [point.token for point in points]
-        if memories:
-            _check_memories(session, memories)
-            records = [*records, *(memory._record for memory in memories)]
-        memory_tokens = [memory._memory for memory in memories]
+        given = check_memories(session, memories)
+        records = [*records, *(memory._record for memory in given)]
+        memory_tokens = [memory._memory for memory in given]
         if signal_event is not None:
             check_event(session, signal_event)
             signal_event._claim()
@@ -365,7 +372,7 @@ class CommandList(Resource):
         if not isinstance(buffer, Buffer):
             raise BadArgumentError(f"an xsem Buffer is needed, not {type(buffer).__name__}; host memory comes from "
                                    "device.host_buffer()", reason="not_a_buffer")
-        _check_session(self._session, buffer, "buffer")
+        check_session(self._session, buffer, "buffer")
         return buffer._record
 
     def _token(self) -> Token:
@@ -379,126 +386,6 @@ class CommandList(Resource):
 
     def __repr__(self) -> str:
         return f"<CommandList {self._book.name}>"
-
-
-def _wait_book(book: Book, target: int, timeout_ns: int) -> bool:
-    if book.done_seq >= target:
-        return True
-    point = book.mark()
-    if point is None:
-        return True
-    if point.wait(timeout_ns):
-        book.reached(point.seq)
-    return book.done_seq >= target
-
-
-def _pair(
-    session: Session, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
-) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
-    """One semaphore with one parameter, or sequences of one length; all of them of this device and not released."""
-    if isinstance(semaphores, Semaphore):
-        chosen: Sequence[Semaphore] = (semaphores,)
-        given: Sequence[Any] = (params,)
-    else:
-        if isinstance(semaphores, str | bytes) or not isinstance(semaphores, Sequence):
-            raise BadArgumentError(f"{call} takes a Semaphore or a sequence of them, not {type(semaphores).__name__}",
-                                   reason="not_a_semaphore")
-        chosen = semaphores
-        if isinstance(params, str | bytes) or not isinstance(params, Sequence):
-            raise BadArgumentError(f"{call} of a sequence takes a sequence of as many parameters: nothing is broadcast",
-                                   reason="params_mismatch")
-        given = params
-        if not chosen:
-            raise BadArgumentError(f"{call} takes at least one semaphore", reason="empty_batch")
-        if len(chosen) != len(given):
-            raise BadArgumentError(f"{call}: {len(chosen)} semaphores and {len(given)} parameters",
-                                   reason="params_mismatch")
-        if len({id(semaphore) for semaphore in chosen}) != len(chosen):
-            raise BadArgumentError(f"{call}: a semaphore is in the batch twice", reason="duplicate_semaphore")
-    for semaphore in chosen:
-        if not isinstance(semaphore, Semaphore):
-            raise BadArgumentError(f"{call} takes Semaphores, not {type(semaphore).__name__}", reason="not_a_semaphore")
-        _check_session(session, semaphore, "semaphore")
-    return chosen, [_param(semaphore._state, param, kind)
-                    for semaphore, param in zip(chosen, given, strict=True)]
-
-
-def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
-    if type(param) is kind:
-        return param
-    if param is None:
-        return kind()
-    if isinstance(param, WaitParams | SignalParams):
-        raise BadArgumentError(f"{kind.__name__} are needed, not {type(param).__name__}", reason="wrong_params")
-    if state.kind is not Kind.TIMELINE:
-        takes = {Kind.KEYED_MUTEX: f"{kind.__name__}(key=…)", Kind.NVSCISYNC: f"{kind.__name__}(nvscisync_fence=…)"}
-        raise BadArgumentError(
-            f"{state.described} takes {takes.get(state.kind, 'no value')}, not {param!r}",
-            reason="value_not_allowed", handle_type=state.type,
-        )
-    if isinstance(param, bool):
-        raise BadArgumentError("value must be an int, not bool", reason="not_an_int", handle_type=state.type)
-    try:
-        return kind(value=operator.index(param))
-    except TypeError:
-        raise BadArgumentError(f"value must be an int, not {type(param).__name__}", reason="not_an_int",
-                               handle_type=state.type) from None
-
-
-def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
-    """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
-    for field, kind, reason in (
-        ("value", Kind.TIMELINE, "value"), ("key", Kind.KEYED_MUTEX, "key"),
-        ("nvscisync_fence", Kind.NVSCISYNC, "fence"),
-    ):
-        given = getattr(param, field) is not None
-        if state.kind is kind and not given:
-            raise BadArgumentError(f"{state.described} needs {type(param).__name__}({field}=…)",
-                                   reason=f"{reason}_required", handle_type=state.type)
-        if state.kind is not kind and given:
-            raise BadArgumentError(f"{state.described} takes no {field}", reason=f"{reason}_not_allowed",
-                                   handle_type=state.type)
-    if param.skip_nvscibuf_memsync and state.kind is not Kind.NVSCISYNC:
-        raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is for NvSciSync alone",
-                               reason="flag_not_allowed", handle_type=state.type)
-
-
-def _check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> None:
-    _check_fields(state, param)
-    if param.timeout_ms not in (None, INFINITE) and state.kind is not Kind.KEYED_MUTEX:
-        raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait",
-                               reason="timeout_not_allowed", handle_type=state.type)
-    if param.value is not None and state.last_signalled is not None:
-        limit = session.capabilities.max_value_difference
-        if param.value - state.last_signalled > limit:
-            raise BadArgumentError(
-                f"{param.value} is more than {limit} above the last value signalled here, {state.last_signalled}",
-                reason="value_difference", handle_type=state.type,
-            )
-
-
-def _check_signal(state: SemaphoreState, param: SignalParams) -> None:
-    if state.kind is Kind.SYNC_FILE:
-        raise BadArgumentError("a sync file can only be waited for", reason="signal_of_sync_file",
-                               handle_type=state.type)
-    _check_fields(state, param)
-
-
-def _check_session(session: Session, used: Resource, what: str) -> None:
-    if used._session is not session:
-        raise WrongDeviceError(
-            f"the {what} belongs to another device than this list: {used._session.info.id}",
-            expected=session.info.id, actual=used._session.info.id, reason="wrong_device",
-            backend=session.info.backend,
-        )
-    used._record.check()
-
-
-def _check_memories(session: Session, memories: Sequence[Memory]) -> None:
-    for memory in memories:
-        if not isinstance(memory, Memory):
-            raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
-        _check_session(session, cast("Resource", memory), "memory")
 
 
 def _nothing() -> None:

@@ -165,32 +165,43 @@ class Device(Resource):
         self._check()
         check_stream(stream)
         session = self._session
-        try:
-            with session.calling():
+        with session.calling():
+            try:
                 driver = session.driver.open_command_list(stream, in_order)
-        except TypeError as error:
-            raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
-                                   reason="not_a_stream", backend=self.info.backend) from error
-        check_list_promises(self.info, session.capabilities, driver)
-        with session.streams_lock:
-            book = session.books.get(driver.key)
-            if book is None or not book.borrowed or book.record.released:
-                self._forget_idle_books()
-                name = f"{self.info.id}/stream-{driver.key:#x}"
-                book = Book(session, driver, name, borrowed=True)
-                session.add_book(book)
-            else:
-                driver.close()  # the books of this stream have one already
-            commands = CommandList(self, session, book)
-            book.wrappers.add(commands)
+            except TypeError as error:
+                raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
+                                       reason="not_a_stream", backend=self.info.backend) from error
+            check_list_promises(self.info, session.capabilities, driver)
+            with session.streams_lock:
+                # Also a list of the device's own, borrowed by its native handle: one queue, one set of books.
+                book = session.books.get(driver.key)
+                known = book is not None and not book.record.released
+                if book is None or not known:
+                    book = Book(session, driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
+                    session.add_book(book)
+                commands = CommandList(self, session, book, borrowed=True)
+                book.wrappers.add(commands)
+            if known:
+                driver.close()
+        self._forget_idle_books()
         return commands
 
     def _forget_idle_books(self) -> None:
-        books = [book for book in self._session.live_books() if book.borrowed]
-        if len(books) >= _MANY_BOOKS:
-            for book in books:
-                if not book.wrappers and book.done_seq >= book.seq:
+        session = self._session
+        if len(session.books) <= max(_MANY_BOOKS, session.many_streams):
+            return
+        for book in session.live_books():
+            if book.borrowed and not book.wrappers:
+                book.cover(book.seq)
+                book.poll()
+                with session.streams_lock:
+                    idle = not book.wrappers and book.done_seq >= book.seq
+                    if idle:
+                        session.remove_book(book)
+                if idle:
                     book.record.release()
+        # Twice as many before the next look, so that busy ones are not asked again and again.
+        session.many_streams = 2 * len(session.books)
 
     def create_event(self) -> Event:
         """An event to be bound by ``signal_event=``."""
@@ -259,9 +270,16 @@ class Device(Resource):
         record = getattr(self, "_record", None)
         if record is None or record.released or generation() != self._session.generation:
             return
-        warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
         session = self._session
-        session.releaser.post(lambda: session.releaser.release_all(session.record))
+
+        def release() -> None:
+            # Not in the finalizer: both take locks.
+            session.stop_watching()
+            session.releaser.release_all(session.record)
+
+        session.releaser.post(release)
+        # Last: it raises where warnings are errors.
+        warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<Device {self.info.id} {self.info.name!r}>"

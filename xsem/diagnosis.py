@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from xsem.books import Book, Entry
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
@@ -12,30 +14,36 @@ from xsem.session import Session
 from xsem.state import SemaphoreState
 from xsem.types import Feature, Kind, PendingOp
 
-__all__ = ["book_pending", "host_wait_timeout", "session_pending", "timeout_error"]
+__all__ = ["book_pending", "host_wait_timeout", "session_pending", "stuck_lists", "timeout_error"]
 
 
 def session_pending(session: Session) -> tuple[PendingOp, ...]:
     """All that is not known to be done on a device, list by list, oldest first in each; nothing once it is released."""
-    ops: list[PendingOp] = []
+    return tuple(op for _, _, ops in stuck_lists(session) for op in ops)
+
+
+def stuck_lists(session: Session) -> list[tuple[str, int, list[PendingOp]]]:
+    """Of each list with something pending: its name, the number of the operation that holds it, all that is pending."""
+    found: list[tuple[str, int, list[PendingOp]]] = []
     with contextlib.suppress(ReleasedError), session.calling():
+        look = _Look(session)
         for book in session.live_books():
             book.cover(book.seq)
             book.poll()
-            ops += book_pending(session, book)
-    return tuple(ops)
+            entries = _not_done(list(book.entries), look)
+            if entries:
+                found.append((book.name, entries[0].seq, list(look.describe(book, entries))))
+    return found
 
 
-def book_pending(session: Session, book: Book, up_to: int | None = None) -> list[PendingOp]:
-    """What is not known to be done on one queue, up to operation `up_to`; the one that holds the rest comes first."""
-    reader = _Reader(session)
-    entries = [entry for entry in list(book.entries) if up_to is None or entry.seq <= up_to]
+def book_pending(session: Session, book: Book, up_to: int) -> list[PendingOp]:
+    """What a wait for operation `up_to` of a queue ran out on; the operation that holds the rest comes first."""
     with contextlib.suppress(ReleasedError), session.calling():
-        entries = entries[_known_done(entries, reader):]
-        while entries and _is_met_wait(entries[0], reader):
-            del entries[0]
-    now = time.monotonic()
-    return [op for entry in entries for op in _ops(session, book, entry, reader, now)]
+        look = _Look(session)
+        entries = [entry for entry in list(book.entries) if entry.seq <= up_to]
+        # Whatever the values say, the last one was not done when the time was over.
+        return list(look.describe(book, _not_done(entries, look) or entries[-1:]))
+    return []
 
 
 def timeout_error(
@@ -57,111 +65,189 @@ def host_wait_timeout(
     session: Session, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float
 ) -> WaitTimeoutError:
     """The error for `Semaphore.host_wait`."""
+    look = _Look(session)
     op = PendingOp(
         operation="wait",
         semaphore=state.described,
         value=value,
-        current_value=_Reader(session).value(state),
+        current_value=look.value(state),
         last_signalled_here=state.last_signalled,
         command_list="host",
         age_s=age_s,
-        possible_signallers=_signallers(session, state, value, None, None),
+        possible_signallers=look.signallers(state, value, None, None),
     )
     return timeout_error(session, f"the host's wait for {state.described}", timeout_s, (op,))
 
 
-class _Reader:
-    """Timeline values now, each read once."""
+class _Look:
+    """What one report needs to know of a device, each thing found out once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._can = Feature.READ_VALUE in session.capabilities.features
-        self._values: dict[int, int | None] = {}
+        self._can_read = Feature.READ_VALUE in session.capabilities.features
+        self._values: dict[SemaphoreState, int | None] = {}
+        self._signals: dict[SemaphoreState, list[_Signals]] | None = None
 
+    # ---- values
     def value(self, state: SemaphoreState) -> int | None:
-        if not self._can or state.kind is not Kind.TIMELINE:
+        """A timeline's value now, where it can be read."""
+        if not self._can_read or state.kind is not Kind.TIMELINE:
             return None
-        key = id(state)
-        if key not in self._values:
-            self._values[key] = self._read(state)
-        return self._values[key]
+        if state not in self._values:
+            self._values[state] = self._read(state)
+        return self._values[state]
 
     def _read(self, state: SemaphoreState) -> int | None:
-        # Released by now: it may be freed at any moment, so it is not touched.
-        with contextlib.suppress(ReleasedError, XsemError), state.record.held(), self._session.driver.quiet():
-            return self._session.driver.semaphore_value(state.token)
-        return None
+        # It may be released and waiting to be freed: that must not happen in the midst of this.
+        if not state.record.visit():
+            return None
+        try:
+            with contextlib.suppress(XsemError), self._session.driver.quiet():
+                return self._session.driver.semaphore_value(state.token)
+            return None
+        finally:
+            state.record.leave()
+
+    # ---- reports
+    def describe(self, book: Book, entries: Sequence[Entry]) -> Iterator[PendingOp]:
+        """The entries as data."""
+        now = time.monotonic()
+        for entry in entries:
+            for state, value in entry.targets or ((None, None),):
+                yield PendingOp(
+                    operation=entry.operation,
+                    semaphore=None if state is None else state.described,
+                    value=value,
+                    current_value=None if state is None else self.value(state),
+                    last_signalled_here=None if state is None else state.last_signalled,
+                    command_list=book.name,
+                    age_s=now - entry.appended_at,
+                    possible_signallers=(
+                        self.signallers(state, value, book, entry) if entry.operation == "wait" and state else ()
+                    ),
+                )
+
+    def signallers(
+        self, state: SemaphoreState, value: int | None, book: Book | None, wait: Entry | None
+    ) -> tuple[str, ...]:
+        """Who could satisfy a wait, as far as this process can know."""
+        if self._signals is None:
+            self._signals = self._find_signals()
+        found: list[str] = []
+        for signals in self._signals.get(state, ()):
+            # The first of a list is the one that matters; a frame loop has hundreds behind it.
+            first = signals.first(value)
+            if first is not None:
+                seq, signalled = first
+                behind = signals.book is book and wait is not None and seq > wait.seq
+                what = "signal" if signalled is None else f"signal of {signalled}"
+                found.append(f"{signals.book.name} ({what} {_BEHIND if behind else 'pending'})")
+        if state.imported:
+            found.append("the exporter, or another importer of its handle")
+        elif state.exported:
+            found.append("an importer of the exported handle")
+        return tuple(dict.fromkeys(found))
+
+    def _find_signals(self) -> dict[SemaphoreState, list[_Signals]]:
+        found: dict[SemaphoreState, list[_Signals]] = {}
+        for book in self._session.live_books():
+            here: dict[SemaphoreState, _Signals] = {}
+            for entry in list(book.entries):
+                if entry.operation == "signal":
+                    for state, value in entry.targets:
+                        if state not in here:
+                            here[state] = _Signals(book)
+                            found.setdefault(state, []).append(here[state])
+                        here[state].add(entry.seq, value)
+        return found
 
 
-def _known_done(entries: Sequence[Entry], reader: _Reader) -> int:
-    """How many entries are certainly done. The queue is in order: what precedes something done is done."""
-    for count in range(len(entries), 0, -1):
-        if _is_done(entries[count - 1], reader):
-            return count
+class _Signals:
+    """The signals of one semaphore that are pending on one list, oldest first."""
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self._signals: list[tuple[int, int | None]] = []
+        self._highest: list[float] = []  # so far: rises, so that it can be searched, also where the values went back
+
+    def add(self, seq: int, value: int | None) -> None:
+        self._signals.append((seq, value))
+        reach = math.inf if value is None else value
+        self._highest.append(max(reach, self._highest[-1]) if self._highest else reach)
+
+    def first(self, value: int | None) -> tuple[int, int | None] | None:
+        """Number and value of the first that satisfies a wait for `value`."""
+        at = 0 if value is None else bisect.bisect_left(self._highest, value)
+        return self._signals[at] if at < len(self._signals) else None
+
+
+def _not_done(entries: Sequence[Entry], look: _Look) -> Sequence[Entry]:
+    """The entries from the first on that is not known to be done. A queue is in order: what precedes that is done."""
+    unmet = next((at for at, entry in enumerate(entries) if _is_unmet_wait(entry, look)), len(entries))
+    start = max(_reached(entries, unmet), _left_its_value(entries, unmet, look))
+    # From here on a value may have come from somebody else, so it counts only where no wait can hold the list.
+    at = start
+    while at < unmet:
+        entry = entries[at]
+        if entry.operation == "wait" or entry.kept:
+            if not _is_met(entry, look):
+                break
+            if entry.operation == "wait":
+                start = at + 1 if start == at else start
+        if entry.operation == "signal" and _passed(entry, look):
+            start = at + 1
+        at += 1
+    return entries[start:]
+
+
+def _reached(entries: Sequence[Entry], end: int) -> int:
+    """Up to where the points of operations with events of their own are reached."""
+    marked = [(at, entry.point) for at, entry in enumerate(entries[:end]) if entry.point is not None]
+    with contextlib.suppress(XsemError):
+        count = bisect.bisect_left(marked, True, key=lambda each: not each[1].done())
+        return marked[count - 1][0] + 1 if count else 0
     return 0
 
 
-def _is_done(entry: Entry, reader: _Reader) -> bool:
-    if entry.point is not None:
-        with contextlib.suppress(XsemError):
-            return entry.point.done()
-    # A timeline at or above a value that this very operation sets: timelines do not go back, so it has been set.
-    if entry.operation == "signal" and not entry.rewinds and entry.targets:
-        return all(_at_least(reader.value(state), value) for state, value in entry.targets)
+def _left_its_value(entries: Sequence[Entry], end: int, look: _Look) -> int:
+    """Up to where a timeline has the very value that one of these operations gives it: nobody else signals that one."""
+    for at in range(end, 0, -1):
+        entry = entries[at - 1]
+        if _passed(entry, look) and any(look.value(state) == value for state, value in entry.targets):
+            return at
+    return 0
+
+
+def _passed(entry: Entry, look: _Look) -> bool:
+    return (
+        entry.operation == "signal" and not entry.rewinds and bool(entry.targets)
+        and all(_at_least(look.value(state), value) for state, value in entry.targets)
+    )
+
+
+def _is_met(entry: Entry, look: _Look) -> bool:
+    if entry.operation == "wait" and not all(_at_least(look.value(state), value) for state, value in entry.targets):
+        return False
+    with contextlib.suppress(XsemError):
+        return all(point.done() for point in entry.kept)
     return False
 
 
-def _is_met_wait(entry: Entry, reader: _Reader) -> bool:
-    return (
-        entry.operation == "wait"
-        and not entry.kept
-        and all(_at_least(reader.value(state), value) for state, value in entry.targets)
-    )
+def _is_unmet_wait(entry: Entry, look: _Look) -> bool:
+    if entry.operation != "wait":
+        return False
+    for state, value in entry.targets:
+        current = look.value(state)
+        if current is not None and value is not None and current < value:
+            return True
+    return False
 
 
 def _at_least(current: int | None, value: int | None) -> bool:
     return current is not None and value is not None and current >= value
 
 
-def _ops(session: Session, book: Book, entry: Entry, reader: _Reader, now: float) -> Iterable[PendingOp]:
-    for state, value in entry.targets or ((None, None),):
-        yield PendingOp(
-            operation=entry.operation,
-            semaphore=None if state is None else state.described,
-            value=value,
-            current_value=None if state is None else reader.value(state),
-            last_signalled_here=None if state is None else state.last_signalled,
-            command_list=book.name,
-            age_s=now - entry.appended_at,
-            possible_signallers=(
-                _signallers(session, state, value, book, entry) if entry.operation == "wait" and state else ()
-            ),
-        )
-
-
-def _signallers(
-    session: Session, state: SemaphoreState, value: int | None, book: Book | None, wait: Entry | None
-) -> tuple[str, ...]:
-    found: list[str] = []
-    for other in session.live_books():
-        enough = [
-            (entry, signalled)
-            for entry in list(other.entries)
-            if entry.operation == "signal"
-            for target, signalled in entry.targets
-            if target is state and (value is None or signalled is None or signalled >= value)
-        ]
-        if enough:
-            # The first of a list is the one that matters; a frame loop has hundreds behind it.
-            entry, signalled = enough[0]
-            behind = other is book and wait is not None and entry.seq > wait.seq
-            what = "signal" if signalled is None else f"signal of {signalled}"
-            found.append(f"{other.name} ({what} {'behind this very wait' if behind else 'pending'})")
-    if state.imported:
-        found.append("the exporter, or another importer of its handle")
-    elif state.exported:
-        found.append("an importer of the exported handle")
-    return tuple(dict.fromkeys(found))
+_BEHIND = "behind this very wait"
 
 
 def _sentence(op: PendingOp) -> str:
@@ -183,7 +269,7 @@ def _causes(op: PendingOp) -> list[str]:
     if not op.possible_signallers:
         return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]
     causes = []
-    if all("behind this very wait" in who for who in op.possible_signallers):
+    if all(_BEHIND in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "
                       "Zero external semaphores, rule 5: producer first)")
     else:

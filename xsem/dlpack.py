@@ -1,7 +1,9 @@
-"""DLPack capsules made from Python: versioned (1.0) and legacy.
+"""DLPack capsules over any memory: versioned (1.0) and legacy.
 
-The memory behind a capsule lives as long as its consumer: the tensor's structures and the lease on the buffer stay in a
-table until the consumer calls the deleter, or the capsule's destructor finds it unconsumed.
+NumPy makes the capsule, of an array over the address, and this module writes into it what NumPy does not know: the
+device and bfloat16. A deleter in Python will not do: consumers drop a capsule that they refuse while an error is set,
+which a ctypes callback clears, and call the deleter on any thread, with or without the interpreter's lock, until the
+process ends. NumPy's is C, and made for all that.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any, Final
 
 from xsem.layout import DType
 
-__all__ = ["make_capsule"]
+__all__ = ["HostArray", "make_capsule"]
 
 
 class _Device(ctypes.Structure):
@@ -28,17 +30,14 @@ class _Tensor(ctypes.Structure):
         ("device", _Device),
         ("ndim", ctypes.c_int32),
         ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
         ("byte_offset", ctypes.c_uint64),
     )
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
 class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter))
+    _fields_ = (("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _ManagedVersioned(ctypes.Structure):
@@ -46,7 +45,7 @@ class _ManagedVersioned(ctypes.Structure):
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
         ("manager_ctx", ctypes.c_void_p),
-        ("deleter", _Deleter),
+        ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
         ("tensor", _Tensor),
     )
@@ -55,75 +54,57 @@ class _ManagedVersioned(ctypes.Structure):
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
-_new = ctypes.pythonapi.PyCapsule_New
-_new.restype = ctypes.py_object
-_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.restype = ctypes.c_int
-# The destructor sees a capsule without references: as an object it would come back to life.
-_is_valid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
-_pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-
-# Address of the managed tensor -> what it needs: structures, shape and strides arrays, lease.
-_live: dict[int, tuple[Any, ...]] = {}
+_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-# A consumer may outlive this module at interpreter exit: what the callbacks use is bound as defaults, and the callback
-# objects are never freed (below); a call of a freed one is a crash.
-def _delete(address: int, _live: dict[int, tuple[Any, ...]] = _live) -> None:
-    _live.pop(address, None)
+class HostArray:
+    """What a NumPy array has as its base: the interface that it was made from, and what keeps the memory mapped."""
 
-
-def _destroy(
-    capsule: int, _live: dict[int, tuple[Any, ...]] = _live, _is_valid: Any = _is_valid, _pointer: Any = _pointer,
-    names: tuple[bytes, ...] = (_LEGACY, _VERSIONED),
-) -> None:
-    for name in names:
-        if _is_valid(capsule, name):  # a consumer would have renamed it
-            _live.pop(_pointer(capsule, name), None)
-
-
-_delete_callback = _Deleter(_delete)
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_destroy_callback = _Destructor(_destroy)
-for _kept in (_delete_callback, _destroy_callback, _live, _LEGACY, _VERSIONED):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str, lease: object
+    ) -> None:
+        self.__array_interface__ = {
+            "shape": shape, "typestr": typestr, "data": (address, False), "strides": strides, "version": 3,
+        }
+        self._lease = lease
 
 
 def make_capsule(
     address: int, device: tuple[int, int], dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...],
     lease: object, *, versioned: bool,
 ) -> Any:
-    """A capsule over memory that `lease` keeps alive.
+    """A capsule over memory that `lease` keeps alive; a legacy one where NumPy (before 2.1) cannot make another.
 
     Raises
     ------
     BufferError
-        A stride is not a whole number of elements: DLPack counts in elements.
+        A stride is not a whole number of elements: DLPack counts in elements. The address is not aligned: DLPack's
+        consumers take it to be, and on a GPU that is a fault that ends the context.
     """
-    if any(stride % dtype.itemsize for stride in strides_bytes):
+    import numpy as np
+
+    steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
+    if any(stride % dtype.itemsize for stride in steps):
         raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
-    ndim = len(shape)
-    array = ctypes.c_int64 * ndim
-    shape_array = array(*shape)
-    strides_array = array(*(stride // dtype.itemsize for stride in strides_bytes))
-    managed: _Managed | _ManagedVersioned = _ManagedVersioned() if versioned else _Managed()
-    if isinstance(managed, _ManagedVersioned):
-        managed.major, managed.minor = 1, 0
-    managed.deleter = _delete_callback
-    tensor = managed.tensor
-    tensor.data = address
+    if address % dtype.alignment:
+        raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
+    # The array is never touched: the address may be a device's.
+    array: Any = np.asarray(HostArray(address, shape, strides_bytes, dtype.typestr or f"<u{dtype.itemsize}", lease))
+    capsule = array.__dlpack__(max_version=(1, 0)) if versioned and _numpy_is_versioned(np) else array.__dlpack__()
+    if _is_valid(capsule, _VERSIONED):
+        tensor = _ManagedVersioned.from_address(_pointer(capsule, _VERSIONED)).tensor
+    else:
+        tensor = _Managed.from_address(_pointer(capsule, _LEGACY)).tensor
     tensor.device = _Device(*device)
-    tensor.ndim = ndim
     tensor.dtype = _DataType(dtype.dlpack_code, dtype.itemsize * 8, 1)
-    tensor.shape = ctypes.cast(shape_array, ctypes.POINTER(ctypes.c_int64))
-    tensor.strides = ctypes.cast(strides_array, ctypes.POINTER(ctypes.c_int64))
-    where = ctypes.addressof(managed)
-    _live[where] = (managed, shape_array, strides_array, lease)
-    try:
-        return _new(where, _VERSIONED if versioned else _LEGACY, ctypes.cast(_destroy_callback, ctypes.c_void_p))
-    except BaseException:
-        del _live[where]
-        raise
+    return capsule
+
+
+def _numpy_is_versioned(np: Any) -> bool:
+    major, minor = np.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 1)

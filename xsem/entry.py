@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 from xsem.device import Device
-from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError, XsemError
-from xsem.plugins import registry
+from xsem.errors import BadArgumentError, DeviceNotFoundError, XsemError
+from xsem.plugins import one_line, registry
+from xsem.promises import check_native_promise
 from xsem.spi import Backend
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 from xsem.uuids import parse_uuid
@@ -47,10 +50,13 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
         The backend that was named cannot be used.
     """
     if backend is not None:
-        return tuple(registry().get(backend).devices())
+        chosen = registry().get(backend)
+        with _asking(backend):
+            return tuple(chosen.devices())
     infos: list[DeviceInfo] = []
     for loaded in registry().backends.values():
-        if _why_unavailable(loaded.backend) is None:
+        # A defect of one plugin must not hide the others' devices.
+        with contextlib.suppress(Exception):
             infos += loaded.backend.devices()
     return tuple(infos)
 
@@ -63,7 +69,8 @@ def open_device(
     Parameters
     ----------
     device : str or DeviceInfo
-        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an entry of `devices`.
+        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an entry of `devices`,
+        whose UUID and LUID the device must have then.
     uuid : UUID, 16 bytes or str, optional
         The exporter's device UUID; the device must have it.
     luid : bytes, optional
@@ -91,18 +98,40 @@ def open_device(
     if luid is not None and (not isinstance(luid, bytes | bytearray) or len(luid) != 8):
         raise BadArgumentError(f"luid is 8 bytes, not {luid!r}", reason="bad_luid")
     backend = registry().get(name)
-    if native is not None:
-        info, driver = backend.adopt(native)
-        _choose(name, (info,), index, wanted_uuid, luid)
-        return Device(info, driver)
-    info = _choose(name, tuple(backend.devices()), index, wanted_uuid, luid)
-    return Device(info, backend.open(info.index))
+    with _asking(name):
+        if native is None:
+            info = _choose(name, tuple(backend.devices()), index, wanted_uuid, luid)
+            _check_meant(device, info)
+            driver = backend.open(info.index)
+        else:
+            info, driver = backend.adopt(native)
+        try:
+            if native is not None:
+                _choose(name, (info,), index, wanted_uuid, luid)
+                _check_meant(device, info)
+            check_native_promise(info, backend, driver.capabilities)
+            return Device(info, driver)
+        except BaseException:
+            with driver.quiet():
+                driver.close()
+            raise
+
+
+@contextlib.contextmanager
+def _asking(name: str) -> Iterator[None]:
+    """Around calls of a backend: its errors say whose they are."""
+    try:
+        yield
+    except XsemError as error:
+        if error.backend is None:
+            error.backend = name
+        raise
 
 
 def _parse(device: str | DeviceInfo) -> tuple[str, int | None]:
     if isinstance(device, DeviceInfo):
         return device.backend, device.index
-    match = re.fullmatch(r"([A-Za-z_]\w*)(?::(\d+))?", device) if isinstance(device, str) else None
+    match = re.fullmatch(r"([A-Za-z_]\w*)(?::([0-9]{1,9}))?", device) if isinstance(device, str) else None
     if match is None:
         raise BadArgumentError(f"a device is named like 'cuda:1' or 'cuda', not {device!r}", reason="bad_device_id")
     return match[1], None if match[2] is None else int(match[2])
@@ -135,11 +164,23 @@ def _choose(
                               backend=name, candidates=candidates)
 
 
+def _check_meant(device: str | DeviceInfo, found: DeviceInfo) -> None:
+    """Refuse another device under the number of the one that was listed: CUDA_VISIBLE_DEVICES moves them."""
+    if not isinstance(device, DeviceInfo):
+        return
+    for meant, now in ((device.uuid, found.uuid), (device.luid, found.luid)):
+        if meant is not None and meant != now:
+            raise DeviceNotFoundError(
+                f"{found.id} is not the {device.name} that was listed: list the devices again, or open it by its uuid",
+                reason="no_such_device", backend=found.backend, candidates=(found,),
+            )
+
+
 def _why_unavailable(backend: Backend) -> str | None:
     try:
         backend.devices()
-    except (BackendUnavailableError, XsemError) as error:
-        return str(error)
+    except XsemError as error:
+        return one_line(str(error))
     except Exception as error:  # a defect of a plugin must not hide the others
-        return f"{type(error).__name__}: {error}"
+        return one_line(f"{type(error).__name__}: {error}")
     return None

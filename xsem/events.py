@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class Event(Resource):
         self._binding: list[Point] = [] if point is None else [point]
         # Holds one element while the event is free to be bound: pop() decides between two threads.
         self._free: deque[None] = deque([None] if point is None else [], maxlen=1)
-        self._record = session.new_record("event", self._binding.clear)
+        self._record = session.new_record("event", self._binding.clear, light=True)
 
     def query(self) -> bool:
         """Whether the operation is done; never blocks.
@@ -47,8 +48,10 @@ class Event(Resource):
             ``event_not_appended``.
         DriverError
             It never will be: earlier work on its list failed.
+        BusyError
+            ``capturing``: the operation was captured or recorded, not executed.
         """
-        point = self._bound()
+        point = self._running()
         with self._session.calling():
             done = point.done()
         self._reached(done, point)
@@ -70,9 +73,11 @@ class Event(Resource):
             ``event_not_appended``.
         DriverError
             It never will be.
+        BusyError
+            ``capturing``, as for `query`.
         """
         check_timeout(timeout_s)
-        point = self._bound()
+        point = self._running()
         with self._record.held(), self._session.calling():
             done = wait_in_slices(point.wait, timeout_s)
         self._reached(done, point)
@@ -83,7 +88,11 @@ class Event(Resource):
     def reset(self) -> None:
         """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
         self._check()
-        self._binding.clear()
+        try:
+            # pop() decides between two threads. Unbound while an append is about to bind it: that comes after this.
+            self._binding.pop()
+        except IndexError:
+            return
         if not self._foreign:
             self._free.append(None)
 
@@ -96,37 +105,38 @@ class Event(Resource):
         ------
         EventNotAppendedError
             ``event_not_appended``.
+        BusyError
+            ``capturing``, as for `query`.
         """
-        point = self._bound()
-        self._session.notifier.add(point.done, lambda: callback(self))
+        if not callable(callback):
+            raise BadArgumentError(f"callback must be callable, not {type(callback).__name__}", reason="not_callable")
+        self._session.notifier.add(self._running(), lambda _: callback(self))
 
     def __await__(self) -> Generator[Any, None, None]:
         """Wait in asyncio. Cancelling ends the waiting, not the work; ``asyncio.timeout`` bounds it.
 
         Raises
         ------
-        EventNotAppendedError, DriverError, ReleasedError
+        EventNotAppendedError, DriverError, BusyError, ReleasedError
             As for `wait`; ReleasedError if the device is released meanwhile.
         """
-        point = self._bound()
+        point = self._running()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
-        def finish() -> None:
-            if not future.done():
-                try:
-                    with self._session.calling():
-                        point.done()
-                except Exception as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(None)
+        def finish(failure: Exception | None) -> None:
+            if future.done():
+                return  # cancelled
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
 
-        def reached() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(finish)
+        def reached(failure: Exception | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(finish, failure)
 
-        remove = self._session.notifier.add(point.done, reached)
+        remove = self._session.notifier.add(point, reached)
         try:
             yield from future.__await__()
         finally:
@@ -142,6 +152,11 @@ class Event(Resource):
                 "made or reset",
                 reason="event_not_appended",
             ) from None
+
+    def _running(self) -> Point:
+        point = self._bound()
+        point.check_running()
+        return point
 
     def _claim(self) -> None:
         """Before an append that signals it; undone by `_unclaim` if that fails."""
@@ -179,6 +194,9 @@ def points_of(session: Session, events: Sequence[Event]) -> tuple[Point, ...]:
     EventNotAppendedError
         ``event_not_appended``.
     """
+    if not isinstance(events, Sequence):
+        raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
+                               reason="not_an_event")
     for event in events:
         check_event(session, event)
     return tuple(event._bound() for event in events)

@@ -12,6 +12,9 @@ from xsem.errors import BadArgumentError
 __all__ = ["DType", "Layout", "parse_dtype", "parse_layout"]
 
 
+_COMPLEX: Final = 5
+
+
 class DType(NamedTuple):
     """One element type: its name, bytes, array-interface string (empty: has none) and DLPack code."""
 
@@ -19,6 +22,11 @@ class DType(NamedTuple):
     itemsize: int
     typestr: str
     dlpack_code: int
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that an address of it is a multiple of: a complex number is two floats."""
+        return self.itemsize // 2 if self.dlpack_code == _COMPLEX else self.itemsize
 
 
 # DLPack codes: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool.
@@ -42,6 +50,9 @@ _DTYPES: Final = {
         DType("complex128", 16, "<c16", 5),
     )
 }
+
+
+_MOST: Final = 2**63 - 1  # DLPack and NumPy count in signed 64 bits
 
 
 class Layout(NamedTuple):
@@ -71,12 +82,13 @@ def parse_dtype(dtype: Any) -> DType:
     """
     name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
     found = _DTYPES.get(name)
-    if found is None:
+    if found is None and dtype is not None:  # None is float64 to NumPy
         import numpy as np
 
         try:
-            found = _DTYPES.get(np.dtype(dtype).name) if np.dtype(dtype).isnative else None
-        except TypeError:
+            asked = np.dtype(dtype)
+            found = _DTYPES.get(asked.name) if asked.isnative else None
+        except Exception:  # its parser raises whatever comes: TypeError, ValueError, SyntaxError, warnings
             found = None
     if found is None:
         raise BadArgumentError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}", reason="bad_dtype")
@@ -91,24 +103,30 @@ def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: 
     BadArgumentError
         ``bad_shape``, ``bad_strides``.
     """
-    lengths = _ints("shape", shape, "bad_shape")
+    lengths = _ints("shape", shape, reason="bad_shape")
     if any(length < 1 for length in lengths):
         raise BadArgumentError(f"shape must be positive, not {lengths}", reason="bad_shape")
+    # Also where strides of 0 make it need few bytes: no array library counts further.
+    if itemsize * math.prod(lengths) > _MOST:
+        raise BadArgumentError(f"shape {lengths} has more elements than can be counted", reason="bad_shape")
     if strides is None:
         steps = tuple(itemsize * math.prod(lengths[index + 1 :]) for index in range(len(lengths)))
     else:
-        steps = _ints("strides", strides, "bad_strides")
+        steps = _ints("strides", strides, reason="bad_strides")
         if len(steps) != len(lengths):
             raise BadArgumentError(f"{len(lengths)} dimensions need as many strides, not {len(steps)}",
                                    reason="bad_strides")
-        if any(step < 0 for step in steps):
-            raise BadArgumentError(f"strides are bytes >= 0, not {steps}", reason="bad_strides")
+        if any(not 0 <= step <= _MOST for step in steps):
+            raise BadArgumentError(f"strides are bytes, 0 … 2**63 - 1, not {steps}", reason="bad_strides")
     extent = itemsize + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
     return Layout(lengths, steps, extent)
 
 
-def _ints(what: str, values: Sequence[int], reason: str) -> tuple[int, ...]:
+def _ints(what: str, values: Sequence[int], *, reason: str) -> tuple[int, ...]:
     try:
-        return tuple(operator.index(value) for value in values)
+        given = tuple(values)
+        if not any(isinstance(value, bool) for value in given):
+            return tuple(operator.index(value) for value in given)
     except TypeError:
-        raise BadArgumentError(f"{what} must be a sequence of ints, not {values!r}", reason=reason) from None
+        pass
+    raise BadArgumentError(f"{what} must be a sequence of ints, not {values!r}", reason=reason)

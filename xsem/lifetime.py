@@ -11,17 +11,15 @@ emptied by later calls and by that thread.
 
 from __future__ import annotations
 
-import _thread
-import atexit
-import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
+from xsem.background import Background, exiting
 from xsem.errors import ReleasedError
 from xsem.forks import generation
 
@@ -29,25 +27,16 @@ __all__ = ["Lease", "Record", "Releaser", "UseBook"]
 
 _log = logging.getLogger("xsem")
 
-_PAUSE_FIRST_S = 0.0005
-_PAUSE_LAST_S = 0.05
-
-
-class _Exit:
-    under_way = False
-
-
-def _at_exit() -> None:
-    _Exit.under_way = True
-
-
-atexit.register(_at_exit)
+_PAUSE_FIRST_S: Final = 0.0005
+_PAUSE_LAST_S: Final = 0.05
+_MANY_USES: Final = 32
 
 
 class UseBook(Protocol):
     """What a record must know of a list's books."""
 
     done_seq: int
+    closed: bool
 
     def cover(self, seq: int) -> None: ...
     def poll(self) -> None: ...
@@ -68,12 +57,18 @@ class Record:
         `free` can hold its thread, so only the releasing thread makes it.
     parent : Record, optional
         Held until this record has been freed.
+    light : bool
+        `free` makes no driver call: dropping the object is not worth a thread, a later call will do.
     """
 
-    __slots__ = ("_free", "_holds", "_pinned", "_releaser", "freed", "may_block", "parent", "released", "uses", "what")
+    __slots__ = (
+        "_free", "_holds", "_light", "_many_uses", "_pinned", "_releaser", "_visits", "freed", "may_block", "parent",
+        "released", "uses", "what",
+    )
 
     def __init__(
-        self, releaser: Releaser, what: str, free: Callable[[], None], *, may_block: bool, parent: Record | None
+        self, releaser: Releaser, what: str, free: Callable[[], None], *, may_block: bool, parent: Record | None,
+        light: bool = False,
     ) -> None:
         self._releaser = releaser
         self.what = what
@@ -83,8 +78,11 @@ class Record:
         self.uses: dict[UseBook, int] = {}
         self.released = False
         self.freed = False
+        self._light = light
         self._holds = 0
+        self._visits = 0
         self._pinned = False
+        self._many_uses = _MANY_USES
         with releaser.lock:
             releaser.records.add(self)
             if parent is not None:
@@ -102,9 +100,15 @@ class Record:
         # The note comes first: of a release in another thread at the same time, either it sees the note or we see it.
         self.uses[book] = seq
         self.check()
+        if len(self.uses) > self._many_uses:
+            # Closed lists take no more appends, so nobody is about to note another use of theirs.
+            for other in self.uses.copy():
+                if other.closed:
+                    self.uses.pop(other, None)
+            self._many_uses = max(_MANY_USES, 2 * len(self.uses))
 
-    def hold(self) -> None:
-        """Keep the object from being freed until `unhold`.
+    def hold(self, held: list[None] | None = None) -> None:
+        """Keep the object from being freed until `unhold`; `held`, where given, gains an element when that is so.
 
         Raises
         ------
@@ -112,8 +116,16 @@ class Record:
             ``released``.
         """
         with self._releaser.lock:
-            self.check()
+            # Counted before it is looked at: the lock is re-entrant, and a finalizer of the application's that runs
+            # inside may release this very object.
             self._holds += 1
+            if held is not None:
+                held.append(None)
+        if self.released:
+            if held is not None:
+                held.clear()
+            self.unhold()
+            self.check()
 
     def unhold(self) -> None:
         """Undo one `hold`."""
@@ -126,11 +138,30 @@ class Record:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold for the length of a driver call."""
-        self.hold()
+        held: list[None] = []
         try:
+            # Inside `try`: Ctrl-C can come between the hold and the next line.
+            self.hold(held)
             yield
         finally:
-            self.unhold()
+            if held:
+                self.unhold()
+
+    def visit(self) -> bool:
+        """Keep the object, which may be released, from being freed until `leave`; False where it is freed already.
+
+        For looks at what is pending. Unlike `unhold`, `leave` has nothing freed: the releasing thread comes back to it.
+        """
+        with self._releaser.lock:
+            if self.freed:
+                return False
+            self._visits += 1
+            return True
+
+    def leave(self) -> None:
+        """Undo one `visit`."""
+        with self._releaser.lock:
+            self._visits -= 1
 
     def pin(self) -> None:
         """Keep the object until its device is released: a captured graph that we cannot see refers to it."""
@@ -147,7 +178,11 @@ class Record:
 
     def drop(self) -> None:
         """Release from a finalizer: no lock, no driver call."""
-        if not self.released:
+        if self.released:
+            return
+        if self._light:
+            self._releaser.post_later(self.release)
+        else:
             self._releaser.post(self.release)
 
     @property
@@ -155,7 +190,8 @@ class Record:
         """Whether it could be freed now, as far as the books know."""
         if not self.released or self._holds or (self._pinned and not self._releaser.closing):
             return False
-        return all(book.done_seq >= seq for book, seq in list(self.uses.items()))
+        # copy() makes nothing that the collector watches: no finalizer and no other thread comes in between.
+        return all(book.done_seq >= seq for book, seq in self.uses.copy().items())
 
     @property
     def held_by_others(self) -> bool:
@@ -165,7 +201,7 @@ class Record:
     def free(self) -> bool:
         """Make the driver call if it was not made yet; whether this call made it."""
         with self._releaser.lock:
-            if self.freed or not self.released or self._holds:
+            if self.freed or not self.released or self._holds or self._visits:
                 return False
             self.freed = True
         try:
@@ -174,11 +210,12 @@ class Record:
         except Exception:
             # Nobody can be told: the caller's release() returned long ago.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
-        self.uses.clear()
-        with self._releaser.lock:
-            self._releaser.records.discard(self)
-        if self.parent is not None:
-            self.parent.unhold()
+        finally:
+            self.uses.clear()
+            with self._releaser.lock:
+                self._releaser.records.discard(self)
+            if self.parent is not None:
+                self.parent.unhold()
         return True
 
 
@@ -202,8 +239,8 @@ class Releaser:
     """One device's releases: the inbox, the lock of all its records, and the releasing thread."""
 
     def __init__(self, name: str, quiet: Callable[[], AbstractContextManager[None]]) -> None:
-        self.name = name
-        self.lock = threading.Lock()
+        # Re-entrant: a finalizer of the application's may release things, and can run while this thread is inside.
+        self.lock = threading.RLock()
         self.quiet = quiet
         self.closing = False
         self.records: set[Record] = set()
@@ -211,14 +248,13 @@ class Releaser:
         self._inbox: deque[Callable[[], None]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         self._pending: deque[Record] = deque()
-        # Holds one element while no thread runs: pop() is an atomic claim that even a finalizer may make.
-        self._no_thread: deque[None] = deque([None])
+        self._thread = Background(f"xsem-release-{name}", self._work, lambda: bool(self._inbox or self._pending))
 
     def post(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done soon, on another thread or in a later call."""
         if generation() == self._generation:
             self._inbox.append(job)
-            self._wake()
+            self._thread.wake()
 
     def post_later(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done with a later call; not worth a thread."""
@@ -229,17 +265,21 @@ class Releaser:
         """The device goes: release everything on it, and `last`, the device's own record, when all that is freed."""
         self.closing = True
         with self.lock:
+            # First: what another thread opens from here on is refused, and all that was opened before is in `records`.
+            last.released = True
             records = [record for record in self.records if record is not last]
         for record in records:
-            record.release()
-            # Released earlier but pinned until now: nothing else will submit it again.
-            self.submit(record)
-        last.release()
+            if record.released:
+                # Pinned until now, or held: nothing else may submit it again.
+                self.submit(record)
+            else:
+                record.release()
+        self.submit(last)
 
     def drain(self) -> None:
         """Do the jobs that finalizers left. Called at the start of other calls."""
         for jobs in (self._later, self._inbox):
-            while jobs:
+            while jobs and not exiting():
                 try:
                     job = jobs.popleft()
                 except IndexError:
@@ -251,62 +291,51 @@ class Releaser:
 
     def submit(self, record: Record) -> None:
         """A released record: free it now where that is possible without waiting, otherwise on the releasing thread."""
-        for book, seq in list(record.uses.items()):
-            if book.done_seq < seq:
-                book.cover(seq)
-                book.poll()
-        if not record.may_block and record.idle:
-            record.free()
-        elif record.released and not record.freed and not record.held_by_others:
-            self._pending.append(record)
-            self._wake()
-
-    def _wake(self) -> None:
-        if _Exit.under_way:
+        if exiting():
             return
-        try:
-            self._no_thread.pop()
-        except IndexError:
-            return  # it runs, and looks at both queues before it ends
-        try:
-            # Not threading.Thread: its start() takes locks, and a finalizer can run while this thread holds them.
-            _thread.start_new_thread(self._run, ())
-        except RuntimeError:  # the interpreter is going down
-            self._no_thread.append(None)
+        _look([record])
+        if not record.may_block and record.idle and record.free():
+            return
+        if record.released and not record.freed and not record.held_by_others:
+            self._pending.append(record)
+            self._thread.wake()
 
-    def _run(self) -> None:
-        # No threading.current_thread() here: it would enter a dummy into threading's list that outlives this thread.
+    def _work(self) -> None:
         waiting: list[Record] = []
         pause_s = _PAUSE_FIRST_S
-        while not _Exit.under_way:
-            self.drain()
-            with contextlib.suppress(IndexError):
-                while True:
+        try:
+            while not exiting():
+                self.drain()
+                while self._pending:
                     waiting.append(self._pending.popleft())
                     pause_s = _PAUSE_FIRST_S
-            before = len(waiting)
-            waiting = [record for record in waiting if not self._settle(record)]
-            if len(waiting) < before:
-                pause_s = _PAUSE_FIRST_S
-            if not waiting and not self._inbox and not self._pending:
-                self._no_thread.append(None)
-                if not self._inbox and not self._pending:
+                _look(waiting)
+                before = len(waiting)
+                waiting = [record for record in waiting if not self._settle(record)]
+                if len(waiting) < before:
+                    pause_s = _PAUSE_FIRST_S
+                if not waiting and not self._inbox and not self._pending:
                     return
-                try:
-                    self._no_thread.pop()
-                except IndexError:
-                    return  # another thread was started for what came in between
-                continue
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, _PAUSE_LAST_S)
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_LAST_S)
+        finally:
+            self._pending.extend(waiting)
 
     def _settle(self, record: Record) -> bool:
         """Whether the thread is through with the record: freed, or held by something that will submit it again."""
-        for book, seq in list(record.uses.items()):
-            if book.done_seq < seq:
-                book.cover(seq)
-                book.poll()
         if record.freed or (record.idle and record.free()):
             return True
         with self.lock:
             return record.held_by_others
+
+
+def _look(records: Iterable[Record]) -> None:
+    """Ask the lists of some records how far they are: each once, however many records wait for it."""
+    wanted: dict[UseBook, int] = {}
+    for record in records:
+        for book, seq in record.uses.copy().items():
+            if book.done_seq < seq:
+                wanted[book] = max(seq, wanted.get(book, 0))
+    for book, seq in wanted.items():
+        book.cover(seq)
+        book.poll()

@@ -23,6 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "create_memory", "import_memory"]
 
 
+class _Mapping:
+    """A range of a memory that a buffer has, or is about to get."""
+
+    __slots__ = ("end", "record", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+        self.record: Record | None = None
+
+    @property
+    def in_use(self) -> bool:
+        return self.record is None or not self.record.released or self.record.held_by_others
+
+
 class Memory(Resource):
     """External memory on one device; made by `Device.import_memory` or `Device.create_memory`.
 
@@ -46,7 +61,7 @@ class Memory(Resource):
         self._record = record
         self._imported = imported
         self._dedicated = dedicated
-        self._mappings: list[tuple[int, int, Record]] = []
+        self._mappings: list[_Mapping] = []
 
     def export(self, *, for_device: Device | None = None) -> MemoryDesc:
         """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
@@ -93,22 +108,33 @@ class Memory(Resource):
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
-        with session.releaser.lock:
-            self._mappings = [m for m in self._mappings if not m[2].released or m[2].held_by_others]
-            if not overlap and any(offset < end and start < offset + size for start, end, _ in self._mappings):
-                raise BadArgumentError(
-                    f"bytes {offset} … {offset + size} overlap a buffer that is mapped already; use its view(), "
-                    "release it, or pass overlap=True",
-                    reason="overlap",
-                )
-        with self._record.held(), session.calling(self.type):
-            token, address = session.driver.map_buffer(self._memory, offset, size)
-            record = session.new_record("buffer", lambda: session.driver.unmap_buffer(token), may_block=True,
-                                        parent=self._record)
-        with session.releaser.lock:
-            self._mappings.append((offset, offset + size, record))
+        mapping = self._reserve(offset, offset + size, overlap=overlap)
+        try:
+            with self._record.held(), session.calling(self.type):
+                token, address = session.driver.map_buffer(self._memory, offset, size)
+                record = session.new_record("buffer", lambda: session.driver.unmap_buffer(token), may_block=True,
+                                            parent=self._record)
+        except BaseException:
+            with session.releaser.lock:
+                self._mappings.remove(mapping)
+            raise
+        mapping.record = record
         host = session.driver.dlpack_device()[0] == 1
         return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
+
+    def _reserve(self, start: int, end: int, *, overlap: bool) -> _Mapping:
+        """Take the range before the driver is asked: of two threads that want the same bytes, one is refused."""
+        mapping = _Mapping(start, end)
+        with self._session.releaser.lock:
+            self._mappings = [each for each in self._mappings if each.in_use]
+            if not overlap and any(start < each.end and each.start < end for each in self._mappings):
+                raise BadArgumentError(
+                    f"bytes {start} … {end} overlap a buffer that is mapped already; use its view(), release it, or "
+                    "pass overlap=True",
+                    reason="overlap",
+                )
+            self._mappings.append(mapping)
+        return mapping
 
     def map_mipmapped_array(self, desc: MipmapDesc) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from xsem.errors import BadArgumentError
@@ -63,7 +64,8 @@ class MipmapLevel:
     """
 
     def __init__(self, array: MipmappedArray, token: Token, index: int) -> None:
-        self.extent = tuple(max(1, length >> index) if length else 0 for length in array.desc.extent)
+        width, height, depth = (max(1, length >> index) if length else 0 for length in array.desc.extent)
+        self.extent: tuple[int, int, int] = (width, height, depth)
         self._array = array
         self._level = token
 
@@ -78,6 +80,7 @@ class MipmapLevel:
         import numpy as np
 
         out = np.empty(self._shape(), self._dtype())
+        self._array._check()
         with self._array._record.held(), self._array._session.calling():
             self._array._session.driver.read_level(self._level, out.data.cast("B"))
         return out
@@ -92,11 +95,12 @@ class MipmapLevel:
         """
         import numpy as np
 
+        self._array._check()
         source = np.ascontiguousarray(array)
         if source.shape != self._shape():
             raise BadArgumentError(f"the level's shape is {self._shape()}, the array's {source.shape}",
                                    reason="shape_mismatch")
-        if source.dtype.name != self._dtype():
+        if source.dtype != self._dtype():
             raise BadArgumentError(f"the level's dtype is {self._dtype()}, the array's {source.dtype}",
                                    reason="dtype_mismatch")
         with self._array._record.held(), self._array._session.calling():
@@ -115,17 +119,25 @@ def map_mipmapped_array(
     device: Device, session: Session, memory: Memory, token: Token, desc: MipmapDesc
 ) -> MipmappedArray:
     """The facade's half of `Memory.map_mipmapped_array`."""
+    if not isinstance(desc, MipmapDesc):
+        raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
+                               reason="not_a_descriptor")
     session.require(Feature.MIPMAPPED_ARRAY)
-    parse_dtype(desc.format)
     if memory.type is MemoryHandleType.DMABUF_FD:
         raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
                                handle_type=memory.type)
     if memory.type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
         raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
                                handle_type=memory.type)
-    if desc.offset >= memory.allocation_size:
-        raise BadArgumentError(f"offset {desc.offset} is beyond the allocation of {memory.allocation_size} bytes",
-                               reason="out_of_range")
+    # Whatever the tiling, no image has fewer bytes than its elements; how many more is the driver's to know.
+    least = desc.channels * parse_dtype(desc.format).itemsize * math.prod(max(1, each) for each in desc.extent)
+    least *= max(1, desc.layers)
+    if desc.offset + least > memory.allocation_size:
+        raise BadArgumentError(
+            f"an image of at least {least} bytes at offset {desc.offset} reaches beyond the allocation of "
+            f"{memory.allocation_size}",
+            reason="out_of_range", handle_type=memory.type,
+        )
     with memory._record.held(), session.calling(memory.type):
         array = session.driver.map_mipmapped_array(token, desc)
         record = session.new_record("mipmapped array", lambda: session.driver.release_array(array), may_block=True,

@@ -2,108 +2,122 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-import threading
+import queue
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, Protocol
 
-from xsem.errors import ReleasedError
+from xsem.background import Background, exiting
 
-__all__ = ["Notifier"]
+__all__ = ["Callback", "Notifier", "Watched"]
 
 _log = logging.getLogger("xsem")
 
 _PAUSE_FIRST_S: Final = 0.0002
 _PAUSE_LAST_S: Final = 0.005
 
+Callback = Callable[[Exception | None], object]
+"""Given None, or why the point will never be reached: the driver's error, or ReleasedError of the device."""
 
-class _Watched:
-    __slots__ = ("callback", "reached")
 
-    def __init__(self, reached: Callable[[], bool], callback: Callable[[], object]) -> None:
-        self.reached = reached
-        self.callback = callback
+class Watched(Protocol):
+    """What a notifier must know of a point."""
+
+    @property
+    def book(self) -> object | None: ...
+    @property
+    def seq(self) -> int: ...
+    def done(self) -> bool: ...
+
+
+class _Request:
+    __slots__ = ("callback", "point")
+
+    def __init__(self, point: Watched, callback: Callback) -> None:
+        self.point = point
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def call(self, outcome: Exception | None) -> None:
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            try:
+                callback(outcome)
+            except Exception:
+                _log.exception("a done callback raised")
 
 
 class Notifier:
-    """Polls points: no driver tells Python of an event, and a wait of one would keep the others waiting."""
+    """Polls points: no driver tells Python of an event, and a wait for one would keep the others waiting."""
 
     def __init__(self, name: str, polling: Callable[[], AbstractContextManager[None]]) -> None:
-        self._name = name
         # Entered around each look at the points; keeps the device open that long, and raises once it is released.
         self._polling = polling
-        self._changed = threading.Condition()
-        self._watched: list[_Watched] = []
-        self._thread: threading.Thread | None = None
+        # SimpleQueue.put takes no lock that a signal or a finalizer could come in between.
+        self._new: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        self._thread = Background(f"xsem-notify-{name}", self._work, lambda: not self._new.empty())
 
-    def add(self, reached: Callable[[], bool], callback: Callable[[], object]) -> Callable[[], None]:
-        """Have `callback` called once, on the notifier's thread, when `reached` answers True or raises.
+    def add(self, point: Watched, callback: Callback) -> Callable[[], None]:
+        """Have `callback` called once, on the notifier's thread, when the point is reached or never will be.
 
         Returns
         -------
         callable
             Takes the request back; the callback may be running by then.
         """
-        watched = _Watched(reached, callback)
-        with self._changed:
-            self._watched.append(watched)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"xsem-notify-{self._name}", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+        request = _Request(point, callback)
+        self._new.put(request)
+        self._thread.wake()
+        return request.cancel
 
-        def remove() -> None:
-            with self._changed:
-                if watched in self._watched:
-                    self._watched.remove(watched)
-                    self._changed.notify()
-
-        return remove
-
-    def _run(self) -> None:
+    def _work(self) -> None:
+        requests: list[_Request] = []
         pause_s = _PAUSE_FIRST_S
-        known = 0
-        while True:
-            with self._changed:
-                if not self._watched:
-                    self._thread = None
-                    return
-                watched = list(self._watched)
-            if len(watched) > known:
-                pause_s = _PAUSE_FIRST_S
-            known = len(watched)
-            for each in self._settled(watched):
-                with self._changed:
-                    if each not in self._watched:
-                        continue
-                    self._watched.remove(each)
-                pause_s = _PAUSE_FIRST_S
-                _call(each.callback)
-            del watched
-            with self._changed:
-                if len(self._watched) == known:
-                    self._changed.wait(pause_s)
-            pause_s = min(pause_s * 1.5, _PAUSE_LAST_S)
+        while not exiting():
+            before = len(requests)
+            try:
+                requests.append(self._new.get(timeout=pause_s) if requests else self._new.get_nowait())
+                while True:
+                    requests.append(self._new.get_nowait())
+            except queue.Empty:
+                pass
+            new = len(requests) > before
+            waiting = self._call_settled(requests)
+            pause_s = _PAUSE_FIRST_S if new or len(waiting) < len(requests) else min(pause_s * 1.5, _PAUSE_LAST_S)
+            requests = waiting
+            if not requests and self._new.empty():
+                return
 
-    def _settled(self, watched: list[_Watched]) -> list[_Watched]:
+    def _call_settled(self, requests: list[_Request]) -> list[_Request]:
+        # A function of its own: a variable that outlives its loop would keep an event, and its device, over the pause.
+        for request, outcome in self._settled(requests):
+            request.call(outcome)
+        return [request for request in requests if request.callback is not None]
+
+    def _settled(self, requests: list[_Request]) -> list[tuple[_Request, Exception | None]]:
+        settled: list[tuple[_Request, Exception | None]] = []
+        unreached: dict[object, int] = {}
         try:
             with self._polling():
-                return [each for each in watched if _answer(each.reached)]
-        except ReleasedError:
-            return watched  # so that nobody waits for ever
-
-
-def _answer(reached: Callable[[], bool]) -> bool:
-    try:
-        return reached()
-    except Exception:
-        # Never to be reached: whoever is called learns that from the event.
-        return True
-
-
-def _call(callback: Callable[[], object]) -> None:
-    try:
-        callback()
-    except Exception:
-        _log.exception("a done callback raised")
+                for request in requests:
+                    point = request.point
+                    # Lists are in order: behind what is not reached, nothing is.
+                    if point.book is not None and unreached.get(point.book, point.seq + 1) <= point.seq:
+                        continue
+                    try:
+                        if point.done():
+                            settled.append((request, None))
+                        elif point.book is not None:
+                            unreached[point.book] = min(point.seq, unreached.get(point.book, point.seq))
+                    except Exception as error:
+                        settled.append((request, error))
+        except Exception as error:
+            # The device was released: call all, so that nobody waits for ever. A copy for each: they are raised in
+            # different tasks.
+            known = {request for request, _ in settled}
+            settled += [(request, copy.copy(error)) for request in requests if request not in known]
+        return settled

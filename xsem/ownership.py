@@ -14,8 +14,10 @@ import os
 import platform
 import stat
 import sys
+import threading
+import weakref
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, ReleasedError, XsemError
 from xsem.handles import close_number
@@ -48,7 +50,7 @@ def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | 
         except ImportFailure as failure:
             raise failure.error from failure.error.__cause__
     with kept:
-        given = OwnedHandle(_dup(kept.fileno()))
+        given = _dup(kept.fileno(), for_driver=True)
         try:
             token = importer(desc, given)
         except ImportFailure as failure:
@@ -102,9 +104,12 @@ def _settle(fate: str, kept: OwnedHandle, given: OwnedHandle) -> None:
         return  # the backend detached it before it failed
     if fate == "taken":
         return
-    # An unanswerable question leaks this one number: better than closing another's file.
-    if fate == "left" or same_open_file(kept.fileno(), number):
-        close_number(number)
+    with _Numbers.lock:
+        if _Numbers.holders.get(number) is not given:
+            return  # closed by the driver, and another thread's import has the number by now
+        # An unanswerable question leaks this one number: better than closing another's file.
+        if fate == "left" or same_open_file(kept.fileno(), number):
+            close_number(number)
 
 
 def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
@@ -115,7 +120,7 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
     if carrier is Carrier.FD:
         number = _number(handle)
         try:
-            duplicate = OwnedHandle(_dup(number))
+            duplicate = _dup(number)
         except XsemError as error:
             error.handle_type = desc.type
             raise
@@ -145,11 +150,30 @@ def _number(handle: Handle) -> int:
     return number
 
 
-def _dup(number: int) -> int:
+class _Numbers:
+    """Which number each duplicate got, last: two imports of one fd have one open file, so the kernel cannot tell."""
+
+    lock = threading.RLock()  # re-entrant: a finalizer of the application's may import or release something
+    holders: ClassVar[weakref.WeakValueDictionary[int, OwnedHandle]] = weakref.WeakValueDictionary()
+
+
+def _new_lock() -> None:
+    # The thread that held the old one does not exist in the child.
+    _Numbers.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
+
+
+def _dup(number: int, *, for_driver: bool = False) -> OwnedHandle:
     if number < 0:
         raise BadHandleError("the file is closed", reason="closed_fd")
     try:
-        return os.dup(number)  # F_DUPFD_CLOEXEC
+        with _Numbers.lock:
+            duplicate = OwnedHandle(_dup_high(number) if for_driver else os.dup(number))
+            _Numbers.holders[duplicate.fileno()] = duplicate
+            return duplicate
     except OverflowError:
         raise BadHandleError(f"{number} is too large for a file descriptor", reason="closed_fd") from None
     except OSError as error:
@@ -157,6 +181,25 @@ def _dup(number: int) -> int:
             raise BadHandleError(f"file descriptor {number} is not open", reason="closed_fd") from None
         raise BusyError(f"file descriptor {number} cannot be duplicated: {error.strerror}",
                         reason="fd_limit") from error
+
+
+_HIGH: Final = 512
+
+
+def _dup_high(number: int) -> int:
+    """A duplicate with a high number: the application's own calls are given the lowest that is free.
+
+    So one that it makes of the same file, after the driver closed this one, does not get this number.
+    """
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EMFILE):  # no such high numbers here
+                raise
+    return os.dup(number)
 
 
 # Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device

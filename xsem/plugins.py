@@ -12,12 +12,13 @@ from typing import Final
 import pluggy
 
 from xsem import spi
-from xsem.errors import BackendUnavailableError, BadArgumentError
+from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
 
-__all__ = ["ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "registry"]
+__all__ = ["ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "one_line", "registry"]
 
 ENTRY_POINT_GROUP: Final = "xsem"
 _HOOK: Final = "xsem_register_backends"
+_LONGEST: Final = 400  # characters of a problem's message
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,11 @@ class Registry:
             raise BackendUnavailableError(f"the backend {name!r} is installed, but XSEM_BACKENDS leaves it out",
                                           reason="backend_excluded", backend=name)
         known = ", ".join(sorted(self.backends)) or "none"
-        raise BackendUnavailableError(f"there is no backend {name!r}; installed: {known}", reason="unknown_backend",
-                                      backend=name)
+        raise BackendUnavailableError(
+            f"there is no backend {name!r}; installed: {known}", reason="unknown_backend", backend=name,
+            # A plugin that failed may be the one, under another name than its backend's.
+            likely_causes=tuple(f"the plugin {each.name!r} cannot be used: {each.message}" for each in self.problems),
+        )
 
     def load(self, entry_points: Iterable[metadata.EntryPoint], only: frozenset[str] | None = None) -> None:
         """Load entry points, each on its own; with `only`, no others."""
@@ -80,7 +84,7 @@ class Registry:
                 continue
             try:
                 module = entry_point.load()
-            except Exception as error:  # whatever a plugin does when imported
+            except (Exception, SystemExit) as error:  # whatever a plugin does when imported, sys.exit() included
                 self._report(name, distribution, None, f"{type(error).__name__}: {error}")
                 continue
             self.add(module, name=name, distribution=distribution)
@@ -91,8 +95,8 @@ class Registry:
             if self._manager.register(module, name=name) is None:
                 self._report(name, distribution, None, "a plugin of this name is excluded")
                 return
-        except (ValueError, pluggy.PluginValidationError) as error:
-            self._report(name, distribution, None, str(error))
+        except (Exception, SystemExit) as error:  # pluggy looks at each attribute, and a lazy one may fail
+            self._report(name, distribution, None, f"{type(error).__name__}: {error}")
             return
         others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
         callers = self._manager.get_hookcallers(module) or []
@@ -103,15 +107,18 @@ class Registry:
         try:
             # pluggy's plain call would let one plugin's exception keep the others from registering.
             self._manager.subset_hook_caller(_HOOK, others)(register=offered.append)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report(name, distribution, None, f"{type(error).__name__}: {error}")
+        else:
+            if not offered:
+                self._report(name, distribution, None, "it registered no backend")
         for backend in offered:
             self._accept(backend, distribution)
 
     def _accept(self, backend: spi.Backend, distribution: str) -> None:
         name = getattr(backend, "name", None)
         version = getattr(backend, "spi_version", None)
-        if not isinstance(backend, spi.Backend) or not isinstance(name, str) or not name.isidentifier():
+        if not isinstance(backend, spi.Backend) or not isinstance(name, str) or not _speakable(name):
             self._report(str(name), distribution, None, f"it registered {backend!r}, no named xsem.spi.Backend")
         elif type(version) is not int or not spi.SPI_OLDEST <= version <= spi.SPI_VERSION:
             self._report(name, distribution, version if type(version) is int else None,
@@ -124,11 +131,34 @@ class Registry:
             self.backends[name] = Loaded(backend, distribution)
 
     def _report(self, name: str, distribution: str, version: int | None, message: str) -> None:
-        self.problems.append(Problem(name, distribution, version, message))
+        self.problems.append(Problem(name, distribution, version, one_line(message)))
+
+
+def _speakable(name: str) -> bool:
+    """Whether "name:0" is a device's id."""
+    return name.isidentifier() and name.isascii()
+
+
+def one_line(message: str) -> str:
+    """A message as `BackendInfo.unavailable` has it: some plugins' errors are pages."""
+    text = " ".join(message.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 2] + " …"
 
 
 _loaded: Registry | None = None
-_lock = threading.Lock()
+# Re-entrant: a plugin may ask for the registry while it is imported, and is refused instead of waiting for itself.
+_lock = threading.RLock()
+_loading = False
+
+
+def _in_child() -> None:
+    # The thread that was loading does not exist here.
+    global _lock, _loading
+    _lock, _loading = threading.RLock(), False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def registry() -> Registry:
@@ -140,21 +170,33 @@ def registry() -> Registry:
     ------
     BadArgumentError
         ``bad_backends``: ``XSEM_BACKENDS`` names a plugin that is not installed.
+    BusyError
+        ``loading_plugins``: a plugin asks while it is being loaded.
     """
-    global _loaded
+    global _loaded, _loading
     with _lock:
+        if _loading:
+            raise BusyError("plugins are being loaded, and one of them asks for the others", reason="loading_plugins")
         if _loaded is None:
-            fresh = Registry()
-            points = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
-            only = selected()
-            unknown = sorted((only or frozenset()) - {point.name for point in points})
-            if unknown:
-                known = ", ".join(sorted(point.name for point in points)) or "none"
-                raise BadArgumentError(f"XSEM_BACKENDS names {', '.join(unknown)}, which is not installed; installed: "
-                                       f"{known}", reason="bad_backends")
-            fresh.load(points, only)
-            _loaded = fresh
+            _loading = True
+            try:
+                _loaded = _load_all()
+            finally:
+                _loading = False
         return _loaded
+
+
+def _load_all() -> Registry:
+    fresh = Registry()
+    points = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
+    only = selected()
+    unknown = sorted((only or frozenset()) - {point.name for point in points})
+    if unknown:
+        known = ", ".join(sorted(point.name for point in points)) or "none"
+        raise BadArgumentError(f"XSEM_BACKENDS names {', '.join(unknown)}, which is not installed; installed: {known}",
+                               reason="bad_backends")
+    fresh.load(points, only)
+    return fresh
 
 
 def selected() -> frozenset[str] | None:

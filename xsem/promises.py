@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xsem.errors import BackendUnavailableError
-from xsem.spi import CommandListDriver, DeviceDriver
+from xsem.spi import Backend, CommandListDriver, DeviceDriver
 from xsem.types import Capabilities, DeviceInfo, Feature
 
-__all__ = ["check_device_promises", "check_list_promises"]
+__all__ = ["check_device_promises", "check_list_promises", "check_native_promise"]
 
 _BY_FEATURE = {
     Feature.HOST_SIGNAL: ("host_signal",),
@@ -50,6 +50,12 @@ def check_list_promises(info: DeviceInfo, capabilities: Capabilities, driver: Co
     if Feature.RECORDING in capabilities.features:
         needed += ["begin_recording", "end_recording", "replay", "release_recording"]
     _check(info, driver, CommandListDriver, needed)
+
+
+def check_native_promise(info: DeviceInfo, backend: Backend, capabilities: Capabilities) -> None:
+    """The same for the backend itself, which adopts native contexts."""
+    needed = ["adopt"] if Feature.NATIVE_CONTEXT in capabilities.features else []
+    _check(info, backend, Backend, needed)
 
 
 def _check(info: DeviceInfo, driver: object, base: type, needed: Iterable[str]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
-from xsem.books import Book
-from xsem.errors import BadArgumentError, BusyError, WrongDeviceError
+from xsem.books import Book, Entry
+from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.params import UINT64_MAX, check_int
 from xsem.resource import Resource
 from xsem.semaphore import Semaphore
 from xsem.session import Session
 from xsem.spi import Token
+from xsem.state import SemaphoreState
 from xsem.types import Kind
 
 if TYPE_CHECKING:
@@ -26,31 +27,44 @@ class Recording(Resource):
     Leaving the block ends the recording and keeps it; `release` gives it up. Objects used in it stay alive with it.
     """
 
-    def __init__(self, device: Device, session: Session, book: Book) -> None:
+    def __init__(self, device: Device, session: Session, book: Book, check_stopped: Callable[[], None]) -> None:
         self.device = device
         self._session = session
         self._book = book
+        self._check_stopped = check_stopped
         self._recorded: list[Token] = []
-        self._record = session.new_record("recording", self._free, parent=book.record)
+        self._entries: list[Entry] = []
+        # To forget it is a call on the list, whose lock must be waited for.
+        self._record = session.new_record("recording", self._free, parent=book.record, on_thread=True)
 
     def __enter__(self) -> Self:
         self._check()
+        self._check_stopped()
         book = self._book
-        with book.lock:
-            if book.recording or self._recorded:
-                raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
-            book.driver.begin_recording()
-            book.recording = True
+        # The list stays open until the recording has ended, whatever is released inside the block.
+        book.record.hold()
+        try:
+            with book.lock:
+                if book.recording or self._recorded:
+                    raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
+                book.driver.begin_recording()
+                book.recording = True
+        except BaseException:
+            book.record.unhold()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         book = self._book
-        with book.lock:
-            book.recording = False
-            recorded = book.driver.end_recording()
-        self._recorded.append(recorded)
-        if exc[0] is not None:
-            self.release()
+        try:
+            with book.lock:
+                book.recording = False
+                self._entries, book.recorded = book.recorded, []
+                self._recorded.append(book.driver.end_recording())
+        finally:
+            if exc[0] is not None:
+                self.release()
+            book.record.unhold()
 
     def replay(self, values: Mapping[Semaphore, int | tuple[int, int]] | None = None) -> None:
         """Append the recorded work once more.
@@ -65,33 +79,66 @@ class Recording(Resource):
         BusyError
             ``recording``: it has not ended, or nothing was recorded.
         BadArgumentError
-            ``not_a_timeline``, ``value_out_of_range``.
+            ``not_a_semaphore``, ``not_a_timeline``, ``not_an_int``, ``value_out_of_range``; ``value_not_above_last``:
+            a value that it signals, new or as recorded, is not above the last one signalled here.
         """
         self._check()
-        if not self._recorded:
+        self._check_stopped()
+        if not self._recorded or self._book.recording:
             raise BusyError("the recording has not been made yet: append inside its `with` block", reason="recording")
         triples: list[tuple[Token, int, int]] = []
         records = [self._record]
+        signals = self._signals()
         for semaphore, value in (values or {}).items():
-            if semaphore._session is not self._session:
-                raise WrongDeviceError("the semaphore belongs to another device", expected=self._session.info.id,
-                                       actual=semaphore._session.info.id, reason="wrong_device")
-            if semaphore.kind is not Kind.TIMELINE:
-                raise BadArgumentError("only timelines take values in a replay", reason="not_a_timeline")
-            wait, signal = value if isinstance(value, tuple) else (value, value)
+            self._check_semaphore(semaphore)
+            wait, signal = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
             check_int("wait value", wait, 0, UINT64_MAX, reason="value_out_of_range")
             check_int("signal value", signal, 0, UINT64_MAX, reason="value_out_of_range")
             triples.append((semaphore._state.token, wait, signal))
             records.append(semaphore._record)
+            if semaphore._state in signals:
+                signals[semaphore._state] = (signal, False)
 
         def issue(_want: bool) -> None:
-            self._book.driver.replay(self._recorded[0], triples)
+            advanced: list[tuple[SemaphoreState, int, int | None]] = []
+            limit = self._session.capabilities.max_value_difference
+            try:
+                for state, (value, rewinds) in signals.items():
+                    advanced.append((state, value, state.advance(value, allow_rewind=rewinds, limit=limit)))
+                self._book.driver.replay(self._recorded[0], triples)
+            except BaseException as error:
+                for state, value, previous in reversed(advanced):
+                    state.restore(value, previous)
+                if isinstance(error, XsemError):
+                    self._session.blame(error)
+                raise
 
-        self._book.append("work", issue, records=records)
+        waits = any(entry.kept or entry.operation == "wait" for entry in self._entries)
+        self._book.append("work", issue, records=records, waits=waits)
+
+    def _signals(self) -> dict[SemaphoreState, tuple[int, bool]]:
+        """The timelines that it signals: the last value as recorded, and whether that may go back."""
+        return {
+            state: (value, entry.rewinds)
+            for entry in self._entries if entry.operation == "signal"
+            for state, value in entry.targets if value is not None
+        }
+
+    def _check_semaphore(self, semaphore: Semaphore) -> None:
+        if not isinstance(semaphore, Semaphore):
+            raise BadArgumentError(f"values are by Semaphore, not by {type(semaphore).__name__}",
+                                   reason="not_a_semaphore")
+        if semaphore._session is not self._session:
+            raise WrongDeviceError("the semaphore belongs to another device", expected=self._session.info.id,
+                                   actual=semaphore._session.info.id, reason="wrong_device")
+        semaphore._record.check()
+        if semaphore.kind is not Kind.TIMELINE:
+            raise BadArgumentError("only timelines take values in a replay", reason="not_a_timeline")
 
     def _free(self) -> None:
         if self._recorded:
-            self._book.driver.release_recording(self._recorded[0])
+            with self._book.lock:
+                self._book.driver.release_recording(self._recorded[0])
 
     def _token(self) -> Token:
         return self._recorded[0] if self._recorded else None

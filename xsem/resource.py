@@ -38,7 +38,8 @@ class Resource:
             ``native_handle``: there is none.
         """
         self._check()
-        return self._session.driver.native_handle(self._token())
+        with self._record.held():
+            return self._session.driver.native_handle(self._token())
 
     def release(self) -> None:
         """Give it up; returns at once, and does nothing the second time (or in a forked child)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import time
 from typing import TYPE_CHECKING
 
@@ -112,10 +114,11 @@ class Semaphore(Resource):
         self._check()
         session, state = self._session, self._state
         session.require(Feature.HOST_SIGNAL)
-        self._check_value(value)
+        value = self._check_value(value)
         # One at a time: of two threads with rising values the lower one must not be stored last.
         with self._record.held(), session.calling(self.type), state.host_order:
-            previous = None if value is None else state.advance(value, allow_rewind=False)
+            limit = session.capabilities.max_value_difference
+            previous = None if value is None else state.advance(value, allow_rewind=False, limit=limit)
             try:
                 session.driver.host_signal(state.token, value)
             except BaseException:
@@ -144,7 +147,7 @@ class Semaphore(Resource):
         session, state = self._session, self._state
         session.require(Feature.HOST_WAIT)
         check_timeout(timeout_s)
-        self._check_value(value)
+        value = self._check_value(value)
         began = time.monotonic()
         with self._record.held(), session.calling():
             met = wait_in_slices(
@@ -153,15 +156,19 @@ class Semaphore(Resource):
         if not met:
             raise host_wait_timeout(session, state, value, timeout_s, time.monotonic() - began)
 
-    def _check_value(self, value: int | None) -> None:
+    def _check_value(self, value: int | None) -> int | None:
         if self.kind is Kind.TIMELINE:
             if value is None:
                 raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
                                        reason="value_required", handle_type=self.type)
+            if not isinstance(value, bool):
+                with contextlib.suppress(TypeError):  # which check_int then says better
+                    value = operator.index(value)
             check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
         elif value is not None:
             raise BadArgumentError(f"{self._state.described} is not a timeline: it takes no value",
                                    reason="value_not_allowed", handle_type=self.type)
+        return value
 
     def _token(self) -> Token:
         return self._state.token

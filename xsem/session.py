@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from xsem.errors import ReleasedError, UnsupportedError, XsemError
+from xsem.errors import BusyError, DriverError, ReleasedError, UnsupportedError, XsemError
 from xsem.forks import check_generation, generation
 from xsem.lifetime import Record, Releaser
 from xsem.notify import Notifier
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from xsem.books import Book
 
 __all__ = ["Point", "Session"]
+
+_log = logging.getLogger("xsem")
 
 
 class Session:
@@ -31,14 +34,17 @@ class Session:
         self.generation = generation()
         self.releaser = Releaser(info.id, driver.quiet)
         self.books: dict[int, Book] = {}
-        self.books_lock = threading.Lock()
+        # Re-entrant, as the releaser's: a finalizer of the application's may release a list.
+        self.books_lock = threading.RLock()
         self.transfer_book: Book | None = None
         self.transfer_lock = threading.Lock()
-        self.streams_lock = threading.Lock()
+        self.streams_lock = threading.RLock()
+        self.many_streams = 0
         self.stop_watching: Callable[[], None] = lambda: None
-        self.closed = False
         self.notifier = Notifier(info.id, self.calling)
         self.numbers = itertools.count(1)
+        self._points: dict[int, Token] = {}
+        self._point_keys = itertools.count(1)
         self.record = Record(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None)
 
     def check(self) -> None:
@@ -61,15 +67,12 @@ class Session:
     @contextmanager
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
         """Around a driver call of xsem's own: quiet, the device stays open, errors say what they are about."""
-        self.record.hold()
         try:
-            with self.driver.quiet():
+            with self.record.held(), self.driver.quiet():
                 yield
         except XsemError as error:
             self.blame(error, handle_type)
             raise
-        finally:
-            self.record.unhold()
 
     def blame(self, error: XsemError, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> None:
         """Add what the driver that raised an error could not know."""
@@ -80,18 +83,20 @@ class Session:
 
     def add_book(self, book: Book) -> None:
         """Have a list's books in the reports, until its record frees the list."""
-        with self.books_lock:
-            self.books[book.driver.key] = book
-        key, driver = book.driver.key, book.driver
-
         def close() -> None:
-            with self.books_lock:
-                if self.books.get(key) is book:
-                    del self.books[key]
+            self.remove_book(book)
             book.forget()
-            driver.close()
+            book.driver.close()
 
         book.record = self.new_record(book.name, close)
+        with self.books_lock:
+            self.books[book.driver.key] = book
+
+    def remove_book(self, book: Book) -> None:
+        """Have no more reports of a list, nor anybody find its books."""
+        with self.books_lock:
+            if self.books.get(book.driver.key) is book:
+                del self.books[book.driver.key]
 
     def live_books(self) -> list[Book]:
         """The books of all lists, a snapshot."""
@@ -99,65 +104,118 @@ class Session:
             return list(self.books.values())
 
     def _close(self) -> None:
-        # Points that nobody uses any more must go before the driver does.
-        self.releaser.drain()
-        self.closed = True
+        # Points must go before the driver does, also those that somebody still refers to: nobody may ask them any more.
+        for key in self._points.copy():
+            self._return_point(key)
         self.driver.close()
 
     def new_record(
-        self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Record | None = None
+        self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Record | None = None,
+        light: bool = False, on_thread: bool = False,
     ) -> Record:
         """A record of something on this device; `parent` is the device's own unless given.
+
+        `on_thread`: `free` waits for a lock of xsem's, so it is for the releasing thread on every device.
 
         Raises
         ------
         ReleasedError
-            The parent was released meanwhile; the new object is released with it.
+            The parent, or the device, was released meanwhile; the new object is released with it.
         """
-        may_block = may_block and not self.capabilities.release_never_blocks
+        may_block = on_thread or (may_block and not self.capabilities.release_never_blocks)
         parent = parent or self.record
-        record = Record(self.releaser, what, free, may_block=may_block, parent=parent)
+        record = Record(self.releaser, what, free, may_block=may_block, parent=parent, light=light)
         try:
+            self.record.check()
             parent.check()
         except ReleasedError:
             record.release()
             raise
         return record
 
-    def forget(self, point: Point) -> None:
-        """Give a point's token back to the driver, in a later call."""
-        token = point.token
-        if not self.closed:
-            self.releaser.post_later(lambda: self._release_point(token))
+    # ---- points
+    def add_point(self, token: Token) -> int:
+        """Take charge of a point's token: it goes back to the driver once, with `forget_point` or with the device."""
+        key = next(self._point_keys)
+        self._points[key] = token
+        return key
 
-    def _release_point(self, token: Token) -> None:
-        if not self.closed:
-            with self.driver.quiet():
-                self.driver.release_point(token)
+    def forget_point(self, key: int) -> None:
+        """From a finalizer: give a point's token back to the driver in a later call."""
+        self.releaser.post_later(lambda: self._forget_point(key))
+
+    def _forget_point(self, key: int) -> None:
+        if self.record.visit():
+            try:
+                with self.driver.quiet():
+                    self._return_point(key)
+            finally:
+                self.record.leave()
+
+    def _return_point(self, key: int) -> None:
+        try:
+            token = self._points.pop(key)
+        except KeyError:
+            return
+        try:
+            self.driver.release_point(token)
+        except Exception:
+            _log.warning("releasing a point failed", exc_info=True)
 
 
 class Point:
-    """A completion token of the driver; given back when nothing refers to it any more."""
+    """A completion token of the driver; given back when nothing refers to it any more, or when the device closes.
 
-    __slots__ = ("__weakref__", "book", "seq", "session", "token")
+    Whoever asks it keeps the device open meanwhile (`Session.calling`, `Record.visit`).
+    """
 
-    def __init__(self, session: Session, token: Token, book: Book | None, seq: int) -> None:
+    __slots__ = ("__weakref__", "_key", "book", "captured", "seq", "session", "token")
+
+    def __init__(self, session: Session, token: Token, book: Book | None, seq: int, *, captured: bool = False) -> None:
         self.session = session
         self.token = token
         self.book = book
         self.seq = seq
+        self.captured = captured
+        self._key = session.add_point(token)
 
     def done(self) -> bool:
         """Whether it is reached; raises if it never will be."""
         driver = self.session.driver
-        with driver.quiet():
-            return driver.done(self.token)
+        try:
+            with driver.quiet():
+                return driver.done(self.token)
+        except DriverError as failure:
+            if self.book is not None:
+                self.book.fail(failure)
+            raise
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is reached or the time is over."""
         driver = self.session.driver
-        with driver.quiet():
-            return driver.wait(self.token, timeout_ns)
+        try:
+            with driver.quiet():
+                return driver.wait(self.token, timeout_ns)
+        except DriverError:
+            if self.book is not None:
+                self.book.poll()
+            raise
+
+    def check_running(self) -> None:
+        """Refuse a point of a captured operation.
+
+        Raises
+        ------
+        BusyError
+            ``capturing``: what was captured runs when its graph is launched, and to ask would break the capture
+            (CUDA_ERROR_CAPTURED_EVENT).
+        """
+        if self.captured:
+            raise BusyError("the event's operation was captured or recorded, not executed: it can be waited for inside "
+                            "that capture alone", reason="capturing")
 
     def __del__(self) -> None:
-        self.session.forget(self)
+        # Where the constructor failed there is no key.
+        key = getattr(self, "_key", None)
+        if key is not None:
+            self.session.forget_point(key)

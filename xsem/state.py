@@ -33,8 +33,9 @@ class SemaphoreState:
         self.exported = False
         self.last_signalled = initial_value
         self._unreset = False
-        self._lock = threading.Lock()
-        self.host_order = threading.Lock()
+        # Re-entrant: a finalizer of the application's may signal, and can run while this thread is inside.
+        self._lock = threading.RLock()
+        self.host_order = threading.RLock()
 
     @property
     def described(self) -> str:
@@ -42,24 +43,35 @@ class SemaphoreState:
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
 
     # ---- timeline values
-    def advance(self, value: int, *, allow_rewind: bool) -> int | None:
-        """Take note of a value about to be signalled; the previous one, for `restore`.
+    def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
+        """Refuse a value that cannot be signalled next.
 
         Raises
         ------
         BadArgumentError
-            ``value_not_above_last``.
+            ``value_not_above_last``; ``value_difference``: more than `limit` above the last one.
         """
+        previous = self.last_signalled
+        if previous is None:
+            return
+        if value <= previous and not allow_rewind:
+            raise BadArgumentError(
+                f"{self.described} was last signalled here with {previous}; {value} is not above it "
+                "(SignalParams(allow_rewind=True) permits it)",
+                reason="value_not_above_last",
+                handle_type=self.type,
+            )
+        if value - previous > limit:
+            raise BadArgumentError(
+                f"{value} is more than {limit} above the last value signalled here, {previous}",
+                reason="value_difference", handle_type=self.type,
+            )
+
+    def advance(self, value: int, *, allow_rewind: bool, limit: int) -> int | None:
+        """Check a value and take note of it, about to be signalled; the previous one, for `restore`."""
         with self._lock:
-            previous = self.last_signalled
-            if previous is not None and value <= previous and not allow_rewind:
-                raise BadArgumentError(
-                    f"{self.described} was last signalled here with {previous}; {value} is not above it "
-                    "(SignalParams(allow_rewind=True) permits it)",
-                    reason="value_not_above_last",
-                    handle_type=self.type,
-                )
-            self.last_signalled = value
+            self.check_advance(value, allow_rewind=allow_rewind, limit=limit)
+            previous, self.last_signalled = self.last_signalled, value
             return previous
 
     def restore(self, value: int, previous: int | None) -> None:
@@ -69,25 +81,28 @@ class SemaphoreState:
                 self.last_signalled = previous
 
     # ---- binary semaphores that a wait does not reset
-    def claim_wait(self) -> None:
-        """Before a wait on a device where `resets_on_wait` is False.
+    def check_reset(self) -> None:
+        """Refuse a second wait on a device where `resets_on_wait` is False.
 
         Raises
         ------
         BusyError
             ``not_reset``: Level Zero's semantics rule 7 leaves the reset to the exporter.
         """
-        if self.kind is not Kind.BINARY:
-            return
-        with self._lock:
-            if self._unreset:
-                raise BusyError(
-                    f"{self.described} has been waited for and this device does not reset it: the exporter must (Level "
-                    "Zero external semaphores, rule 7); call mark_reset() when it has",
-                    reason="not_reset",
-                    handle_type=self.type,
-                )
-            self._unreset = True
+        if self._unreset:
+            raise BusyError(
+                f"{self.described} has been waited for and this device does not reset it: the exporter must (Level "
+                "Zero external semaphores, rule 7); call mark_reset() when it has",
+                reason="not_reset",
+                handle_type=self.type,
+            )
+
+    def claim_wait(self) -> None:
+        """Check and take note of a wait about to be appended; `mark_reset` undoes it."""
+        if self.kind is Kind.BINARY:
+            with self._lock:
+                self.check_reset()
+                self._unreset = True
 
     def mark_reset(self) -> None:
         """The exporter has reset it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from xsem.errors import BadArgumentError
+from xsem.params import UINT64_MAX
 
 __all__ = ["Stream", "SupportsCudaStream", "SupportsIntPtr", "check_stream"]
 
@@ -35,7 +36,7 @@ def check_stream(stream: object) -> None:
         ``null_stream``: 0 means "none" to some libraries and "the default stream" to others; ``not_a_stream``.
     """
     if isinstance(stream, int):
-        if isinstance(stream, bool) or stream < 0:
+        if isinstance(stream, bool) or not 0 <= stream <= UINT64_MAX:
             raise BadArgumentError(f"{stream!r} is not a native stream handle", reason="not_a_stream")
         if stream == 0:
             raise BadArgumentError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +14,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 """Seconds that every host wait lasts at most unless told otherwise; None means no limit."""
 
 SLICE_NS: Final = 50_000_000
+_FOREVER_S: Final = 1e9
 
 
 def check_timeout(timeout_s: float | None) -> None:
@@ -27,7 +27,8 @@ def check_timeout(timeout_s: float | None) -> None:
     """
     if timeout_s is None:
         return
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or math.isnan(timeout_s) or timeout_s < 0:
+    # `not … >= 0` refuses NaN too; math.isnan() would raise for an int that no float can hold.
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s >= 0:
         raise BadArgumentError(f"timeout_s is seconds >= 0 or None, not {timeout_s!r}", reason="bad_timeout")
 
 
@@ -36,7 +37,7 @@ def wait_in_slices(wait: Callable[[int], bool], timeout_s: float | None) -> bool
 
     Python runs signal handlers between the slices only: a driver's own wait would not see Ctrl-C.
     """
-    if timeout_s is None or math.isinf(timeout_s):
+    if timeout_s is None or timeout_s > _FOREVER_S:
         while not wait(SLICE_NS):
             pass
         return True

@@ -41,8 +41,8 @@ def _copy(
     book = _transfer_book(session)
     with session.calling():
         token, staging = session.driver.host_buffer(size)
-    # Through a record: if the wait runs out, the copy may still write here, so it is given back only when that is done.
-    staged = session.new_record("staging buffer", lambda: session.driver.release_host_buffer(token), may_block=True)
+        # Through a record: if the wait runs out, the copy may still write here; it is given back when that is done.
+        staged = session.new_record("staging buffer", lambda: session.driver.release_host_buffer(token), may_block=True)
     try:
         if direction == "write":
             ctypes.memmove(staging, bytes(data), size)

@@ -6,9 +6,10 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from xsem.diagnosis import session_pending
+from xsem.background import exiting
+from xsem.diagnosis import stuck_lists
 from xsem.errors import BadArgumentError
 from xsem.session import Session
 from xsem.types import PendingOp
@@ -16,6 +17,10 @@ from xsem.types import PendingOp
 __all__ = ["Report", "watch"]
 
 _log = logging.getLogger("xsem")
+
+# A look costs little, but not nothing; and no wait may be longer than the platform's longest.
+_SHORTEST_S: Final = 0.01
+_LONGEST_S: Final = 3600.0
 
 Report: TypeAlias = Callable[[tuple[PendingOp, ...]], object]
 
@@ -38,9 +43,9 @@ def watch(session: Session, after_s: float, report: Report | None) -> None:
 
 def _run(session_ref: weakref.ref[Session], stop: threading.Event, after_s: float, report: Report) -> None:
     reported: set[tuple[str, int]] = set()
-    while not stop.wait(after_s / 4):
+    while not stop.wait(max(min(after_s, _LONGEST_S) / 4, _SHORTEST_S)):
         session = session_ref()
-        if session is None or session.record.released:
+        if session is None or session.record.released or exiting():
             return
         reported = _look(session, after_s, report, reported)
         # Not held over the wait: a device that the application drops must be collected.
@@ -51,12 +56,10 @@ def _look(session: Session, after_s: float, report: Report, reported: set[tuple[
     """Report the lists that are stuck and were not reported for the same operation; what is reported by now."""
     stuck: set[tuple[str, int]] = set()
     fresh: list[PendingOp] = []
-    pending = session_pending(session)
-    for book in session.live_books():
-        ops = [op for op in pending if op.command_list == book.name]
-        if ops and ops[0].age_s >= after_s:
-            stuck.add((book.name, book.done_seq))
-            if (book.name, book.done_seq) not in reported:
+    for name, head, ops in stuck_lists(session):
+        if ops[0].age_s >= after_s:
+            stuck.add((name, head))
+            if (name, head) not in reported:
                 fresh += ops
     if fresh:
         try:

@@ -12,6 +12,10 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    from xsem.cli.app import run
+    try:
+        # Loading typer takes long enough for a Ctrl-C to fall into it.
+        from xsem.cli.app import run
 
-    sys.exit(run())
+        sys.exit(run())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _HEADER: Final = struct.Struct("<4sHHIHHI12x")
-_RECORD: Final = struct.Struct("<BBHIQ16s16s16x")
+_RECORD: Final = struct.Struct("<BBHIQ16s16s16s")
 _MAGIC: Final = b"XSEM"
 _VERSION: Final = 1
 _SEMAPHORE, _MEMORY = 1, 2
@@ -74,7 +74,8 @@ def _record(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> bytes:
     else:
         sort, number, size = _MEMORY, MEMORY_NUMBERS[desc.type], desc.allocation_size
         flags |= _DEDICATED if desc.dedicated else 0
-    return _RECORD.pack(sort, number, flags, 0, size, _bytes(desc.device_uuid), _bytes(desc.driver_uuid))
+    return _RECORD.pack(sort, number, flags, 0, size, _bytes(desc.device_uuid), _bytes(desc.driver_uuid),
+                        bytes(16))
 
 
 def decode_header(data: bytes) -> Header:
@@ -113,8 +114,8 @@ def decode_body(
     memories: list[MemoryDesc] = []
     rest = iter(handles)
     end = header.descriptors * _RECORD.size
-    for sort, number, flags, zero, size, device, driver in _RECORD.iter_unpack(body[:end]):
-        if zero or flags & ~_KNOWN_FLAGS:
+    for sort, number, flags, zero, size, device, driver, tail in _RECORD.iter_unpack(body[:end]):
+        if zero or any(tail) or flags & ~_KNOWN_FLAGS:
             raise bad_message("a record has bits set that mean nothing")
         device_uuid, driver_uuid = _uuid_of(device, flags & _DEVICE_UUID), _uuid_of(driver, flags & _DRIVER_UUID)
         handle: OwnedHandle | int | None = next(rest, None) if flags & _CARRIES_FD else -1

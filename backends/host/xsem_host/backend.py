@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from xsem.errors import BackendUnavailableError, DeviceNotFoundError
+from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend
 from xsem.types import Check, DeviceInfo
 from xsem_host.device import HostDevice
-from xsem_host.linux import eventfd_take, missing, new_eventfd, new_sealed_memfd
+from xsem_host.linux import (
+    eventfd_take,
+    futex_wait,
+    futex_wake_all_and_add,
+    missing,
+    new_eventfd,
+    new_sealed_memfd,
+)
 
 __all__ = ["HostBackend"]
 
@@ -24,11 +32,19 @@ class HostBackend(Backend):
     spi_version: ClassVar[int] = 1
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """The one device. It has no UUID: its objects belong to no device."""
-        lacking = missing()
+        """The one device. It has no UUID: its objects belong to no device.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``platform``: not Linux, or a kernel, Python or sandbox that lacks what the objects are made of.
+        """
+        lacking = next((check for check in self.checks() if not check.ok), None)
         if lacking is not None:
-            raise BackendUnavailableError(f"the host device cannot be used: {lacking}", reason="platform",
-                                          backend=self.name)
+            raise BackendUnavailableError(
+                f"the host device cannot be used: {lacking.name}: {lacking.detail}", reason="platform",
+                backend=self.name, likely_causes=(lacking.remedy,) if lacking.remedy else (),
+            )
         return (
             DeviceInfo(
                 id="host:0", backend=self.name, index=0, name=f"host ({platform.machine()}, {os.cpu_count()} CPUs)",
@@ -44,40 +60,47 @@ class HostBackend(Backend):
         return HostDevice()
 
     def checks(self) -> Sequence[Check]:
-        """What the objects need of the kernel."""
+        """What the objects need of the kernel, each tried: a sandbox refuses what the kernel has."""
         lacking = missing()
         if lacking is not None:
             return (Check(name="platform", ok=False, detail=lacking, remedy="use another backend on this machine"),)
         return (
             Check(name="platform", ok=True, detail=f"{sys.platform} {platform.release()}"),
-            _check_sealing(),
-            _check_eventfd(),
-            _check_proc(),
+            _tried("sealed memfd", _memfd, "use Linux 3.17 or newer, and allow memfd_create in the sandbox"),
+            _tried("eventfd, RWF_NOWAIT", _eventfd, "use Linux 5.8 or newer, and allow preadv2 in the sandbox"),
+            _tried("futex", _futex, "allow the futex system call with FUTEX_WAKE_OP in the sandbox"),
+            _tried("/proc", _proc, "mount /proc: file descriptors are recognised by it"),
         )
 
 
-def _check_sealing() -> Check:
+def _tried(name: str, attempt: Callable[[], None], remedy: str) -> Check:
     try:
-        os.close(new_sealed_memfd("xsem-check", 4096))
-    except OSError as error:
-        return Check(name="sealed memfd", ok=False, detail=str(error),
-                     remedy="use Linux 3.17 or newer, and allow memfd_create in the sandbox")
-    return Check(name="sealed memfd", ok=True, detail="available")
+        attempt()
+    except (OSError, XsemError) as error:
+        return Check(name=name, ok=False, detail=str(error), remedy=remedy)
+    return Check(name=name, ok=True, detail="available")
 
 
-def _check_eventfd() -> Check:
+def _memfd() -> None:
+    os.close(new_sealed_memfd("xsem-check", 4096))
+
+
+def _eventfd() -> None:
+    fd = new_eventfd()
     try:
-        fd = new_eventfd()
-        try:
-            eventfd_take(fd)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        return Check(name="eventfd, RWF_NOWAIT", ok=False, detail=str(error), remedy="use Linux 5.11 or newer")
-    return Check(name="eventfd, RWF_NOWAIT", ok=True, detail="available")
+        eventfd_take(fd)
+    finally:
+        os.close(fd)
 
 
-def _check_proc() -> Check:
-    ok = os.path.exists("/proc/self/fd")
-    return Check(name="/proc", ok=ok, detail="mounted" if ok else "not mounted",
-                 remedy="" if ok else "mount /proc: binary semaphores are recognised by it")
+def _futex() -> None:
+    word = ctypes.c_uint32(0)
+    address = ctypes.addressof(word)
+    futex_wake_all_and_add(address)
+    if word.value != 1:
+        raise OSError("FUTEX_WAKE_OP did not add")
+    futex_wait(address, 0, 0)  # another value than expected: returns at once
+
+
+def _proc() -> None:
+    os.stat("/proc/self/fdinfo")

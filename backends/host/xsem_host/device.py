@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
 import threading
 from typing import Final, NoReturn
 
-from xsem.errors import BadHandleError, BusyError, UnsupportedError
+from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
 from xsem.spi import DeviceDriver, ImportFailure
 from xsem.types import (
     Capabilities,
@@ -19,19 +16,12 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
+from xsem_host.linux import duplicate
 from xsem_host.lists import HostList
-from xsem_host.objects import (
-    Binary,
-    HostMemory,
-    Timeline,
-    new_binary,
-    new_memory,
-    new_timeline,
-    open_binary,
-    open_memory,
-    open_timeline,
-)
+from xsem_host.memory import HostBuffer, HostMemory, new_memory, open_memory
 from xsem_host.points import Waitable, foreign
+from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
+from xsem_host.sharing import HostSemaphore
 
 __all__ = ["CAPABILITIES", "HostDevice"]
 
@@ -53,8 +43,6 @@ CAPABILITIES: Final = Capabilities(
     max_value_difference=2**64 - 1,
 )
 
-Semaphore = Binary | Timeline
-
 
 class HostDevice(DeviceDriver):
     """One open `host` device. Several in one process share nothing but the objects that they import."""
@@ -69,7 +57,13 @@ class HostDevice(DeviceDriver):
         return CAPABILITIES
 
     def create_command_list(self) -> HostList:
-        """A list with a worker thread of its own."""
+        """A list with a worker thread of its own.
+
+        Raises
+        ------
+        BusyError
+            ``too_many_lists``.
+        """
         with self._lock:
             if len(self._lists) >= _MANY_LISTS:
                 raise BusyError(f"host has {_MANY_LISTS} command lists open, which is all it promises",
@@ -101,24 +95,24 @@ class HostDevice(DeviceDriver):
             each.close()
 
     # ---- semaphores
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> HostSemaphore:
         """Wrap the eventfd or map the timeline's page."""
         if desc.type not in _SEMAPHORES:
             _refuse(f"semaphore.import.{desc.type.value}")
-        fd = _fd(handle)
+        open_ = open_timeline if desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else open_binary
         try:
-            timeline = desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
-            opened: Semaphore = open_timeline(fd) if timeline else open_binary(fd)
-        except BadHandleError as error:
+            given = _given(handle)
+            opened = open_(given.fileno())
+        except XsemError as error:
             raise ImportFailure(error, fate="left") from error
-        _take(handle)
+        given.detach()
         return opened
 
-    def release_semaphore(self, semaphore: Semaphore) -> None:
-        """Close it."""
+    def release_semaphore(self, semaphore: HostSemaphore) -> None:
+        """Close it, as soon as no worker of a closed list is inside any more."""
         semaphore.close()
 
-    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Semaphore:
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> HostSemaphore:
         """A new eventfd or timeline page."""
         if type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD:
             return new_timeline(initial_value)
@@ -126,68 +120,68 @@ class HostDevice(DeviceDriver):
             return new_binary()
         raise UnsupportedError(f"host does not export {type.value}", capability=f"semaphore.export.{type.value}")
 
-    def export_semaphore(self, semaphore: Semaphore) -> OwnedHandle:
+    def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
         """A duplicate of its fd."""
-        return _duplicate(semaphore.fd)
+        return OwnedHandle(duplicate(semaphore.fd))
 
-    def semaphore_value(self, semaphore: Semaphore) -> int:
+    def semaphore_value(self, semaphore: HostSemaphore) -> int:
         """The page's counter."""
-        return _timeline(semaphore, "value").value
+        if not isinstance(semaphore, Timeline):
+            raise UnsupportedError("a binary semaphore has no value", capability="binary.value")
+        return semaphore.value
 
-    def host_signal(self, semaphore: Semaphore, value: int | None) -> None:
+    def host_signal(self, semaphore: HostSemaphore, value: int | None) -> None:
         """Signal on the caller's thread."""
-        if isinstance(semaphore, Timeline):
-            semaphore.signal(value or 0)
-        else:
-            semaphore.signal()
+        semaphore.signal(value)
 
-    def host_wait(self, semaphore: Semaphore, value: int | None, timeout_ns: int) -> bool:
+    def host_wait(self, semaphore: HostSemaphore, value: int | None, timeout_ns: int) -> bool:
         """Wait on the caller's thread."""
-        if isinstance(semaphore, Timeline):
-            return semaphore.wait(value or 0, timeout_ns)
-        return semaphore.wait(timeout_ns)
+        return semaphore.wait(value, timeout_ns)
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> HostMemory:
-        """Map the whole memfd, as far as the descriptor says."""
+        """Take the memfd, as far as the descriptor says."""
         if desc.type not in _MEMORIES:
             _refuse(f"memory.import.{desc.type.value}")
         try:
-            opened = open_memory(_fd(handle), desc.allocation_size)
-        except BadHandleError as error:
+            given = _given(handle)
+            opened = open_memory(given.fileno(), desc.allocation_size)
+        except XsemError as error:
             raise ImportFailure(error, fate="left") from error
-        _take(handle)
+        given.detach()
         return opened
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
         """A new memfd of whole pages."""
         if type not in _MEMORIES:
             raise UnsupportedError(f"host does not export {type.value}", capability=f"memory.export.{type.value}")
-        whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        return new_memory(whole), whole
+        made = new_memory(size)
+        return made, made.size
 
     def export_memory(self, memory: HostMemory) -> OwnedHandle:
         """A duplicate of its fd."""
-        return _duplicate(memory.fd)
+        return OwnedHandle(duplicate(memory.fd))
 
-    def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[object, int]:
-        """An address in the one mapping of the memory."""
-        return memory, memory.address + offset
+    def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMemory, int]:
+        """An address in the one mapping of the memory, made for the first buffer."""
+        return memory, memory.map() + offset
 
-    def unmap_buffer(self, buffer: object) -> None:
-        """Nothing: the mapping goes with the memory."""
+    def unmap_buffer(self, buffer: HostMemory) -> None:
+        """The last one unmaps the memory."""
+        buffer.unmap()
 
     def release_memory(self, memory: HostMemory) -> None:
-        """Unmap and close it."""
+        """Close it."""
         memory.close()
 
-    def host_buffer(self, size: int) -> tuple[object, int]:
-        """Ordinary memory: the host's copies block nobody."""
-        data = ctypes.create_string_buffer(size)
-        return data, ctypes.addressof(data)
+    def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
+        """Pages of this process's own. Not locked: the host's copies need no such thing."""
+        made = HostBuffer(size)
+        return made, made.address
 
-    def release_host_buffer(self, buffer: object) -> None:
-        """Collected with the token."""
+    def release_host_buffer(self, buffer: HostBuffer) -> None:
+        """Unmap it."""
+        buffer.close()
 
     # ---- other
     def open_event(self, native: object) -> Waitable:
@@ -196,7 +190,7 @@ class HostDevice(DeviceDriver):
 
     def native_handle(self, token: object) -> int:
         """The fd of a semaphore or memory."""
-        if isinstance(token, Binary | Timeline | HostMemory):
+        if isinstance(token, HostSemaphore | HostMemory):
             return token.fd
         raise UnsupportedError("only semaphores and memory of host have a native handle: their fd",
                                capability="native_handle")
@@ -206,23 +200,7 @@ def _refuse(capability: str) -> NoReturn:
     raise ImportFailure(UnsupportedError(f"host does not declare {capability}", capability=capability), fate="left")
 
 
-def _fd(handle: OwnedHandle | None) -> int:
+def _given(handle: OwnedHandle | None) -> OwnedHandle:
     if handle is None:
-        raise ImportFailure(BadHandleError("host imports file descriptors only", reason="no_handle"), fate="left")
-    return handle.fileno()
-
-
-def _take(handle: OwnedHandle | None) -> None:
-    """The object owns the fd from here on."""
-    if handle is not None:
-        handle.detach()
-
-
-def _duplicate(fd: int) -> OwnedHandle:
-    return OwnedHandle(os.dup(fd))
-
-
-def _timeline(semaphore: Semaphore, what: str) -> Timeline:
-    if not isinstance(semaphore, Timeline):
-        raise UnsupportedError(f"a binary semaphore has no {what}", capability=f"binary.{what}")
-    return semaphore
+        raise BadHandleError("host imports file descriptors only", reason="no_handle")
+    return handle

@@ -13,14 +13,22 @@ import os
 import platform
 import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
 
 __all__ = [
     "SEALS",
+    "duplicate",
     "eventfd_add",
     "eventfd_take",
     "futex_wait",
     "futex_wake_all_and_add",
+    "has_huge_pages",
+    "is_counting",
+    "map_private",
     "map_shared",
     "missing",
     "new_eventfd",
@@ -28,15 +36,17 @@ __all__ = [
     "read_at_start",
     "readable",
     "seals",
+    "unmap",
 ]
 
-# fcntl's numbers, from linux/fcntl.h; Python's fcntl module has them only when it was built against new enough headers.
+# Numbers of linux/fcntl.h and linux/memfd.h: Python has them only when it was built against new enough headers.
 _F_ADD_SEALS: Final = 1033
 _F_GET_SEALS: Final = 1034
 _F_SEAL_SEAL: Final = 1
 _F_SEAL_SHRINK: Final = 2
 _F_SEAL_GROW: Final = 4
 SEALS: Final = _F_SEAL_SEAL | _F_SEAL_SHRINK | _F_SEAL_GROW
+_MFD_NOEXEC_SEAL: Final = 8
 
 _FUTEX_NUMBERS: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
 _FUTEX: Final = _FUTEX_NUMBERS.get(platform.machine())
@@ -45,13 +55,16 @@ _FUTEX_WAKE_OP: Final = 5
 _ADD_ONE: Final = (1 << 28) | (1 << 12)  # FUTEX_OP_ADD, operand 1; compare "old == 0", which wakes nobody more
 _EVERYBODY: Final = 2**31 - 1
 
+_LONGEST_POLL_MS: Final = 1_000_000  # poll takes an int
+
 
 def missing() -> str | None:
-    """Why host objects cannot work here, with what to do; None where they can."""
+    """Why host objects cannot work here, with what to do; None where nothing is known to be in the way."""
     if sys.platform != "linux":
         return f"it needs Linux (memfd, eventfd, futex); this is {sys.platform}"
-    if _FUTEX is None:
-        return f"the futex system call's number is not known for {platform.machine()}"
+    if _FUTEX is None or sys.maxsize < 2**32:
+        return (f"the futex system call's number is not known for {platform.machine()}, "
+                f"{64 if sys.maxsize > 2**32 else 32}-bit; use 64-bit Python on {', '.join(sorted(_FUTEX_NUMBERS))}")
     for name in ("memfd_create", "eventfd", "preadv", "RWF_NOWAIT"):
         if not hasattr(os, name):
             return f"this Python was built without os.{name}; use one built on a current Linux"
@@ -62,12 +75,40 @@ def _elsewhere() -> NotImplementedError:
     return NotImplementedError("the host device needs Linux")
 
 
+@contextmanager
+def _calling(call: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _failure(call, error) from error
+
+
+def _failure(call: str, error: OSError) -> XsemError:
+    code = error.errno or 0
+    name = errno.errorcode.get(code)
+    if code in (errno.EMFILE, errno.ENFILE):
+        return BusyError("no more files can be opened: release something, or raise RLIMIT_NOFILE", reason="fd_limit",
+                         call=call, code=code, code_name=name)
+    if code in (errno.ENOMEM, errno.EFBIG, errno.ENOSPC):
+        return OutOfMemoryError("the host has no memory for that", reason="out_of_memory", call=call, code=code,
+                                code_name=name)
+    return DriverError(f"the kernel refused: {error.strerror}", reason="system_call_failed", call=call, code=code,
+                       code_name=name)
+
+
+def duplicate(fd: int) -> int:
+    """Another number for the same open file, close-on-exec."""
+    with _calling("dup"):
+        return os.dup(fd)
+
+
 # ---- eventfd
 def new_eventfd() -> int:
     """A counter of 0, close-on-exec, non-blocking."""
     if sys.platform != "linux":
         raise _elsewhere()
-    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    with _calling("eventfd2"):
+        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
 
 def eventfd_add(fd: int) -> None:
@@ -76,17 +117,22 @@ def eventfd_add(fd: int) -> None:
         raise _elsewhere()
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
-    if poller.poll(0):
-        os.eventfd_write(fd, 1)
+    # At the very maximum poll reports POLLERR, and a write would block as well.
+    if any(events & select.POLLOUT for _, events in poller.poll(0)):
+        try:
+            os.eventfd_write(fd, 1)
+        except BlockingIOError:
+            return  # another one brought it there in between, so it is signalled
 
 
-def readable(fd: int, timeout_ms: int) -> bool:
-    """Whether the counter is not 0, after waiting at most so long."""
+def readable(fd: int, timeout_ns: int) -> bool:
+    """Whether the counter is not 0, after waiting about so long; may return False earlier."""
     if sys.platform != "linux":
         raise _elsewhere()
     poller = select.poll()
     poller.register(fd, select.POLLIN)
-    return bool(poller.poll(timeout_ms))
+    # Rounded up: at 0 ms the last part of a millisecond would be spent spinning.
+    return bool(poller.poll(min(-(-max(0, timeout_ns) // 1_000_000), _LONGEST_POLL_MS)))
 
 
 def eventfd_take(fd: int) -> bool:
@@ -99,6 +145,12 @@ def eventfd_take(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_counting(fd: int) -> bool:
+    """Whether an eventfd has EFD_SEMAPHORE, as far as the kernel tells: since Linux 6.5."""
+    with _calling("open"), open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+        return any(line.split() == ["eventfd-semaphore:", "1"] for line in info)
 
 
 # ---- memfd
@@ -114,6 +166,14 @@ def seals(fd: int) -> int | None:
         return None
 
 
+def has_huge_pages(fd: int) -> bool:
+    """Whether a memfd was made with MFD_HUGETLB."""
+    if sys.platform != "linux":
+        raise _elsewhere()
+    # Not st_blksize: that is large for ordinary memfds as well where transparent huge pages are on.
+    return os.fstatvfs(fd).f_bsize != mmap.PAGESIZE
+
+
 def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> int:
     """A file of `size` bytes in memory that begins with `head` and can never shrink or grow.
 
@@ -123,29 +183,117 @@ def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> int:
         raise _elsewhere()
     import fcntl
 
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with _calling("memfd_create"):
+        fd = _memfd(name)
     try:
-        os.truncate(fd, size)
-        os.pwrite(fd, head, 0)
-        fcntl.fcntl(fd, _F_ADD_SEALS, SEALS)
+        with _calling("ftruncate"):
+            try:
+                os.truncate(fd, size)
+            except OverflowError:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG)) from None
+        with _calling("pwrite"):
+            os.pwrite(fd, head, 0)
+        with _calling("fcntl"):
+            fcntl.fcntl(fd, _F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
+def _memfd(name: str) -> int:
+    if sys.platform != "linux":
+        raise _elsewhere()
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        # Where the administrator set vm.memfd_noexec to 2, one that could be executed is not to be had.
+        return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that is Linux before 6.3
+            raise
+    return os.memfd_create(name, flags)
+
+
 def read_at_start(fd: int, size: int) -> bytes:
-    """The first bytes of a file, wherever its position is: that is shared with the exporter."""
+    """The first bytes of a file, wherever its position is: that is shared with the exporter.
+
+    Raises
+    ------
+    BadHandleError
+        ``read_only``.
+    """
     if sys.platform != "linux":
         raise _elsewhere()
-    return os.pread(fd, size, 0)
+    try:
+        return os.pread(fd, size, 0)
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise _failure("pread", error) from error
+        raise _not_read_and_write() from error
 
 
-def map_shared(fd: int, size: int) -> mmap.mmap:
-    """The first `size` bytes of a file, shared with everybody who maps it."""
+def _not_read_and_write() -> BadHandleError:
+    return BadHandleError("the file is not open for reading and writing, or is sealed against writing",
+                          reason="read_only")
+
+
+# ---- mappings. Not Python's mmap objects: each keeps an fd of its own, and refuses to close while a buffer of it is
+# exported.
+def map_shared(fd: int, size: int) -> int:
+    """The address of the first `size` bytes of a file, shared with everybody who maps it.
+
+    Raises
+    ------
+    BadHandleError
+        ``read_only``.
+    """
     if sys.platform != "linux":
         raise _elsewhere()
-    return mmap.mmap(fd, size, mmap.MAP_SHARED)
+    try:
+        return _map(size, mmap.MAP_SHARED, fd)
+    except PermissionError as error:
+        raise _not_read_and_write() from error
+    except OSError as error:
+        raise _failure("mmap", error) from error
+
+
+def map_private(size: int) -> int:
+    """The address of `size` bytes of this process's own, all 0."""
+    if sys.platform != "linux":
+        raise _elsewhere()
+    with _calling("mmap"):
+        return _map(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+
+
+def _map(size: int, flags: int, fd: int) -> int:
+    if sys.platform != "linux":
+        raise _elsewhere()
+    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+    if address == ctypes.c_void_p(-1).value:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(address)
+
+
+def unmap(address: int, size: int) -> None:
+    """Undo `map_shared` or `map_private`."""
+    with _calling("munmap"):
+        if _libc().munmap(address, size) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    # CDLL, not PyDLL: the interpreter lock is given up while the kernel waits.
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    ]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
 
 
 # ---- futex
@@ -153,32 +301,18 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
 
 
-def _syscall(*args: object) -> int:
-    # CDLL, not PyDLL: the interpreter lock is given up while the kernel waits.
-    result: int = _libc().syscall(*args)
-    return result
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc
-
-
-def futex_wait(address: int, expected: int, timeout_ns: int) -> bool:
-    """Sleep while the u32 at `address` is `expected`; False if it was another already, so that nobody slept."""
-    timeout = _Timespec(*divmod(max(0, timeout_ns), 1_000_000_000))
-    result = _syscall(
+def futex_wait(address: int, expected: int, timeout_ns: int) -> None:
+    """Sleep while the u32 at `address` is `expected`, at most so long; may return earlier, and at once."""
+    timeout = _Timespec(*divmod(timeout_ns, 1_000_000_000))
+    _libc().syscall(
         ctypes.c_long(_FUTEX or 0), ctypes.c_void_p(address), ctypes.c_int(_FUTEX_WAIT), ctypes.c_uint32(expected),
         ctypes.byref(timeout), None, ctypes.c_uint32(0),
     )
-    return not (result < 0 and ctypes.get_errno() == errno.EAGAIN)
 
 
 def futex_wake_all_and_add(address: int) -> None:
     """Add 1 to the u32 at `address` and wake all that sleep there, as one atomic step of the kernel's."""
-    _syscall(
+    _libc().syscall(
         ctypes.c_long(_FUTEX or 0), ctypes.c_void_p(address), ctypes.c_int(_FUTEX_WAKE_OP), ctypes.c_int(_EVERYBODY),
         ctypes.c_void_p(0), ctypes.c_void_p(address), ctypes.c_uint32(_ADD_ONE),
     )

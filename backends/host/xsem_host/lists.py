@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from xsem.errors import DriverError
+from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
 from xsem.spi import CommandListDriver
 from xsem.types import SignalParams, WaitParams
-from xsem_host.objects import Binary, Timeline
 from xsem_host.points import HostPoint, Waitable, repeated
+from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostList"]
 
@@ -30,6 +30,14 @@ class _ClosedError(Exception):
     """The list was closed while the worker waited."""
 
 
+class _AwaitedError(Exception):
+    """What the worker waited for has failed; the cause says why."""
+
+    def __init__(self, failure: XsemError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
 class HostList(CommandListDriver):
     """One in-order list. The worker is a daemon and lives from the first append to `close`."""
 
@@ -38,6 +46,7 @@ class HostList(CommandListDriver):
         self._forget = forget
         self._queue: deque[tuple[Operation, HostPoint | None]] = deque()
         self._changed = threading.Condition()
+        self._touching = threading.Lock()
         self._worker: threading.Thread | None = None
         self._failure: DriverError | None = None
         self._closed = False
@@ -49,7 +58,7 @@ class HostList(CommandListDriver):
         return self._append(lambda: self._await_points(points), want_point)
 
     def append_wait(
-        self, semaphores: Sequence[Binary | Timeline], params: Sequence[WaitParams], wait_points: Sequence[Waitable],
+        self, semaphores: Sequence[HostSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Waitable],
         acquire: Sequence[object], want_point: bool,
     ) -> HostPoint | None:
         """Wait for all, one after the other."""
@@ -59,12 +68,13 @@ class HostList(CommandListDriver):
         def operation() -> None:
             self._await_points(points)
             for semaphore, param in waits:
-                self._await_semaphore(semaphore, param)
+                while not semaphore.wait(param.value, _SLICE_NS):
+                    self._check_open()
 
         return self._append(operation, want_point)
 
     def append_signal(
-        self, semaphores: Sequence[Binary | Timeline], params: Sequence[SignalParams],
+        self, semaphores: Sequence[HostSemaphore], params: Sequence[SignalParams],
         wait_points: Sequence[Waitable], release: Sequence[object], want_point: bool,
     ) -> HostPoint | None:
         """Signal all."""
@@ -74,10 +84,7 @@ class HostList(CommandListDriver):
         def operation() -> None:
             self._await_points(points)
             for semaphore, param in signals:
-                if isinstance(semaphore, Timeline):
-                    semaphore.signal(param.value or 0)
-                else:
-                    semaphore.signal()
+                semaphore.signal(param.value)
 
         return self._append(operation, want_point)
 
@@ -89,7 +96,9 @@ class HostList(CommandListDriver):
 
         def operation() -> None:
             self._await_points(points)
-            ctypes.memmove(dst, src, size)
+            with self._touching:
+                self._check_open()
+                ctypes.memmove(dst, src, size)
 
         return self._append(operation, want_point)
 
@@ -102,8 +111,10 @@ class HostList(CommandListDriver):
         def operation() -> None:
             self._await_points(points)
             chunk = pattern * max(1, min(size, _FILL_CHUNK) // len(pattern))
-            for at in range(0, size, len(chunk)):
-                ctypes.memmove(dst + at, chunk, min(len(chunk), size - at))
+            with self._touching:
+                self._check_open()
+                for at in range(0, size, len(chunk)):
+                    ctypes.memmove(dst + at, chunk, min(len(chunk), size - at))
 
         return self._append(operation, want_point)
 
@@ -117,37 +128,57 @@ class HostList(CommandListDriver):
 
     def _append(self, operation: Operation, want_point: bool) -> HostPoint | None:
         with self._changed:
+            if self._closed:
+                raise ReleasedError("the command list has been closed", reason="released")
             if self._failure is not None:
                 raise repeated(self._failure)
+            if self._worker is None:
+                self._worker = self._start()
             point = HostPoint() if want_point else None
             self._queue.append((operation, point))
-            if self._worker is None:
-                self._worker = threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True)
-                self._worker.start()
             self._changed.notify()
             return point
 
+    def _start(self) -> threading.Thread:
+        worker = threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError as error:
+            raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
+        return worker
+
     def close(self) -> None:
-        """End the worker; what is still queued is dropped."""
+        """End the worker; what is still queued is dropped. Waits for a copy that is under way, not for work."""
         with self._changed:
             self._closed = True
+            self._drop(ReleasedError("the command list was closed before that was done", reason="released"))
             self._changed.notify()
+        # The memory that it copies to or from may be unmapped next.
+        with self._touching:
+            pass
         self._forget(self)
+
+    def _drop(self, failure: XsemError) -> None:
+        """Nothing that is queued will be done."""
+        while self._queue:
+            _, point = self._queue.popleft()
+            if point is not None:
+                point.fail(failure)
 
     # ---- the worker
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._queue and not self._closed:
+                while not self._queue and not self._closed and self._failure is None:
                     self._changed.wait()
-                if self._closed:
-                    self._queue.clear()
+                if self._closed or self._failure is not None:
                     return
                 operation, point = self._queue.popleft()
             try:
                 operation()
             except _ClosedError:
-                continue
+                if point is not None:
+                    point.fail(ReleasedError("the command list was closed before that was done", reason="released"))
             except BaseException as error:
                 self._stop(error, point)
             else:
@@ -157,29 +188,27 @@ class HostList(CommandListDriver):
             del operation, point
 
     def _stop(self, error: BaseException, point: HostPoint | None) -> None:
-        failure = DriverError(f"work appended to the list raised {type(error).__name__}: {error}", reason="work_failed",
-                              from_earlier_work=True)
-        failure.__cause__ = error
+        if isinstance(error, _AwaitedError):
+            failure = DriverError(f"what the list waited for has failed: {error.failure.message}",
+                                  reason="work_failed", from_earlier_work=True)
+            failure.__cause__ = error.failure.__cause__ or error.failure
+        else:
+            failure = DriverError(f"work appended to the list raised {type(error).__name__}: {error}",
+                                  reason="work_failed", from_earlier_work=True)
+            failure.__cause__ = error
         with self._changed:
             self._failure = failure
-            dropped = [point, *(queued for _, queued in self._queue)]
-            self._queue.clear()
-        for each in dropped:
-            if each is not None:
-                each.fail(failure)
+            if point is not None:
+                point.fail(failure)
+            self._drop(failure)
 
     def _await_points(self, points: tuple[Waitable, ...]) -> None:
         for point in points:
-            while not point.wait(_SLICE_NS):
-                self._check_open()
-
-    def _await_semaphore(self, semaphore: Binary | Timeline, param: WaitParams) -> None:
-        if isinstance(semaphore, Timeline):
-            while not semaphore.wait(param.value or 0, _SLICE_NS):
-                self._check_open()
-        else:
-            while not semaphore.wait(_SLICE_NS):
-                self._check_open()
+            try:
+                while not point.wait(_SLICE_NS):
+                    self._check_open()
+            except XsemError as failure:
+                raise _AwaitedError(failure) from None
 
     def _check_open(self) -> None:
         if self._closed:

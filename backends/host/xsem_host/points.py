@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import threading
-import time
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from xsem.errors import DriverError
+from xsem.errors import DriverError, XsemError
 
-__all__ = ["ForeignPoint", "HostPoint", "Waitable", "foreign"]
+__all__ = ["EventPoint", "FuturePoint", "HostPoint", "Waitable", "foreign", "repeated"]
 
 
 class Waitable(Protocol):
     """What a list can wait for."""
 
     def done(self) -> bool:
-        """Whether it is reached; never blocks."""
+        """Whether it is reached; never blocks. Raises if it never will be."""
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until it is reached or the time is over."""
+        """Block until `done` has an answer, or the time is over."""
 
 
 class HostPoint:
@@ -29,14 +29,14 @@ class HostPoint:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._failure: DriverError | None = None
+        self._failure: XsemError | None = None
 
     def reach(self) -> None:
         """All work before it is done."""
         self._event.set()
 
-    def fail(self, failure: DriverError) -> None:
-        """Work before it failed."""
+    def fail(self, failure: XsemError) -> None:
+        """Work before it failed, or was dropped."""
         self._failure = failure
         self._event.set()
 
@@ -50,31 +50,57 @@ class HostPoint:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until `done` has an answer, or the time is over."""
-        self._event.wait(timeout_ns / 1e9)
+        self._event.wait(_seconds(timeout_ns))
         return self.done()
 
 
-class ForeignPoint:
-    """A threading.Event or a concurrent.futures.Future of the application's."""
+class EventPoint:
+    """A threading.Event of the application's."""
 
-    def __init__(self, native: threading.Event | Future[Any]) -> None:
+    def __init__(self, native: threading.Event) -> None:
         self._native = native
 
     def done(self) -> bool:
-        """Whether the event is set, or the future has a result, an exception or was cancelled."""
-        return self._native.is_set() if isinstance(self._native, threading.Event) else self._native.done()
+        """Whether it is set."""
+        return self._native.is_set()
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is, or the time is over."""
-        if isinstance(self._native, threading.Event):
-            return self._native.wait(timeout_ns / 1e9)
-        deadline = time.monotonic() + timeout_ns / 1e9
-        settled = threading.Event()
-        self._native.add_done_callback(lambda _: settled.set())
-        return settled.wait(max(0.0, deadline - time.monotonic()))
+        return self._native.wait(_seconds(timeout_ns))
 
 
-def foreign(native: object) -> ForeignPoint:
+class FuturePoint:
+    """A concurrent.futures.Future of the application's; reached by a result, failed by an exception."""
+
+    def __init__(self, native: Future[Any]) -> None:
+        self._native = native
+        self._settled = threading.Event()
+        # Once, and not in every slice of every wait: a future keeps its callbacks until it is settled.
+        native.add_done_callback(self._settle)
+
+    def _settle(self, _: Future[Any]) -> None:
+        self._settled.set()
+
+    def done(self) -> bool:
+        """Whether the future has its result; raises if it never will."""
+        if not self._native.done():
+            return False
+        if self._native.cancelled():
+            raise DriverError("the future that was to be waited for was cancelled", reason="work_failed",
+                              from_earlier_work=True)
+        error = self._native.exception(0)
+        if error is not None:
+            raise DriverError(f"the future that was to be waited for raised {type(error).__name__}: {error}",
+                              reason="work_failed", from_earlier_work=True) from error
+        return True
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Block until it has, or the time is over."""
+        self._settled.wait(_seconds(timeout_ns))
+        return self.done()
+
+
+def foreign(native: object) -> Waitable:
     """Wrap a foreign event.
 
     Raises
@@ -82,14 +108,19 @@ def foreign(native: object) -> ForeignPoint:
     TypeError
         It is neither.
     """
-    if not isinstance(native, threading.Event | Future):
-        raise TypeError("host takes a threading.Event or a concurrent.futures.Future")
-    return ForeignPoint(native)
+    if isinstance(native, threading.Event):
+        return EventPoint(native)
+    if isinstance(native, Future):
+        return FuturePoint(native)
+    raise TypeError(f"host takes a threading.Event or a concurrent.futures.Future, not {type(native).__name__}")
 
 
-def repeated(failure: DriverError) -> DriverError:
+def repeated(failure: XsemError) -> XsemError:
     """The same failure for one more caller: a shared exception would gather everybody's traceback."""
-    again = DriverError(failure.message, reason=failure.reason, from_earlier_work=failure.from_earlier_work,
-                        backend=failure.backend)
+    again = copy.copy(failure)
     again.__cause__ = failure.__cause__
     return again
+
+
+def _seconds(timeout_ns: int) -> float:
+    return min(max(0, timeout_ns) / 1e9, threading.TIMEOUT_MAX)

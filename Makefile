@@ -1,0 +1,35 @@
+# make demo, make test, make lint: each sets up what it needs. Python >= 3.11 and make must be there; tests also compile C and C++.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint clean
+
+# A name may be there and not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
+    $(name) -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 11)' >/dev/null 2>&1 </dev/null && echo $(name))))
+BIN := .venv/bin
+READY := .venv/ready
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:
+	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
+	@echo "make test   the tests"
+	@echo "make lint   ruff, mypy, pyright, import contracts"
+	@echo "make clean  remove the environment and caches"
+
+$(READY): pyproject.toml
+	@python="$(PYTHON)"; \
+	test -n "$$python" || { echo "xsem needs Python >= 3.11 with venv (Debian, Ubuntu: apt-get install python3-venv); PYTHON=… names it" >&2; exit 1; }; \
+	echo "setting up .venv with $$python (a minute or two)"; \
+	{ test -x $(BIN)/python || "$$python" -m venv .venv; } && $(BIN)/python -m pip install --quiet --editable ".[dev]" && touch $@
+
+demo: $(READY)
+	@$(BIN)/xsem demo
+
+test: $(READY)
+	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	@$(BIN)/python tools/lint.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

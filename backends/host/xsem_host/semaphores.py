@@ -1,0 +1,187 @@
+"""The host's semaphores, as docs/host-objects.md defines them.
+
+Neither has a lock in shared memory, so a process that is killed at any moment leaves nothing locked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import Final
+
+from xsem.errors import BadArgumentError, BadHandleError
+from xsem.types import OwnedHandle
+from xsem_host.files import check_sealed_memfd, file_name
+from xsem_host.linux import (
+    eventfd_add,
+    eventfd_take,
+    futex_wait,
+    futex_wake_all_and_add,
+    is_counting,
+    map_shared,
+    new_eventfd,
+    new_sealed_memfd,
+    read_at_start,
+    readable,
+    unmap,
+)
+from xsem_host.sharing import HostSemaphore, Looks
+
+__all__ = ["TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
+
+MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
+VERSION: Final = 1
+KIND_TIMELINE: Final = 2
+TIMELINE_BYTES: Final = 4096
+TIMELINE_NAME: Final = "xsem-timeline"
+_HEADER: Final = struct.Struct("=QIIQI")
+_VALUE_AT: Final = 16
+_SEQUENCE_AT: Final = 24
+
+# A peer that is killed between store and wake wakes nobody: a wait looks again this often.
+_LONGEST_SLEEP_NS: Final = 1_000_000_000
+
+
+class Binary(HostSemaphore):
+    """An eventfd: counter 0 is unsignalled, anything else is signalled.
+
+    Parameters
+    ----------
+    fd : int
+        Owned from here on; checked by `open_binary` or made by `new_binary`.
+    """
+
+    def signal(self, value: int | None = None) -> None:
+        """Set it; already set stays set. Never blocks."""
+        with self._use():
+            eventfd_add(self.fd)
+
+    def wait(self, value: int | None, timeout_ns: int) -> bool:
+        """Take the signal, resetting it; whether it was got within the time."""
+        with self._use():
+            looks = Looks(timeout_ns)
+            sleep_ns = timeout_ns
+            while True:
+                if readable(self.fd, sleep_ns) and eventfd_take(self.fd):
+                    return True
+                sleep_ns = looks.sleep_ns()
+                if sleep_ns == 0:
+                    return False
+
+    def _free(self) -> None:
+        os.close(self.fd)
+
+
+def new_binary() -> Binary:
+    """An unsignalled binary semaphore."""
+    return Binary(new_eventfd())
+
+
+def open_binary(fd: int) -> Binary:
+    """Check that `fd` is an eventfd of the right sort, and wrap it.
+
+    Raises
+    ------
+    BadHandleError
+        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``; `fd` is left alone.
+    """
+    target = file_name(fd)
+    if target != "anon_inode:[eventfd]":
+        raise BadHandleError(f"a binary semaphore of host is an eventfd, and this is {target}", reason="not_an_eventfd")
+    if is_counting(fd):
+        raise BadHandleError("the eventfd counts (EFD_SEMAPHORE), so one wait would not reset it",
+                             reason="eventfd_is_counting")
+    return Binary(fd)
+
+
+class Timeline(HostSemaphore):
+    """A counter in a sealed page that all processes map.
+
+    Parameters
+    ----------
+    fd : int
+        Owned from here on; checked by `open_timeline` or made by `new_timeline`. On an error it is left alone.
+    """
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._page = map_shared(fd, TIMELINE_BYTES)
+        # One aligned store or load each: no process ever sees half a value.
+        self._value = ctypes.c_uint64.from_address(self._page + _VALUE_AT)
+        self._sequence = ctypes.c_uint32.from_address(self._page + _SEQUENCE_AT)
+
+    @property
+    def value(self) -> int:
+        """The value now."""
+        with self._use():
+            value = self._value.value
+            self._fence()
+            return value
+
+    def signal(self, value: int | None) -> None:
+        """Set the value and wake everybody."""
+        wanted = _needed(value)
+        with self._use():
+            self._fence()
+            self._value.value = wanted
+            # The kernel adds, not we: two processes that each did `+= 1` could lose one, and with it a wake-up. The
+            # sequence is apart from the value because a futex compares 32 bits: a jump by 2**32 would look like none.
+            futex_wake_all_and_add(self._page + _SEQUENCE_AT)
+
+    def wait(self, value: int | None, timeout_ns: int) -> bool:
+        """Whether the value is at least `value` within the time."""
+        wanted = _needed(value)
+        with self._use():
+            looks = Looks(timeout_ns)
+            while True:
+                # Read before the value: a signal in between changes it, and the kernel will not let us sleep.
+                sequence = self._sequence.value
+                self._fence()
+                if self._value.value >= wanted:
+                    self._fence()
+                    return True
+                sleep_ns = looks.sleep_ns()
+                if sleep_ns == 0:
+                    return False
+                futex_wait(self._page + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
+
+    def _free(self) -> None:
+        os.close(self.fd)
+        unmap(self._page, TIMELINE_BYTES)
+
+
+def new_timeline(initial_value: int) -> Timeline:
+    """A timeline with that value."""
+    head = _HEADER.pack(MAGIC, VERSION, KIND_TIMELINE, initial_value, 0)
+    with OwnedHandle(new_sealed_memfd(TIMELINE_NAME, TIMELINE_BYTES, head)) as handle:
+        timeline = Timeline(handle.fileno())
+        handle.detach()
+        return timeline
+
+
+def open_timeline(fd: int) -> Timeline:
+    """Check that `fd` is a timeline's page, and map it.
+
+    Raises
+    ------
+    BadHandleError
+        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_magic``, ``wrong_version``, ``wrong_kind``,
+        ``read_only``; `fd` is left alone.
+    """
+    check_sealed_memfd(fd, "timeline", TIMELINE_BYTES)
+    magic, version, kind, _, _ = _HEADER.unpack(read_at_start(fd, _HEADER.size))
+    if magic != MAGIC:
+        raise BadHandleError("the page is not a timeline of host: its magic number is another", reason="wrong_magic")
+    if version != VERSION:
+        raise BadHandleError(f"the timeline has version {version} of the format; this xsem knows {VERSION}",
+                             reason="wrong_version")
+    if kind != KIND_TIMELINE:
+        raise BadHandleError(f"the page holds an object of kind {kind}, not a timeline", reason="wrong_kind")
+    return Timeline(fd)
+
+
+def _needed(value: int | None) -> int:
+    if value is None:
+        raise BadArgumentError("a timeline takes a value", reason="value_required")
+    return value

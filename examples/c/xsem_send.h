@@ -1,0 +1,181 @@
+/* Send semaphores and memory to a Python process that calls xsem.ipc.receive(): docs/ipc.md, version 1.
+ *
+ * Header only, C99 and C++17, POSIX. Usage:
+ *
+ *     xsem_message message;
+ *     xsem_message_init(&message);
+ *     xsem_add_semaphore(&message, XSEM_TIMELINE_SEMAPHORE_FD, sem_fd, device_uuid, NULL);
+ *     xsem_add_memory(&message, XSEM_MEMORY_OPAQUE_FD, mem_fd, allocation_size, 0, device_uuid, NULL);
+ *     if (xsem_send(socket_fd, &message, &format, sizeof format) != 0) perror("xsem_send");
+ *
+ * The file descriptors stay the caller's, on success and on failure: the kernel duplicates them for the receiver.
+ * Functions return 0, or -1 with errno set. A UUID is 16 bytes as VkPhysicalDeviceIDProperties gives them; NULL: not known.
+ */
+#ifndef XSEM_SEND_H
+#define XSEM_SEND_H
+
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XSEM_VERSION 1
+#define XSEM_HEADER_BYTES 32
+#define XSEM_RECORD_BYTES 64
+#define XSEM_MAX_DESCRIPTORS 64
+#define XSEM_MAX_PAYLOAD 65536
+
+#define XSEM_SORT_SEMAPHORE 1
+#define XSEM_SORT_MEMORY 2
+
+#define XSEM_SEMAPHORE_OPAQUE_FD 1
+#define XSEM_TIMELINE_SEMAPHORE_FD 9
+#define XSEM_SYNC_FD 11
+#define XSEM_MEMORY_OPAQUE_FD 1
+#define XSEM_DMABUF_FD 9
+
+#define XSEM_HAS_DEVICE_UUID 1
+#define XSEM_HAS_DRIVER_UUID 2
+#define XSEM_DEDICATED 4
+#define XSEM_CARRIES_FD 8
+
+typedef struct xsem_message {
+    unsigned char bytes[XSEM_HEADER_BYTES + XSEM_MAX_DESCRIPTORS * XSEM_RECORD_BYTES];
+    int fds[XSEM_MAX_DESCRIPTORS];
+    int descriptors;
+    int fd_count;
+} xsem_message;
+
+static inline void xsem_put(unsigned char *at, uint64_t value, int bytes) {
+    int index;
+    for (index = 0; index < bytes; index++) at[index] = (unsigned char)(value >> (8 * index));
+}
+
+static inline void xsem_message_init(xsem_message *message) { memset(message, 0, sizeof *message); }
+
+static inline int xsem_add(xsem_message *message, int sort, int type, int fd, uint64_t size, int flags,
+                           const void *device_uuid, const void *driver_uuid) {
+    unsigned char *record;
+    if (message->descriptors >= XSEM_MAX_DESCRIPTORS) {
+        errno = E2BIG;
+        return -1;
+    }
+    if (fd < 0 && !(sort == XSEM_SORT_SEMAPHORE && type == XSEM_SYNC_FD && fd == -1)) {
+        errno = EBADF;
+        return -1;
+    }
+    record = message->bytes + XSEM_HEADER_BYTES + message->descriptors * XSEM_RECORD_BYTES;
+    if (fd >= 0) {
+        flags |= XSEM_CARRIES_FD;
+        message->fds[message->fd_count++] = fd;
+    }
+    if (device_uuid) {
+        flags |= XSEM_HAS_DEVICE_UUID;
+        memcpy(record + 16, device_uuid, 16);
+    }
+    if (driver_uuid) {
+        flags |= XSEM_HAS_DRIVER_UUID;
+        memcpy(record + 32, driver_uuid, 16);
+    }
+    record[0] = (unsigned char)sort;
+    record[1] = (unsigned char)type;
+    xsem_put(record + 2, (uint64_t)flags, 2);
+    xsem_put(record + 8, size, 8);
+    message->descriptors++;
+    return 0;
+}
+
+/* `type`: XSEM_SEMAPHORE_OPAQUE_FD, XSEM_TIMELINE_SEMAPHORE_FD, or XSEM_SYNC_FD (whose fd may be -1: already signalled). */
+static inline int xsem_add_semaphore(xsem_message *message, int type, int fd, const void *device_uuid,
+                                     const void *driver_uuid) {
+    return xsem_add(message, XSEM_SORT_SEMAPHORE, type, fd, 0, 0, device_uuid, driver_uuid);
+}
+
+/* `allocation_size`: bytes that were allocated (VkMemoryAllocateInfo::allocationSize), not what a buffer in it needs. */
+static inline int xsem_add_memory(xsem_message *message, int type, int fd, uint64_t allocation_size, int dedicated,
+                                  const void *device_uuid, const void *driver_uuid) {
+    if (allocation_size == 0 || (dedicated && type == XSEM_DMABUF_FD)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return xsem_add(message, XSEM_SORT_MEMORY, type, fd, allocation_size, dedicated ? XSEM_DEDICATED : 0, device_uuid,
+                    driver_uuid);
+}
+
+/* Send everything, waiting where the socket is full. After a failure in the middle of a message the stream is of no more
+ * use: close the socket. */
+static inline int xsem_send(int socket_fd, xsem_message *message, const void *payload, size_t payload_bytes) {
+    union {
+        struct cmsghdr aligned;
+        unsigned char bytes[CMSG_SPACE(sizeof(int) * XSEM_MAX_DESCRIPTORS)];
+    } control;
+    size_t head = XSEM_HEADER_BYTES + (size_t)message->descriptors * XSEM_RECORD_BYTES, sent = 0, total;
+    if (payload_bytes > XSEM_MAX_PAYLOAD || (payload_bytes && !payload)) {
+        errno = EMSGSIZE;
+        return -1;
+    }
+    total = head + payload_bytes;
+    memcpy(message->bytes, "XSEM", 4);
+    xsem_put(message->bytes + 4, XSEM_VERSION, 2);
+    xsem_put(message->bytes + 6, XSEM_HEADER_BYTES, 2);
+    xsem_put(message->bytes + 8, total, 4);
+    xsem_put(message->bytes + 12, (uint64_t)message->descriptors, 2);
+    xsem_put(message->bytes + 14, (uint64_t)message->fd_count, 2);
+    xsem_put(message->bytes + 16, payload_bytes, 4);
+    while (sent < total) {
+        struct iovec parts[2];
+        struct msghdr header;
+        ssize_t count;
+        int used = 0;
+        memset(&header, 0, sizeof header);
+        if (sent < head) {
+            parts[used].iov_base = message->bytes + sent;
+            parts[used++].iov_len = head - sent;
+        }
+        if (payload_bytes) {
+            size_t skip = sent > head ? sent - head : 0;
+            parts[used].iov_base = (unsigned char *)(uintptr_t)payload + skip;
+            parts[used++].iov_len = payload_bytes - skip;
+        }
+        header.msg_iov = parts;
+        header.msg_iovlen = (size_t)used;
+        if (sent == 0 && message->fd_count) { /* the file descriptors go with the first byte */
+            struct cmsghdr *rights;
+            memset(&control, 0, sizeof control);
+            header.msg_control = control.bytes;
+            header.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)message->fd_count);
+            rights = CMSG_FIRSTHDR(&header);
+            rights->cmsg_level = SOL_SOCKET;
+            rights->cmsg_type = SCM_RIGHTS;
+            rights->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)message->fd_count);
+            memcpy(CMSG_DATA(rights), message->fds, sizeof(int) * (size_t)message->fd_count);
+        }
+        count = sendmsg(socket_fd, &header, MSG_NOSIGNAL);
+        if (count > 0) {
+            sent += (size_t)count;
+        } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            struct pollfd room;
+            room.fd = socket_fd;
+            room.events = POLLOUT;
+            room.revents = 0;
+            if (poll(&room, 1, -1) < 0 && errno != EINTR) return -1;
+        } else if (count < 0 && errno != EINTR) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,119 @@
+"""What holds for every test: it leaves nothing behind, and in CI nothing is skipped unseen."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# (start of the test's id, part of the reason): what may be skipped in CI, and why there.
+ALLOWED_SKIPS: tuple[tuple[str, str], ...] = ()
+
+_GRACE_S = 5.0   # threads and processes of the test may be on their way out
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", default=bool(os.environ.get("CI")),
+                     help="a skip that tests/conftest.py does not list is a failure (set in CI)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.name == "posix":
+        # multiprocessing's own helper process lives as long as this one: started here, no test is blamed for it.
+        resource_tracker.ensure_running()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_skip(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_skip(collector.config, report)
+    return report
+
+
+def _refuse_skip(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not config.getoption("no_skips") or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if not any(report.nodeid.startswith(where) and why in reason for where, why in ALLOWED_SKIPS):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, and not in ALLOWED_SKIPS of tests/conftest.py: {reason}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """File descriptors are as before the test: none more, none less, none replaced. No thread or process is left."""
+    before = {name: look() for name, look in _LOOKS.items()}
+    yield
+    deadline = time.monotonic() + _GRACE_S
+    while left := {name: new for name, look in _LOOKS.items() if (new := _new(look(), before[name]))}:
+        if time.monotonic() > deadline:
+            pytest.fail(f"the test left behind: {left}", pytrace=False)
+        gc.collect()
+        time.sleep(0.01)
+    if "fds" in before and (closed := _new(before["fds"], _fds())):
+        pytest.fail(f"the test closed what it had not opened: {closed}", pytrace=False)
+
+
+def _new(now: dict[Any, str], before: dict[Any, str]) -> list[str]:
+    return [f"{key}: {what}" for key, what in now.items() if before.get(key) != what]
+
+
+def _fds() -> dict[Any, str]:
+    table: dict[Any, str] = {}
+    with os.scandir("/proc/self/fd") as entries:
+        own = os.path.realpath("/proc/self/fd")
+        for entry in entries:
+            try:
+                target = os.readlink(entry.path)
+            except OSError:
+                continue
+            if target != own:
+                table[entry.name] = target
+    return table
+
+
+def _threads() -> dict[Any, str]:
+    return {thread.ident: thread.name for thread in threading.enumerate()}
+
+
+def _children() -> dict[Any, str]:
+    multiprocessing.active_children()   # reaps those that have ended
+    table: dict[Any, str] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            pids = (task / "children").read_text().split()
+        except OSError:
+            continue
+        for pid in pids:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+            except OSError:
+                continue
+            table[pid] = command or "ended, not waited for"
+    return table
+
+
+# Elsewhere than on Linux only threads can be listed without help.
+_LOOKS: dict[str, Callable[[], dict[Any, str]]] = (
+    {"fds": _fds, "threads": _threads, "processes": _children} if sys.platform == "linux" else {"threads": _threads}
+)

@@ -1,0 +1,178 @@
+"""What the tests of the host device share: files of every sort, the state of the process, and other processes."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from xsem import spi
+from xsem.errors import DriverError, XsemError
+from xsem.types import (
+    MemoryDesc,
+    MemoryHandleType,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+    WaitParams,
+)
+from xsem_host.device import HostDevice
+from xsem_host.lists import HostList
+from xsem_host.memory import HostMemory
+from xsem_host.points import HostPoint, Waitable
+from xsem_host.sharing import HostSemaphore
+
+TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+BINARY = SemaphoreHandleType.OPAQUE_FD
+MEMORY = MemoryHandleType.OPAQUE_FD
+SLICE_NS = 5_000_000
+LONG_NS = 20_000_000_000
+MAGIC = 0x314E4C544D455358
+F_ADD_SEALS, SEALS, SEAL_WRITE = 1033, 7, 8
+
+
+def desc(type: SemaphoreHandleType) -> SemaphoreDesc:
+    """The handle in it is not looked at by a driver: that is given its own."""
+    return SemaphoreDesc(type=type, handle=0)
+
+
+def memory_desc(size: int) -> MemoryDesc:
+    return MemoryDesc(type=MEMORY, allocation_size=size, handle=0)
+
+
+def import_again(device: HostDevice, type: SemaphoreHandleType, exporter: HostSemaphore) -> HostSemaphore:
+    handle = device.export_semaphore(exporter)
+    token = device.import_semaphore(desc(type), handle)
+    assert handle.closed, "the object owns the fd after success"
+    return token
+
+
+def memfd(size: int, content: bytes = b"", *, seals: int = SEALS, name: str = "xsem-timeline", flags: int = 0) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags)
+    os.truncate(fd, size)
+    if content:
+        os.pwrite(fd, content, 0)
+    if seals:
+        fcntl.fcntl(fd, F_ADD_SEALS, seals)
+    return fd
+
+
+def page(*, magic: int = MAGIC, version: int = 1, kind: int = 2, value: int = 0) -> bytes:
+    return struct.pack("=QIIQI", magic, version, kind, value, 0)
+
+
+def refused(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc | MemoryDesc) -> XsemError:
+    """Have `fd` imported, see it refused for that reason and left as it was; close it."""
+    with OwnedHandle(fd) as handle:
+        with pytest.raises(spi.ImportFailure) as failure:
+            if isinstance(wanted, MemoryDesc):
+                device.import_memory(wanted, handle)
+            else:
+                device.import_semaphore(wanted, handle)
+        assert failure.value.fate == "left"
+        assert not handle.closed
+        os.fstat(fd)
+    error = failure.value.error
+    assert isinstance(error, XsemError)
+    assert error.reason == reason
+    return error
+
+
+def workers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-host-list")]
+
+
+def mapped(name: str = "/memfd:xsem-") -> list[str]:
+    """This process's mappings of the host's objects, as the kernel lists them."""
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if name in line]
+
+
+def covered(address: int, size: int) -> bool:
+    """Whether a single mapping of this process holds all of these bytes."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, _, end = line.split(maxsplit=1)[0].partition("-")
+        if int(first, 16) <= address and address + size <= int(end, 16):
+            return True
+    return False
+
+
+# ---- lists
+def wait_for(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostPoint:
+    return there(commands.append_wait([semaphore], [WaitParams(value=value)], (), (), True))
+
+
+def signal_of(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostPoint:
+    return there(commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True))
+
+
+def barrier(commands: HostList, *points: Waitable) -> HostPoint:
+    return there(commands.append_barrier(points, True))
+
+
+def there(point: HostPoint | None) -> HostPoint:
+    assert point is not None
+    return point
+
+
+def failed(device: HostDevice, point: Waitable) -> DriverError:
+    with pytest.raises(DriverError) as failure:
+        device.wait(point, LONG_NS)
+    assert failure.value.reason == "work_failed"
+    assert failure.value.from_earlier_work
+    return failure.value
+
+
+def fail() -> None:
+    raise ZeroDivisionError("theirs")
+
+
+# ---- threads and processes
+_CALLS = {"x86_64": {202: "futex", 7: "poll", 271: "poll"}, "aarch64": {98: "futex", 73: "poll"}}
+
+
+def sleeps_in(call: str, thread: threading.Thread) -> bool:
+    """Whether a thread of this process sleeps in that system call."""
+    first = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()[0]
+    return first.isdigit() and _CALLS[os.uname().machine].get(int(first)) == call
+
+
+def fill(address: int, data: bytes) -> None:
+    ctypes.memmove(address, data, len(data))
+
+
+def content(address: int, size: int) -> bytes:
+    return ctypes.string_at(address, size)
+
+
+@contextmanager
+def peer(script: str, *objects: HostSemaphore | HostMemory, arguments: tuple[object, ...] = (), killed: bool = True,
+         ) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that runs `script`, where `fds` are the objects' and `arguments` are strings.
+
+    At the end it is killed, or must have ended well.
+    """
+    fds = [each.fd for each in objects]
+    count = 1 + len(fds)
+    head = f"import sys\nfds, arguments = [int(each) for each in sys.argv[1:{count}]], sys.argv[{count}:]\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", head + script, *map(str, fds), *map(str, arguments)], pass_fds=fds,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+            if not killed:
+                assert process.wait(30) == 0
+        finally:
+            process.kill()

@@ -1,0 +1,134 @@
+"""The backend `host` itself: what it says of its device and of the machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import xsem_host
+from xsem.errors import BackendUnavailableError, DeviceNotFoundError
+from xsem.promises import check_device_promises, check_list_promises
+from xsem.spi import Backend
+from xsem_host import HostBackend, linux
+
+
+def test_plugin_registers_one_backend() -> None:
+    registered: list[Backend] = []
+    xsem_host.xsem_register_backends(registered.append)
+    assert [each.name for each in registered] == ["host"]
+    assert registered[0].spi_version == 1
+
+
+def test_device_belongs_to_no_physical_device() -> None:
+    (device,) = HostBackend().devices()
+    assert (device.id, device.backend, device.index) == ("host:0", "host", 0)
+    assert device.uuid is None
+    assert device.luid is None
+    assert device.driver_uuid is None
+    assert device.name
+    assert device.driver_version
+
+
+def test_driver_has_what_it_declares() -> None:
+    driver = HostBackend().open(0)
+    (info,) = HostBackend().devices()
+    check_device_promises(info, driver)
+    check_list_promises(info, driver.capabilities, driver.create_command_list())
+    driver.close()
+
+
+def test_each_open_gives_a_device_of_its_own() -> None:
+    one, two = HostBackend().open(0), HostBackend().open(0)
+    assert one is not two
+    one.close()
+    two.create_command_list()
+    two.close()
+
+
+def test_second_device_does_not_exist() -> None:
+    with pytest.raises(DeviceNotFoundError) as failure:
+        HostBackend().open(1)
+    assert failure.value.reason == "no_such_device"
+
+
+def test_checks_pass_here_and_name_what_was_tried() -> None:
+    checks = HostBackend().checks()
+    assert [check.name for check in checks if not check.ok] == []
+    assert [check.name for check in checks] == ["platform", "sealed memfd", "eventfd, RWF_NOWAIT", "futex", "/proc"]
+
+
+# ---- elsewhere
+def unavailable() -> str:
+    with pytest.raises(BackendUnavailableError) as failure:
+        HostBackend().devices()
+    assert failure.value.reason == "platform"
+    assert failure.value.backend == "host"
+    (check,) = [check for check in HostBackend().checks() if not check.ok]
+    assert check.detail in failure.value.message
+    assert check.remedy in failure.value.likely_causes
+    with pytest.raises(BackendUnavailableError):
+        HostBackend().open(0)
+    return failure.value.message
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_elsewhere_than_on_linux_it_says_that_it_needs_linux(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    said = unavailable()
+    assert "needs Linux" in said
+    assert platform in said
+
+
+def test_unknown_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linux, "_FUTEX", None)
+    assert "futex" in unavailable()
+
+
+def refuse(*_: object) -> int:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def do_nothing(*_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "broken", "said"),
+    [
+        (os, "memfd_create", refuse, "sealed memfd"),
+        (os, "eventfd", refuse, "eventfd"),
+        (os, "preadv", refuse, "RWF_NOWAIT"),
+        (xsem_host.backend, "futex_wake_all_and_add", do_nothing, "futex"),
+        (os, "stat", refuse, "/proc"),
+    ],
+    ids=["memfd", "eventfd", "preadv2", "futex", "proc"],
+)
+def test_what_a_sandbox_refuses_is_found_out_before_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, broken: Callable[..., object], said: str
+) -> None:
+    monkeypatch.setattr(place, name, broken)
+    assert said in unavailable()
+
+
+def test_python_without_eventfd_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "eventfd")
+    assert "os.eventfd" in unavailable()
+
+
+def test_memfd_is_made_also_where_the_kernel_knows_no_noexec_seal(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = os.memfd_create
+
+    def older(name: str, flags: int) -> int:
+        if flags & 8:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return create(name, flags)
+
+    monkeypatch.setattr(os, "memfd_create", older)
+    fd = linux.new_sealed_memfd("xsem-test", 4096)
+    seals = linux.seals(fd)
+    os.close(fd)
+    assert seals is not None
+    assert seals & linux.SEALS == linux.SEALS

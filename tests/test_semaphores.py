@@ -1,0 +1,242 @@
+"""Semaphores by themselves: values, signals and waits of the host, labels, exports, handles."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
+
+import xsem
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WaitTimeoutError, WrongDeviceError
+from xsem.types import Capabilities, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+
+S = SemaphoreHandleType
+Opened = tuple[xsem.Device, FakeDriver]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with fake() as (device, driver):
+        driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+        yield device, driver
+
+
+def imported(device: xsem.Device) -> xsem.Semaphore:
+    with OwnedHandle(os.eventfd(0)) as handle:
+        return device.import_semaphore(SemaphoreDesc.timeline_fd(handle, device_uuid=None), label="theirs")
+
+
+# ---- what it says of itself
+@pytest.mark.parametrize("type", list(S))
+def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> None:
+    device, _ = opened
+    sem = device.create_semaphore(type, label="frames")
+    assert (sem.type, sem.kind, sem.label, sem.device) == (type, type.kind, "frames", device)
+    assert repr(sem) == f"<Semaphore {type.value} 'frames' on fake:0>"
+    sem.release()
+    assert repr(sem).endswith(" released>")
+
+
+def test_native_handle_is_the_drivers(opened: Opened) -> None:
+    device, _ = opened
+    sem = timeline(device)
+    assert sem.native_handle == sem._state.token
+
+
+# ---- creation
+def test_timeline_begins_at_its_initial_value(opened: Opened) -> None:
+    device, _ = opened
+    sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, initial_value=10)
+    assert sem.value() == 10
+    with pytest.raises(BadArgumentError):
+        sem.host_signal(10)
+    sem.host_signal(11)
+    assert sem.value() == 11
+
+
+@pytest.mark.parametrize(("type", "initial_value", "reason"), [
+    (S.OPAQUE_FD, 1, "value_not_allowed"), (S.D3D11_KEYED_MUTEX, 1, "value_not_allowed"),
+    (S.TIMELINE_SEMAPHORE_FD, -1, "value_out_of_range"), (S.TIMELINE_SEMAPHORE_FD, 2**64, "value_out_of_range"),
+    (S.TIMELINE_SEMAPHORE_FD, True, "not_an_int"), (S.TIMELINE_SEMAPHORE_FD, 1.0, "not_an_int"),
+    ("timeline_semaphore_fd", 0, "bad_type"), (xsem.MemoryHandleType.OPAQUE_FD, 0, "bad_type"),
+])
+def test_creation_with_what_cannot_be_is_refused(
+    opened: Opened, type: Any, initial_value: Any, reason: str
+) -> None:
+    device, driver = opened
+    before = driver.calls
+    with pytest.raises(BadArgumentError) as caught:
+        device.create_semaphore(type, initial_value=initial_value)
+    assert caught.value.reason == reason
+    assert driver.calls == before
+
+
+def test_types_that_are_not_declared_are_refused() -> None:
+    class Nothing(FakeDriver):
+        pass
+
+    with fake(Capabilities()) as (device, driver):
+        before = driver.calls
+        with pytest.raises(UnsupportedError) as caught:
+            timeline(device)
+        assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
+        with pytest.raises(UnsupportedError) as caught:
+            imported(device)
+        assert caught.value.capability == "semaphore.import.timeline_semaphore_fd"
+        assert driver.calls == before
+
+
+# ---- the host's signals and waits
+@pytest.mark.parametrize("value", [None, True, 1.0, "1", -1, 2**64, np.float64(1), np.bool_(True)])
+def test_value_of_a_host_signal_or_wait_that_cannot_be_is_refused(opened: Opened, value: Any) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    before = driver.calls
+    reasons = set()
+    for call in (sem.host_signal, sem.host_wait):
+        with pytest.raises(BadArgumentError) as caught:
+            call(value)
+        reasons.add(caught.value.reason)
+    assert reasons <= {"value_required", "not_an_int", "value_out_of_range"}
+    assert len(reasons) == 1
+    assert driver.calls == before
+    assert sem._state.last_signalled == 0
+
+
+def test_binary_takes_no_value(opened: Opened) -> None:
+    device, driver = opened
+    sem = binary(device)
+    for call in (sem.host_signal, sem.host_wait):
+        with pytest.raises(BadArgumentError) as caught:
+            call(1)
+        assert caught.value.reason == "value_not_allowed"
+    with pytest.raises(BadArgumentError) as caught:
+        sem.value()
+    assert caught.value.reason == "not_a_timeline"
+    sem.host_signal()
+    sem.host_wait(timeout_s=0)
+    with pytest.raises(WaitTimeoutError):
+        sem.host_wait(timeout_s=0)   # the wait took it
+    assert driver.values[sem._state.token] == 0
+
+
+def test_numpy_ints_are_values_of_host_calls(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    sem.host_signal(np.uint32(7))  # type: ignore[arg-type]
+    sem.host_wait(np.int64(7), timeout_s=0)  # type: ignore[arg-type]
+    assert type(driver.values[sem._state.token]) is int
+
+
+def test_failed_host_signal_can_be_repeated(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    sem.host_signal(3)
+    driver.fail_signal = DriverError("no", reason="driver")
+    with pytest.raises(DriverError) as caught:
+        sem.host_signal(5)
+    assert (caught.value.backend, caught.value.handle_type) == ("fake", S.TIMELINE_SEMAPHORE_FD)
+    driver.fail_signal = None
+    sem.host_signal(5)
+    assert sem.value() == 5
+
+
+def test_rising_values_of_many_threads_are_stored_rising(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    stored: list[int] = []
+    original = driver.host_signal
+
+    def signal(semaphore: int, value: int | None) -> None:
+        stored.append(value or 0)
+        original(semaphore, value)
+
+    driver.host_signal = signal  # type: ignore[method-assign]
+    counter, lock, refused = iter(range(1, 1001)), threading.Lock(), []
+
+    def run() -> None:
+        for _ in range(250):
+            with lock:
+                value = next(counter)
+            try:
+                sem.host_signal(value)
+            except BadArgumentError:
+                refused.append(value)
+
+    each = [threading.Thread(target=run) for _ in range(4)]
+    for thread in each:
+        thread.start()
+    for thread in each:
+        thread.join()
+    assert stored == sorted(stored)
+    assert len(stored) + len(refused) == 1000
+    assert sem.value() == max(stored)
+
+
+def test_kinds_that_count_and_kinds_that_do_not() -> None:
+    assert {type for type in S if type.kind is Kind.TIMELINE} == {
+        S.TIMELINE_SEMAPHORE_FD, S.TIMELINE_SEMAPHORE_WIN32, S.D3D12_FENCE, S.D3D11_FENCE}
+
+
+# ---- exports
+def test_each_export_has_a_handle_of_its_own(opened: Opened) -> None:
+    device, _ = opened
+    sem = timeline(device)
+    with sem.export() as first, sem.export() as second:
+        assert first.type is second.type is S.TIMELINE_SEMAPHORE_FD
+        assert isinstance(first.handle, OwnedHandle)
+        assert isinstance(second.handle, OwnedHandle)
+        assert first.handle.fileno() != second.handle.fileno()
+
+
+def test_export_of_what_was_imported_is_refused(opened: Opened) -> None:
+    device, _ = opened
+    with pytest.raises(UnsupportedError) as caught:
+        imported(device).export()
+    assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
+
+
+def test_export_is_stamped_for_its_importer() -> None:
+    ours, theirs = uuid.uuid4(), uuid.uuid4()
+    with (
+        fake() as (nobodys, nobody),
+        fake(info=dataclasses.replace(INFO, uuid=ours, driver_uuid=theirs)) as (device, driver),
+        fake(info=dataclasses.replace(INFO, uuid=theirs)) as (other, _),
+    ):
+        for each in (nobody, driver):
+            each.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+        sem = timeline(device)
+        with sem.export() as desc, sem.export(for_device=device) as same:
+            assert (desc.device_uuid, desc.driver_uuid) == (same.device_uuid, same.driver_uuid) == (ours, theirs)
+        with pytest.raises(WrongDeviceError):
+            sem.export(for_device=other)
+        with timeline(nobodys).export(for_device=other) as desc:
+            assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
+        with timeline(nobodys).export() as desc:
+            assert desc.device_uuid is None
+
+
+def test_failed_export_says_so_and_gives_nothing_away(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+
+    def fail(_semaphore: int) -> OwnedHandle:
+        raise DriverError("no", reason="driver")
+
+    driver.export_semaphore = fail  # type: ignore[assignment,method-assign]
+    with pytest.raises(DriverError) as caught:
+        sem.export()
+    assert caught.value.backend == "fake"
+    commands.append_wait(sem, 1)
+    assert device.pending()[0].possible_signallers == ()   # nobody has a handle
+
+
+def test_declared_capabilities_are_those_of_the_driver(opened: Opened) -> None:
+    assert opened[0].capabilities is ALL

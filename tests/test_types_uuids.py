@@ -1,0 +1,55 @@
+"""The forms in which a device's UUID is taken."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsem.errors import BadArgumentError
+from xsem.uuids import parse_uuid
+
+ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ONE,
+        ONE.bytes,
+        bytearray(ONE.bytes),
+        memoryview(ONE.bytes),
+        str(ONE),
+        str(ONE).upper(),
+        ONE.hex,
+        f"GPU-{ONE}",
+        ONE.urn,
+    ],
+    ids=["UUID", "bytes", "bytearray", "memoryview", "text", "upper", "hex", "nvidia-smi", "urn"],
+)
+def test_every_form_gives_the_same_uuid(form: Any) -> None:
+    assert parse_uuid(form) == ONE
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_bytes_keep_the_order_of_the_drivers(raw: bytes) -> None:
+    # cuDeviceGetUuid, VkPhysicalDeviceIDProperties.deviceUUID and CL_DEVICE_UUID_KHR agree byte for byte; the order of
+    # Windows (uuid.UUID(bytes_le=…)) would make another device of it.
+    assert parse_uuid(raw).bytes == raw
+    assert parse_uuid(f"GPU-{parse_uuid(raw)}").bytes == raw
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", ONE.bytes[:15], ONE.bytes + b"\0", "", "GPU-", "GPU-GPU-" + str(ONE), str(ONE)[:-1], "cuda:0", 5, 1.5, None,
+     [1] * 16, {}],
+    ids=repr,
+)
+def test_anything_else_is_refused_by_the_name_of_the_argument(value: Any) -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        parse_uuid(value, "driver_uuid")
+    assert caught.value.reason == "bad_uuid"
+    assert "driver_uuid" in str(caught.value)

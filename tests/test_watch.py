@@ -1,0 +1,295 @@
+"""The watchdog: what it reports, how often, and how long it lives."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_backend import FakeDriver, fake, open_fake, timeline, until
+
+import xsem
+import xsem.watch
+from xsem.errors import BadArgumentError
+from xsem.types import PendingOp
+
+Opened = tuple[xsem.Device, FakeDriver]
+AT_ONCE = 0.001
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with fake() as (device, driver):
+        yield device, driver
+
+
+def watchers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-watch")]
+
+
+class Looks:
+    """Counts the looks of the watchdog, so that a test can wait for some more of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        original = xsem.watch._look
+
+        def look(*arguments: Any) -> Any:
+            answer = original(*arguments)
+            self.count += 1
+            return answer
+
+        monkeypatch.setattr(xsem.watch, "_look", look)
+
+    def more(self, count: int = 3) -> None:
+        wanted = self.count + count
+        until(lambda: self.count >= wanted)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    monkeypatch.setattr(xsem.watch, "_SHORTEST_S", 0.001)
+    return Looks(monkeypatch)
+
+
+def test_stuck_list_is_logged_once(opened: Opened, looks: Looks, caplog: pytest.LogCaptureFixture) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device, "frames")
+    driver.values[sem._state.token] = 5
+    commands.append_wait(sem, 7)
+    device.watch(after_s=AT_ONCE)
+    until(lambda: caplog.records)
+    looks.more(5)
+    record, = caplog.records
+    assert (record.name, record.levelno, record.threadName) == ("xsem", logging.WARNING, "xsem-watch-fake:0")
+    for part in ("wait timeline_semaphore_fd 'frames' 7 on fake:0/list-1", "now 5", "last signalled here 0",
+                 "nobody known"):
+        assert part in record.getMessage()
+
+
+def test_idle_and_young_work_is_not_reported(opened: Opened, looks: Looks) -> None:
+    device, driver = opened
+    reports: list[tuple[PendingOp, ...]] = []
+    device.watch(after_s=AT_ONCE, report=reports.append)
+    looks.more()
+    driver.everything_is_done = True
+    commands = device.create_command_list()
+    commands.append_barrier()
+    driver.finish()
+    commands.query()
+    looks.more()
+    assert reports == []
+
+
+def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) -> None:
+    device, _ = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_wait(sem, 1)
+    reports: list[tuple[PendingOp, ...]] = []
+    device.watch(after_s=3600, report=reports.append)
+    entry = commands._book.entries[0]
+    look = xsem.watch._look
+    assert look(device._session, 3600, reports.append, set()) == set()
+    entry.appended_at -= 3600
+    assert look(device._session, 3600, reports.append, set()) == {("fake:0/list-1", entry.seq)}
+    assert [op.age_s >= 3600 for op in reports[0]] == [True]
+    assert looks.count == 2
+
+
+def test_report_has_all_that_is_pending_on_the_stuck_lists(opened: Opened, looks: Looks) -> None:
+    device, driver = opened
+    stuck, done = device.create_command_list(), device.create_command_list()
+    sem = timeline(device)
+    stuck.append_wait(sem, 1)
+    stuck.append_work(lambda: None)
+    done.append_barrier()
+    done.query()
+    driver.lists[1].reach_all()
+    reports: list[tuple[PendingOp, ...]] = []
+    device.watch(after_s=AT_ONCE, report=reports.append)
+    until(lambda: reports)
+    looks.more()
+    assert [[op.operation for op in report] for report in reports] == [["wait", "work"]]
+
+
+def test_each_stall_is_reported_once(opened: Opened, looks: Looks) -> None:
+    device, driver = opened
+    commands, sem, work = device.create_command_list(), timeline(device), []
+    for value in (1, 2, 3):
+        commands.append_wait(sem, value)
+        commands.append_work(lambda: work.append(1))
+    reports: list[tuple[PendingOp, ...]] = []
+    device.watch(after_s=AT_ONCE, report=reports.append)
+    until(lambda: len(reports) == 1)
+    looks.more()
+    driver.values[sem._state.token] = 1   # past the first wait: the list is stuck at the work behind it
+    until(lambda: len(reports) == 2)
+    looks.more()
+    assert [report[0].operation for report in reports] == ["wait", "work"]
+    other = device.create_command_list()
+    other.append_wait(sem, 9)
+    until(lambda: len(reports) == 3)
+    assert [op.value for op in reports[2]] == [9]
+    looks.more()
+    assert len(reports) == 3
+
+
+def test_list_that_is_stuck_again_is_reported_again(opened: Opened, looks: Looks) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    reports: list[tuple[PendingOp, ...]] = []
+    device.watch(after_s=AT_ONCE, report=reports.append)
+    for count in (1, 2, 3):
+        commands.append_wait(sem, count)
+        until(lambda count=count: len(reports) == count)  # type: ignore[misc]
+        driver.lists[0].reach_all()
+        until(lambda: not commands._book.entries)
+
+
+def test_second_watch_replaces_the_first(opened: Opened, looks: Looks) -> None:
+    device, _ = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    first: list[Any] = []
+    second: list[Any] = []
+    device.watch(after_s=AT_ONCE, report=first.append)
+    device.watch(after_s=AT_ONCE, report=second.append)
+    until(lambda: len(watchers()) == 1)
+    commands.append_wait(sem, 1)
+    until(lambda: second)
+    looks.more()
+    assert first == []
+
+
+def test_report_that_raises_is_logged_and_the_watch_goes_on(
+    opened: Opened, looks: Looks, caplog: pytest.LogCaptureFixture
+) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    calls: list[int] = []
+
+    def report(pending: tuple[PendingOp, ...]) -> None:
+        calls.append(len(pending))
+        raise ZeroDivisionError
+
+    device.watch(after_s=AT_ONCE, report=report)
+    commands.append_wait(sem, 1)
+    until(lambda: "report function of watch() raised" in caplog.text)
+    driver.lists[0].reach_all()
+    commands.append_wait(sem, 2)
+    until(lambda: len(calls) >= 2)
+
+
+def test_report_may_use_the_device(opened: Opened, looks: Looks) -> None:
+    device, _ = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    reports: list[int] = []
+
+    def report(pending: tuple[PendingOp, ...]) -> None:
+        sem.host_signal(1)
+        device.release()
+        reports.append(len(pending))
+
+    device.watch(after_s=AT_ONCE, report=report)
+    commands.append_wait(sem, 1)
+    until(lambda: reports == [1])
+    until(lambda: not watchers())
+    assert looks.count >= 1
+
+
+def test_watch_ends_with_the_device(opened: Opened) -> None:
+    device, _ = opened
+    device.watch(after_s=3600)   # asleep for a quarter of an hour
+    until(watchers)
+    device.release()
+    until(lambda: not watchers())
+
+
+def test_watch_neither_keeps_a_device_alive_nor_outlives_it() -> None:
+    device, driver = open_fake()
+    device.watch(after_s=3600)
+    until(watchers)
+    session = weakref.ref(device._session)
+    held = [device]
+    del device
+    with pytest.warns(ResourceWarning):
+        held.clear()
+    until(lambda: ("close",) in driver.log)
+    until(lambda: not watchers())
+    gc.collect()
+    until(lambda: session() is None)
+
+
+def test_watch_meets_no_closed_device(opened: Opened, looks: Looks) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_wait(sem, 1)
+    inside, leave = threading.Event(), threading.Event()
+    original = driver.semaphore_value
+
+    def value(token: int) -> int:
+        inside.set()
+        leave.wait(10)
+        return original(token)   # complains where the device, or the semaphore, is gone
+
+    driver.semaphore_value = value  # type: ignore[assignment,method-assign]
+    device.watch(after_s=AT_ONCE, report=lambda _: None)
+    assert inside.wait(10)
+    driver.finish()
+    device.release()
+    assert ("close",) not in driver.log
+    leave.set()
+    until(lambda: ("close",) in driver.log)
+    assert driver.misuse == []
+    assert looks.count >= 0
+
+
+@pytest.mark.parametrize("after_s", [0, -1, math.nan, True, "1", None])
+def test_time_that_is_none_is_refused(opened: Opened, after_s: Any) -> None:
+    device, _ = opened
+    with pytest.raises(BadArgumentError) as caught:
+        device.watch(after_s=after_s)
+    assert caught.value.reason == "bad_timeout"
+    assert not watchers()
+
+
+@pytest.mark.parametrize("after_s", [math.inf, 1e300, 10**400], ids=["inf", "1e300", "10**400"])
+def test_time_that_never_comes_is_a_time(opened: Opened, after_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, _ = opened
+    failed: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    device.watch(after_s=after_s)
+    until(watchers)
+    device.release()
+    until(lambda: not watchers())
+    assert failed == []
+
+
+def test_tiny_time_does_not_spin(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, _ = opened
+    waits: list[float | None] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    monkeypatch.setattr("xsem.watch.threading", types.SimpleNamespace(Event=Event, Thread=threading.Thread))
+    device.watch(after_s=1e-12)
+    until(lambda: len(waits) > 2)
+    device.release()
+    until(lambda: not watchers())
+    assert set(waits) == {0.01}
+
+
+def test_report_that_cannot_be_called_is_refused(opened: Opened) -> None:
+    device, _ = opened
+    with pytest.raises(BadArgumentError) as caught:
+        device.watch(after_s=1.0, report="print")  # type: ignore[arg-type]
+    assert caught.value.reason == "not_callable"
+    assert not watchers()
