@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -81,7 +81,8 @@ def test_everything_sent_arrives_in_order_as_owned_cloexec_handles(
         semaphores = [desc for desc in sent if isinstance(desc, SemaphoreDesc)]
         memories = [desc for desc in sent if isinstance(desc, MemoryDesc)]
         got: list[SemaphoreDesc | MemoryDesc] = [*message.semaphores, *message.memories]
-        for ours, theirs in zip([*semaphores, *memories], got, strict=True):
+        wanted: list[SemaphoreDesc | MemoryDesc] = [*semaphores, *memories]
+        for ours, theirs in zip(wanted, got, strict=True):
             assert theirs.type == ours.type
             assert (theirs.device_uuid, theirs.driver_uuid) == (ours.device_uuid, ours.driver_uuid)
             if isinstance(ours, MemoryDesc) and isinstance(theirs, MemoryDesc):
@@ -166,14 +167,15 @@ def test_bad_things_to_send_are_refused_before_a_byte_goes(
     good = SemaphoreDesc.opaque_fd(fds[0], device_uuid=None)
     gone = OwnedHandle(os.dup(fds[0]))
     gone.close()
-    for error, reason, call in (
+    cases: list[tuple[type[Exception], str, Callable[[], None]]] = [
         (xsem.BadHandleError, "closed_fd", lambda: ipc.send(pair[0], good, SemaphoreDesc.sync_fd(closed))),
         (xsem.ReleasedError, "handle_closed", lambda: ipc.send(pair[0], SemaphoreDesc.sync_fd(gone))),
         (xsem.BadArgumentError, "not_a_descriptor", lambda: ipc.send(pair[0], good, 3)),  # type: ignore[arg-type]
         (xsem.BadArgumentError, "too_many_descriptors", lambda: ipc.send(pair[0], *[good] * 65)),
         (xsem.BadArgumentError, "payload_too_long", lambda: ipc.send(pair[0], payload=b"x" * 65537)),
         (xsem.BadArgumentError, "payload_too_long", lambda: ipc.send(pair[0], payload="text")),  # type: ignore[arg-type]
-    ):
+    ]
+    for error, reason, call in cases:
         with pytest.raises(error) as failure:
             call()
         assert isinstance(failure.value, xsem.XsemError)

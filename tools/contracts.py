@@ -26,6 +26,7 @@ INSIDE_XSEM = """
     entry
     device
     commands : watch
+    arguments
     recording : memory : events
     semaphore : mipmap : buffer
     transfer

@@ -74,16 +74,17 @@ def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
 
 def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
     """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
-    for field, kind, reason in (
-        ("value", Kind.TIMELINE, "value"), ("key", Kind.KEYED_MUTEX, "key"),
-        ("nvscisync_fence", Kind.NVSCISYNC, "fence"),
+    for field, kind, required, refused in (
+        ("value", Kind.TIMELINE, "value_required", "value_not_allowed"),
+        ("key", Kind.KEYED_MUTEX, "key_required", "key_not_allowed"),
+        ("nvscisync_fence", Kind.NVSCISYNC, "fence_required", "fence_not_allowed"),
     ):
         given = getattr(param, field) is not None
         if state.kind is kind and not given:
             raise BadArgumentError(f"{state.described} needs {type(param).__name__}({field}=…)",
-                                   reason=f"{reason}_required", handle_type=state.type)
+                                   reason=required, handle_type=state.type)
         if state.kind is not kind and given:
-            raise BadArgumentError(f"{state.described} takes no {field}", reason=f"{reason}_not_allowed",
+            raise BadArgumentError(f"{state.described} takes no {field}", reason=refused,
                                    handle_type=state.type)
     if param.skip_nvscibuf_memsync and state.kind is not Kind.NVSCISYNC:
         raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is for NvSciSync alone",

@@ -12,10 +12,6 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    try:
-        # Loading typer takes long enough for a Ctrl-C to fall into it.
-        from xsem.cli.app import run
+    from xsem.cli.app import run
 
-        sys.exit(run())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(run())

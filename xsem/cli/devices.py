@@ -1,25 +1,12 @@
-"""``xsem devices``: what there is, and what it declares.
-
-With ``--json``: an object with ``"schema": 1``; keys may be added within a schema, never removed or changed.
-
-``backends``
-    One object a plugin, by name: ``name``, ``distribution`` ("acme-xsem 1.0"), ``spi_version`` (int, or null where the
-    plugin could not be loaded), ``unavailable`` (null, or why it cannot be used).
-``devices``
-    One object a device: ``id``, ``backend``, ``index``, ``name``, ``uuid`` and ``driver_uuid`` (str or null), ``luid``
-    (hex or null), ``driver_version``, ``details`` (the backend's own, str by str), ``capabilities`` (the fields of
-    `xsem.Capabilities`, sets as sorted lists of names; null where the device cannot be opened), ``problem`` (null, or
-    what went wrong).
-"""
+"""``xsem devices``: what there is, and what it declares."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import xsem
 from xsem.cli.status import DONE, NOT_TRIED
@@ -28,18 +15,63 @@ from xsem.types import BackendInfo, Capabilities, DeviceInfo
 
 __all__ = ["run"]
 
-_WIDE: Final = 160
+_WIDE: Final = 200
 
 
 def run(*, as_json: bool) -> int:
     """Print the devices; NOT_TRIED where there is none."""
-    backends = [_backend(info) for info in xsem.backends()]
-    devices = [_device(info) for info in xsem.devices()]
+    backends = xsem.backends()
+    rows = [_look(info) for info in xsem.devices()]
     if as_json:
-        print(json.dumps({"schema": 1, "backends": backends, "devices": devices}, indent=2))
+        print(json.dumps({"schema": 1, "backends": [_backend(info) for info in backends], "devices": rows}, indent=2))
     else:
-        _print(backends, devices)
-    return DONE if devices else NOT_TRIED
+        _print_tables(backends, rows)
+    return DONE if rows else NOT_TRIED
+
+
+def _look(info: DeviceInfo) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": info.id,
+        "backend": info.backend,
+        "index": info.index,
+        "name": info.name,
+        "uuid": None if info.uuid is None else str(info.uuid),
+        "luid": None if info.luid is None else info.luid.hex(),
+        "driver_uuid": None if info.driver_uuid is None else str(info.driver_uuid),
+        "driver_version": info.driver_version,
+        "details": {},
+        "capabilities": None,
+        "problem": None,
+    }
+    try:
+        row["details"] = dict(registry().get(info.backend).details(info.index))
+        with xsem.open_device(info) as device:
+            row["capabilities"] = _capabilities(device.capabilities)
+    except Exception as error:  # the other devices are still worth listing
+        row["problem"] = f"{type(error).__name__}: {error}"
+    return row
+
+
+def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
+    return {
+        "semaphore_import": _names(capabilities.semaphore_import),
+        "semaphore_export": _names(capabilities.semaphore_export),
+        "memory_import": _names(capabilities.memory_import),
+        "memory_export": _names(capabilities.memory_export),
+        "features": _names(capabilities.features),
+        "wait_before_signal": _names(capabilities.wait_before_signal),
+        "resets_on_wait": capabilities.resets_on_wait,
+        "append_never_blocks": capabilities.append_never_blocks,
+        "release_never_blocks": capabilities.release_never_blocks,
+        "needs_handover": capabilities.needs_handover,
+        "independent_lists": capabilities.independent_lists,
+        "max_pending": capabilities.max_pending,
+        "max_value_difference": capabilities.max_value_difference,
+    }
+
+
+def _names(members: frozenset[Any]) -> list[str]:
+    return sorted(member.value for member in members)
 
 
 def _backend(info: BackendInfo) -> dict[str, Any]:
@@ -51,74 +83,29 @@ def _backend(info: BackendInfo) -> dict[str, Any]:
     }
 
 
-def _device(info: DeviceInfo) -> dict[str, Any]:
-    problems: list[str] = []
-    details: dict[str, str] = {}
-    capabilities: dict[str, Any] | None = None
-    # The other devices are still worth listing, and either half of this one without the other.
-    try:
-        details = {str(key): str(value) for key, value in registry().get(info.backend).details(info.index).items()}
-    except Exception as error:
-        problems.append(f"details: {type(error).__name__}: {error}")
-    try:
-        with xsem.open_device(info) as device:
-            capabilities = _capabilities(device.capabilities)
-    except Exception as error:
-        problems.append(f"{type(error).__name__}: {error}")
-    return {
-        "id": info.id,
-        "backend": info.backend,
-        "index": info.index,
-        "name": info.name,
-        "uuid": None if info.uuid is None else str(info.uuid),
-        "luid": None if info.luid is None else info.luid.hex(),
-        "driver_uuid": None if info.driver_uuid is None else str(info.driver_uuid),
-        "driver_version": info.driver_version,
-        "details": details,
-        "capabilities": capabilities,
-        "problem": "; ".join(problems) or None,
-    }
-
-
-def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
-    values = {field.name: getattr(capabilities, field.name) for field in fields(capabilities)}
-    return {name: sorted(member.value for member in value) if isinstance(value, frozenset) else value
-            for name, value in values.items()}
-
-
-def _print(backends: list[dict[str, Any]], devices: list[dict[str, Any]]) -> None:
-    console = Console(highlight=False, markup=False)
+def _print_tables(backends: tuple[BackendInfo, ...], rows: list[dict[str, Any]]) -> None:
+    console = Console()
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_WIDE)  # a file or a pipe has no edge to wrap at
-    table = Table("backend", "from", "driver interface", "state")
-    for each in backends:
-        version = each["spi_version"]
-        table.add_row(each["name"], each["distribution"], "-" if version is None else str(version),
-                      "works" if each["unavailable"] is None else f"unavailable: {each['unavailable']}")
-    console.print(table if backends else "no backends are installed")
-    table = Table("device", "", "", show_header=False)
-    for each in devices:
-        for row, (what, value) in enumerate(_lines(each)):
-            table.add_row(each["id"] if row == 0 else "", what, value)
-        table.add_section()
-    console.print(table if devices else "no devices: `xsem doctor` says why")
+        console = Console(width=_WIDE)  # a file or a pipe has no edge to wrap at
+    table = Table(*(Column(title, overflow="fold") for title in
+                    ("device", "name", "uuid", "driver", "semaphores", "memory", "features")))
+    for row in rows:
+        declared = row["capabilities"]
+        if declared is None:
+            table.add_row(row["id"], row["name"], row["uuid"] or "-", row["driver_version"], row["problem"], "", "")
+            continue
+        table.add_row(
+            row["id"], row["name"], row["uuid"] or "-", row["driver_version"],
+            _both(declared, "semaphore"), _both(declared, "memory"), "\n".join(declared["features"]) or "-",
+        )
+    console.print(table if rows else "no devices", highlight=False, markup=False)
+    for info in backends:
+        if info.unavailable is not None:
+            console.print(f"{info.name} ({info.distribution}): {info.unavailable}", highlight=False, markup=False)
 
 
-def _lines(device: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a person looks for first; the rest is in the JSON."""
-    lines = [("name", device["name"]), ("uuid", device["uuid"] or "-"), ("driver", device["driver_version"] or "-")]
-    declared = device["capabilities"]
-    if declared is not None:
-        lines += [("semaphores", _ways(declared, "semaphore")), ("memory", _ways(declared, "memory")),
-                  ("features", ", ".join(declared["features"]) or "-")]
-    if device["problem"] is not None:
-        lines.append(("problem", device["problem"]))
-    return lines
-
-
-def _ways(declared: dict[str, Any], what: str) -> str:
-    """Handle types, and whether they are imported or exported."""
-    into, out = declared[f"{what}_import"], declared[f"{what}_export"]
-    ways = {name: [way for way, names in (("import", into), ("export", out)) if name in names]
-            for name in sorted({*into, *out})}
-    return "\n".join(f"{name}: {', '.join(way)}" for name, way in ways.items()) or "-"
+def _both(declared: dict[str, Any], what: str) -> str:
+    into, out = set(declared[f"{what}_import"]), set(declared[f"{what}_export"])
+    lines = [f"{name} ({'in, out' if name in into and name in out else 'in' if name in into else 'out'})"
+             for name in sorted(into | out)]
+    return "\n".join(lines) or "-"

@@ -51,6 +51,9 @@ def run(plan: Plan, output: Path) -> int:
 @contextlib.contextmanager
 def _compute_process(plan: Plan) -> Iterator[socket.socket]:
     """The other process, and the socket to it; however this ends, the process has ended after it."""
+    if sys.platform == "win32":
+        raise UnsupportedError("the demo passes file descriptors between processes, which Windows has not",
+                               capability="demo")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:

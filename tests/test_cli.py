@@ -1,0 +1,89 @@
+"""The command line: statuses, JSON, plugins that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False,
+                          timeout=50, env={**os.environ, "NO_COLOR": "1", **environment}, stdin=subprocess.DEVNULL)
+
+
+def test_version_and_help() -> None:
+    assert xsem("--version").stdout.startswith("xsem ")
+    for command in ((), ("devices",), ("doctor",), ("demo",)):
+        assert xsem(*command, "--help").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--frames", "x"], ["demo", "--frames", "0"]])
+def test_usage_errors_end_with_2(arguments: list[str]) -> None:
+    done = xsem(*arguments)
+    assert done.returncode == 2
+    assert done.stderr
+
+
+def test_devices_in_json_say_what_each_declares() -> None:
+    done = xsem("devices", "--json", XSEM_BACKENDS="host")
+    assert done.returncode == 0
+    listed = json.loads(done.stdout)
+    assert listed["schema"] == 1
+    (device,) = [each for each in listed["devices"] if each["id"] == "host:0"]
+    assert device["uuid"] is None
+    assert device["problem"] is None
+    assert device["capabilities"]["semaphore_import"] == ["opaque_fd", "timeline_semaphore_fd"]
+    assert device["capabilities"]["resets_on_wait"] is True
+
+
+def test_devices_as_a_table() -> None:
+    done = xsem("devices", XSEM_BACKENDS="host")
+    assert done.returncode == 0
+    assert "host:0" in done.stdout
+    assert "timeline_semaphore_fd (in, out)" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_doctor_finds_the_host_well_and_says_what_is_absent() -> None:
+    done = xsem("doctor", XSEM_BACKENDS="host")
+    assert done.returncode == 0, done.stdout
+    assert "host:0" in done.stdout
+    assert "levelzero" in done.stdout
+    answer = json.loads(xsem("doctor", "--json", XSEM_BACKENDS="host").stdout)
+    assert [each["name"] for each in answer["backends"] if each["works"]] == ["host"]
+
+
+def test_unknown_name_in_the_environment_is_a_usage_error() -> None:
+    done = xsem("devices", XSEM_BACKENDS="host,nobody")
+    assert done.returncode == 2
+    assert "nobody" in done.stderr
+
+
+def broken_plugin(folder: Path, source: str) -> str:
+    info = folder / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[xsem]\nacme = acme_plugin\n")
+    (folder / "acme_plugin.py").write_text(source)
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def test_plugin_that_fails_to_import_is_reported_and_disturbs_nobody(tmp_path: Path) -> None:
+    path = broken_plugin(tmp_path, "raise OSError('libacme.so: cannot open')")
+    done = xsem("devices", "--json", PYTHONPATH=path)
+    assert done.returncode == 0
+    listed = json.loads(done.stdout)
+    (acme,) = [each for each in listed["backends"] if each["name"] == "acme"]
+    assert "libacme.so" in acme["unavailable"]
+    assert acme["distribution"] == "acme 1.0"
+    assert any(each["id"] == "host:0" for each in listed["devices"])
+    assert xsem("doctor", PYTHONPATH=path).returncode == 1
+    assert xsem("doctor", PYTHONPATH=path, XSEM_BACKENDS="host").returncode == 0
+    alone = xsem("devices", PYTHONPATH=path, XSEM_BACKENDS="acme")
+    assert alone.returncode == 3
+    assert "libacme.so" in alone.stdout

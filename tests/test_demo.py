@@ -1,0 +1,69 @@
+"""The demo, in small: every mode, and its ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+SMALL = ["--frames", "7", "--width", "48", "--height", "32"]
+
+
+def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "xsem", "demo", *arguments], cwd=folder, capture_output=True,
+                          text=True, check=False, timeout=50, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
+def test_every_frame_is_filtered(tmp_path: Path, binary: list[str]) -> None:
+    done = demo(tmp_path, *SMALL, *binary)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "demo: 7 frames, 0 stale, 0 errors"
+    sheet = tmp_path / "demo-host.png"
+    assert str(sheet) in done.stdout
+    with Image.open(sheet) as picture:
+        picture.load()
+        assert picture.size == (8 + 6 * (48 + 8), 2 * (32 + 18 + 8) + 8)
+
+
+@pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
+def test_without_the_wait_every_frame_is_stale(tmp_path: Path, binary: list[str]) -> None:
+    done = demo(tmp_path, *SMALL, "--without-wait", *binary)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "demo: 7 frames, 7 stale, 0 errors"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["--device", "nobody"], 3), (["--exporter", "nobody"], 3), (["--device", "host:7"], 3), (["--device", "a b"], 2)],
+)
+def test_device_that_is_not_there(tmp_path: Path, arguments: list[str], status: int) -> None:
+    done = demo(tmp_path, *SMALL, *arguments)
+    assert done.returncode == status
+    assert done.stderr.startswith("xsem: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_killed_compute_process_ends_the_demo_in_words(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "xsem", "demo", "--frames", "100000", "--timeout", "2", "--output", "x.png"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "30 of" in line:
+                break
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGKILL)
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=40)
+        assert time.monotonic() - began < 40
+        assert process.returncode == 1
+        assert errors.startswith("xsem: ")
+        assert "Traceback" not in errors
