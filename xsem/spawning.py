@@ -49,7 +49,9 @@ def carry(fields: dict[str, Any], carrier: Carrier) -> dict[str, Any]:
     number = _number(handle)
     numbers = _passed.setdefault(popen, set())
     by_number = popen.method == "spawn"
-    carried["handle"] = _Carried(popen.DupFd(popen.duplicate_for_child(number)), by_number and number in numbers)
+    shared = by_number and number in numbers
+    # Announced once: the system call that starts the process refuses a list with a number in it twice.
+    carried["handle"] = _Carried(popen.DupFd(number if shared else popen.duplicate_for_child(number)), shared)
     numbers.add(number)
     return carried
 
