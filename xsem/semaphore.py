@@ -41,7 +41,7 @@ class Semaphore(Resource):
         self.device = device
         self.type: SemaphoreHandleType = state.type
         self.kind: Kind = state.kind
-        self.label = state.label
+        self.label: str = state.label
         self._session = session
         self._state = state
         self._record = state.record
