@@ -135,7 +135,7 @@ def test_an_index_that_nobody_has_is_refused_with_the_candidates(use: Any, name:
     backend = use(Acme(info(0, uuid=ONE), info(1)))
     error = refused(lambda: xsem.open_device(name), DeviceNotFoundError, "no_such_device")
     assert error.candidates == (info(0, uuid=ONE), info(1))
-    for part in ("acme:0", "acme:1", "Acme 0", str(ONE)):
+    for part in (f"index {int(name[5:])}", "acme:0", "acme:1", "Acme 0", str(ONE)):
         assert part in str(error)
     assert not backend.opened
 
