@@ -9,6 +9,7 @@ process ends. NumPy's is C, and made for all that.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, Final
 
 from xsem.layout import DType
@@ -54,10 +55,15 @@ class _ManagedVersioned(ctypes.Structure):
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+# Functions of ctypes.pythonapi are shared: what one module declares of them, others get.
+if sys.platform == "win32":
+    _python = ctypes.PyDLL("python", handle=sys.dllhandle)
+else:
+    _python = ctypes.PyDLL(None)
+_is_valid = _python.PyCapsule_IsValid
 _is_valid.restype = ctypes.c_int
 _is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = _python.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
