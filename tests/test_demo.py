@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from xsem.cli import app
+from xsem.cli.demo import show
+from xsem.cli.demo.plan import Plan
+
 SMALL = ["--frames", "7", "--width", "48", "--height", "32"]
 
 
@@ -30,6 +34,25 @@ def test_every_frame_is_filtered(tmp_path: Path, binary: list[str]) -> None:
     with Image.open(sheet) as picture:
         picture.load()
         assert picture.size == (8 + 6 * (48 + 8), 2 * (32 + 18 + 8) + 8)
+
+
+def test_options_reach_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Plan, Path]] = []
+
+    def run(plan: Plan, output: Path) -> int:
+        asked.append((plan, output))
+        return 0
+
+    monkeypatch.setattr(show, "run", run)
+    assert app.run(["demo", "--device", "cuda:1", "--exporter", "vulkan"]) == 0
+    assert app.run(["demo", "--binary", "--without-wait", "--frames", "3", "--width", "9", "--height", "8", "--timeout",
+                    "2.5", "--output", "x/y.png"]) == 0
+    assert asked == [
+        (Plan(device="cuda:1", exporter="vulkan", binary=False, without_wait=False, frames=120, width=640, height=360,
+              timeout_s=30.0), Path("demo-cuda-1.png")),
+        (Plan(device="host", exporter="host", binary=True, without_wait=True, frames=3, width=9, height=8,
+              timeout_s=2.5), Path("x/y.png")),
+    ]
 
 
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
