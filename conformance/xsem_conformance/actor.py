@@ -1,0 +1,230 @@
+"""One side of a test: a device and what it made, moved by plain calls, so that it can be in another process.
+
+Objects go by numbers. Everything that is appended goes to a list of the actor's; `read` copies into memory of its own, to
+be fetched when the list is done.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import itertools
+import uuid as _uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+import xsem
+from xsem.errors import UnsupportedError
+from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+
+__all__ = ["OPERATIONS", "Actor", "Side"]
+
+_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
+_CPU: Final = 1
+
+OPERATIONS: Final = frozenset({
+    "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
+    "import_memory", "wait", "signal", "write", "read", "fetch", "done", "synchronize", "value", "host_signal",
+    "host_wait", "release", "forget",
+})
+"""What may be asked of an actor in another process."""
+
+
+class Side(Protocol):
+    """What a test does with either side."""
+
+    def about(self) -> dict[str, Any]: ...
+    def new_list(self) -> int: ...
+    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]: ...
+    def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
+    def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
+    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]: ...
+    def export_memory(self, memory: int, importer: str | None) -> MemoryDesc: ...
+    def import_memory(self, desc: MemoryDesc) -> int: ...
+    def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
+             acquire: Sequence[int] = ()) -> None: ...
+    def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
+               release: Sequence[int] = ()) -> None: ...
+    def write(self, commands: int, memory: int, offset: int, data: str) -> None: ...
+    def read(self, commands: int, memory: int, offset: int, size: int) -> int: ...
+    def fetch(self, reading: int) -> str: ...
+    def done(self, commands: int) -> bool: ...
+    def synchronize(self, commands: int, timeout_s: float) -> None: ...
+    def value(self, semaphore: int) -> int: ...
+    def host_signal(self, semaphore: int, value: int | None) -> None: ...
+    def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None: ...
+    def release(self, object_: int) -> None: ...
+    def forget(self) -> None: ...
+
+
+class Actor:
+    """A `Side` in this process.
+
+    Parameters
+    ----------
+    device : Device
+        Stays the caller's.
+    """
+
+    def __init__(self, device: xsem.Device) -> None:
+        self.device = device
+        self._objects: dict[int, Any] = {}
+        self._mappings: dict[int, xsem.Buffer] = {}
+        self._numbers = itertools.count(1)
+
+    def about(self) -> dict[str, Any]:
+        """Identity, and what it can do as an exporter."""
+        info, declared = self.device.info, self.device.capabilities
+        return {
+            "id": info.id,
+            "uuid": None if info.uuid is None else info.uuid.hex,
+            "semaphore_export": sorted(each.value for each in declared.semaphore_export),
+            "memory_export": sorted(each.value for each in declared.memory_export),
+            "semaphore_import": sorted(each.value for each in declared.semaphore_import),
+            "features": sorted(each.value for each in declared.features),
+            "wait_before_signal": sorted(each.value for each in declared.wait_before_signal),
+        }
+
+    def keep(self, made: Any) -> int:
+        """Give an object a number."""
+        number = next(self._numbers)
+        self._objects[number] = made
+        return number
+
+    def get(self, number: int) -> Any:
+        """The object with that number."""
+        return self._objects[number]
+
+    # ---- objects
+    def new_list(self) -> int:
+        """A command list."""
+        return self.keep(self.device.create_command_list())
+
+    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
+        """A new semaphore, and a descriptor for the device with the UUID `importer`; the caller closes it."""
+        number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type)))
+        return number, self.export_semaphore(number, importer)
+
+    def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
+        """One more descriptor."""
+        return self._stamped(self.get(semaphore).export(), importer)
+
+    def import_semaphore(self, desc: SemaphoreDesc) -> int:
+        """Import; `desc` stays the caller's."""
+        return self.keep(self.device.import_semaphore(desc))
+
+    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]:
+        """New memory, and a descriptor for the importer."""
+        number = self.keep(self.device.create_memory(MemoryHandleType(type), size))
+        return number, self.export_memory(number, importer)
+
+    def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
+        """One more descriptor."""
+        return self._stamped(self.get(memory).export(), importer)
+
+    def import_memory(self, desc: MemoryDesc) -> int:
+        """Import; `desc` stays the caller's."""
+        return self.keep(self.device.import_memory(desc))
+
+    def _stamped(self, desc: _Desc, importer: str | None) -> _Desc:
+        # Objects of a device without a UUID belong to no device, and a device with one takes only what is its own.
+        if self.device.info.uuid is not None or importer is None:
+            return desc
+        return dataclasses.replace(desc, device_uuid=_uuid.UUID(hex=importer))
+
+    # ---- appends
+    def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
+             acquire: Sequence[int] = ()) -> None:
+        """Append a wait."""
+        self.get(commands).append_wait([self.get(each) for each in semaphores], list(values),
+                                       acquire=[self.get(each) for each in acquire])
+
+    def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
+               release: Sequence[int] = ()) -> None:
+        """Append a signal."""
+        self.get(commands).append_signal([self.get(each) for each in semaphores], list(values),
+                                         release=[self.get(each) for each in release])
+
+    def write(self, commands: int, memory: int, offset: int, data: str) -> None:
+        """Append a copy of `data` (base64) to the memory."""
+        raw = base64.b64decode(data)
+        target = self.mapping(memory).view((len(raw),), "uint8", offset=offset)
+        try:
+            source = self.device.host_buffer(len(raw))
+        except UnsupportedError:
+            self._on_cpu(commands, target, lambda: memoryview(target.numpy()).__setitem__(slice(None), raw))
+            return
+        memoryview(source.numpy())[:] = raw
+        self.keep(source)
+        self.get(commands).append_copy(target, source)
+
+    def read(self, commands: int, memory: int, offset: int, size: int) -> int:
+        """Append a copy of the memory to some of the actor's own; a number for `fetch`."""
+        source = self.mapping(memory).view((size,), "uint8", offset=offset)
+        try:
+            target = self.device.host_buffer(size)
+        except UnsupportedError:
+            kept = bytearray(size)
+            self._on_cpu(commands, source, lambda: kept.__setitem__(slice(None), source.numpy().tobytes()))
+            return self.keep(kept)
+        self.get(commands).append_copy(target, source)
+        return self.keep(target)
+
+    def _on_cpu(self, commands: int, buffer: xsem.Buffer, work: Callable[[], object]) -> None:
+        if buffer.__dlpack_device__()[0] != _CPU:
+            raise UnsupportedError(f"{self.device.info.id} maps memory but neither gives host buffers nor is a CPU",
+                                   capability="host_buffer")
+        self.get(commands).append_work(work)
+
+    def mapping(self, memory: int) -> xsem.Buffer:
+        """The whole of the memory, mapped once."""
+        if memory not in self._mappings:
+            self._mappings[memory] = self.get(memory).map_buffer()
+        return self._mappings[memory]
+
+    # ---- results
+    def fetch(self, reading: int) -> str:
+        """What `read` read, in base64, when its list is done."""
+        kept = self.get(reading)
+        return base64.b64encode(bytes(kept) if isinstance(kept, bytearray) else kept.numpy().tobytes()).decode()
+
+    def done(self, commands: int) -> bool:
+        """Whether the list is idle."""
+        return bool(self.get(commands).query())
+
+    def synchronize(self, commands: int, timeout_s: float) -> None:
+        """Wait until the list is idle."""
+        self.get(commands).synchronize(timeout_s=timeout_s)
+
+    def value(self, semaphore: int) -> int:
+        """A timeline's value now."""
+        return int(self.get(semaphore).value())
+
+    def host_signal(self, semaphore: int, value: int | None) -> None:
+        """Signal: from the host where the device can, else by a list of its own."""
+        if Feature.HOST_SIGNAL in self.device.capabilities.features:
+            self.get(semaphore).host_signal(value)
+        else:
+            self.signal(self.new_list(), [semaphore], [value])
+
+    def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
+        """Wait: on the host where the device can, else by a list of its own."""
+        if Feature.HOST_WAIT in self.device.capabilities.features:
+            self.get(semaphore).host_wait(value, timeout_s=timeout_s)
+        else:
+            commands = self.new_list()
+            self.wait(commands, [semaphore], [value])
+            self.synchronize(commands, timeout_s)
+
+    def release(self, object_: int) -> None:
+        """Release one object."""
+        self._mappings.pop(object_, None)
+        self._objects.pop(object_).release()
+
+    def forget(self) -> None:
+        """Release everything, newest first."""
+        self._mappings.clear()
+        while self._objects:
+            _, kept = self._objects.popitem()
+            if not isinstance(kept, bytearray):
+                kept.release()

@@ -1,0 +1,233 @@
+"""What a check works with: the device under test, the exporter in its own process, and objects that both know."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import xsem
+from xsem.plugins import registry
+from xsem.spi import DeviceDriver
+from xsem_conformance.actor import Actor, Side
+from xsem_conformance.outcomes import Blocked, Case, expect
+from xsem_conformance.peer import Peer, PeerFailed
+
+__all__ = ["IN", "OUT", "Bench", "End", "Shared", "soon"]
+
+IN: Final = "in"
+"""The exporter produces, the device consumes."""
+OUT: Final = "out"
+"""The device produces, the exporter consumes."""
+
+MEMORY_SIZE: Final = 1 << 16
+DONE_S: Final = 10.0
+"""By then, what can happen has happened; only a failure takes that long."""
+SETTLE_S: Final = 0.05
+"""How long something that must not happen is watched for. A slow device passes a little more easily, never fails."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An object that the exporter made and the device imported, by its number on either side."""
+
+    here: int
+    there: int
+
+
+class End:
+    """One side of a test, with shared objects in place of numbers."""
+
+    def __init__(self, side: Side, pick: Callable[[Shared], int], name: str) -> None:
+        self.side = side
+        self.name = name
+        self._pick = pick
+        self._early = frozenset(side.about()["wait_before_signal"])
+
+    def waits_early(self, type: str) -> bool:
+        """Whether a wait may be appended here before its signal is submitted anywhere."""
+        return type in self._early
+
+    def new_list(self) -> int:
+        """A command list."""
+        return self.side.new_list()
+
+    def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | None | Sequence[int | None] = None,
+             memory: Shared | None = None) -> None:
+        """Append a wait for one or several, and take the memory over."""
+        several = [shared] if isinstance(shared, Shared) else list(shared)
+        values = list(value) if isinstance(value, Sequence) else [value] * len(several)
+        self.side.wait(commands, [self._pick(each) for each in several], values,
+                       [] if memory is None else [self._pick(memory)])
+
+    def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | None | Sequence[int | None] = None,
+               memory: Shared | None = None) -> None:
+        """Hand the memory over, and append a signal of one or several."""
+        several = [shared] if isinstance(shared, Shared) else list(shared)
+        values = list(value) if isinstance(value, Sequence) else [value] * len(several)
+        self.side.signal(commands, [self._pick(each) for each in several], values,
+                         [] if memory is None else [self._pick(memory)])
+
+    def write(self, commands: int, memory: Shared, data: bytes, offset: int = 0) -> None:
+        """Append a copy of `data` to the memory."""
+        self.side.write(commands, self._pick(memory), offset, base64.b64encode(data).decode())
+
+    def read(self, commands: int, memory: Shared, size: int, offset: int = 0) -> int:
+        """Append a copy of the memory."""
+        return self.side.read(commands, self._pick(memory), offset, size)
+
+    def fetch(self, reading: int) -> bytes:
+        """What `read` read, when its list is done."""
+        return base64.b64decode(self.side.fetch(reading))
+
+    def done(self, commands: int) -> bool:
+        """Whether the list is idle."""
+        return self.side.done(commands)
+
+    def stays_pending(self, commands: int, what: str) -> None:
+        """The list is not idle, and does not get there by itself."""
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            expect(not self.done(commands), f"{self.name}: {what} was done before its signal")
+            time.sleep(SETTLE_S / 10)
+
+    def finish(self, commands: int, what: str) -> None:
+        """The list gets idle."""
+        try:
+            self.side.synchronize(commands, DONE_S)
+        except xsem.WaitTimeoutError as error:
+            raise AssertionError(f"{self.name}: {what} was not done {DONE_S:g} s after its signal") from error
+        except PeerFailed as error:
+            if error.reason != "timeout":
+                raise
+            raise AssertionError(f"{self.name}: {what} was not done {DONE_S:g} s after its signal") from error
+
+
+class Bench:
+    """One device and one exporter, for one check after the other.
+
+    Parameters
+    ----------
+    device, exporter : str
+        As `xsem.open_device` takes them.
+    """
+
+    def __init__(self, device: str, exporter: str) -> None:
+        self.device = xsem.open_device(device)
+        self.here = Actor(self.device)
+        self._exporter = exporter
+        self._peer: Peer | None = None
+        self._about: dict[str, Any] = {}
+        self._driver: DeviceDriver | None = None
+        self.case = Case("")
+        uuid = self.device.info.uuid
+        self.importer = None if uuid is None else uuid.hex
+
+    @property
+    def peer(self) -> Peer:
+        """The exporter's process.
+
+        Raises
+        ------
+        Blocked
+            It cannot open its device.
+        """
+        if self._peer is None:
+            peer = Peer(self._exporter)
+            try:
+                self._about = peer.about()
+            except PeerFailed as error:
+                peer.close()
+                raise Blocked(f"the exporter {self._exporter} cannot be opened: {error}") from error
+            self._peer = peer
+        return self._peer
+
+    def kill_peer(self) -> None:
+        """Kill the exporter's process as it stands; the next use starts another."""
+        peer = self.peer
+        peer.kill()
+        peer.close()
+        self._peer = None
+
+    @property
+    def driver(self) -> DeviceDriver:
+        """A driver of the device, as its backend opens it, for what the facade would refuse itself."""
+        if self._driver is None:
+            info = self.device.info
+            self._driver = registry().get(info.backend).open(info.index)
+        return self._driver
+
+    # ---- shared objects
+    def semaphore(self, type: str) -> Shared:
+        """Made by the exporter, imported by the device.
+
+        Raises
+        ------
+        Blocked
+            The exporter does not export that type.
+        """
+        peer = self.peer
+        if type not in self._about["semaphore_export"]:
+            raise Blocked(f"{self._about['id']} exports no semaphore of type {type}")
+        there, desc = peer.create_semaphore(type, self.importer)
+        with desc:
+            return Shared(self.here.import_semaphore(desc), there)
+
+    def memory(self, size: int = MEMORY_SIZE) -> Shared:
+        """Made by the exporter, imported by the device, all zeros."""
+        peer = self.peer
+        both = [each for each in self._about["memory_export"]
+                if each in {each.value for each in self.device.capabilities.memory_import}]
+        if not both:
+            raise Blocked(f"{self._about['id']} exports no memory that {self.device.info.id} imports")
+        there, desc = peer.create_memory(both[0], size, self.importer)
+        with desc:
+            shared = Shared(self.here.import_memory(desc), there)
+        commands = peer.new_list()
+        peer.write(commands, there, 0, base64.b64encode(bytes(min(size, 4096))).decode())
+        peer.synchronize(commands, DONE_S)
+        return shared
+
+    def ends(self, direction: str) -> tuple[End, End]:
+        """Producer and consumer."""
+        device = End(self.here, lambda shared: shared.here, "device")
+        exporter = End(self.peer, lambda shared: shared.there, "exporter")
+        return (exporter, device) if direction == IN else (device, exporter)
+
+    @contextmanager
+    def fresh(self, case: Case) -> Iterator[None]:
+        """Around one check: whatever it left is released after it."""
+        self.case = case
+        try:
+            yield
+        finally:
+            self.here.forget()
+            if self._peer is not None:
+                try:
+                    self._peer.forget()
+                except PeerFailed:
+                    self._peer.kill()
+                    self._peer.close()
+                    self._peer = None
+
+    def close(self) -> None:
+        """End the exporter, close the device."""
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+        self.device.release()
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+
+def soon(met: Callable[[], object], otherwise: str, timeout_s: float = DONE_S) -> None:
+    """Wait until `met`; a failure with `otherwise` where that does not come."""
+    deadline = time.monotonic() + timeout_s
+    while not met():
+        expect(time.monotonic() < deadline, otherwise)
+        time.sleep(0.001)

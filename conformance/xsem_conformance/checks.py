@@ -1,0 +1,65 @@
+"""The checks by requirement: `check` registers one, `all_checks` has them all."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import xsem_conformance.suite
+
+if TYPE_CHECKING:
+    from xsem_conformance.bench import Bench
+    from xsem_conformance.outcomes import Case
+
+__all__ = ["Check", "Function", "all_checks", "check"]
+
+Function: TypeAlias = "Callable[[Bench, Case], None]"
+DEADLINE_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """How one requirement is observed.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the bench and the case; returns where the requirement is met, raises `Broken` where it is not.
+    deadline_s : float
+        What takes longer hangs.
+    """
+
+    requirement: str
+    run: Function
+    deadline_s: float
+
+
+_checks: dict[str, Check] = {}
+
+
+def check(requirement: str, *, deadline_s: float = DEADLINE_S) -> Callable[[Function], Function]:
+    """Register a function as the check of a requirement.
+
+    Raises
+    ------
+    ValueError
+        There is one already.
+    """
+
+    def register(function: Function) -> Function:
+        if requirement in _checks:
+            raise ValueError(f"{requirement} has a check already: {_checks[requirement].run.__name__}")
+        _checks[requirement] = Check(requirement, function, deadline_s)
+        return function
+
+    return register
+
+
+def all_checks() -> Mapping[str, Check]:
+    """All checks, by requirement."""
+    for module in pkgutil.iter_modules(xsem_conformance.suite.__path__):
+        importlib.import_module(f"xsem_conformance.suite.{module.name}")
+    return _checks

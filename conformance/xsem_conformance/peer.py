@@ -1,0 +1,195 @@
+"""The exporter's side, in a process of its own: ``python -m xsem_conformance.peer FD DEVICE`` serves one `Actor`.
+
+A request is a message of `xsem.ipc` whose payload is JSON: ``{"operation": …, "arguments": […]}``, with descriptors beside
+it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is the calling end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import xsem
+from xsem import ipc
+from xsem.errors import XsemError
+from xsem.types import MemoryDesc, SemaphoreDesc
+from xsem_conformance.actor import OPERATIONS, Actor
+
+__all__ = ["Peer", "PeerFailed", "main"]
+
+_ANSWER_S: Final = 60.0
+
+
+class PeerFailed(Exception):
+    """What the other process reports, or that it is gone; `reason` is the error's where it has one."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Peer:
+    """A `Side` in another process."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
+                [sys.executable, "-m", __name__, str(theirs.fileno()), device], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+
+    def _ask(self, operation: str, *arguments: Any, descs: Sequence[SemaphoreDesc | MemoryDesc] = ()) -> Any:
+        try:
+            ipc.send(self._socket, *descs, payload=json.dumps({"operation": operation, "arguments": arguments}).encode())
+            message = ipc.receive(self._socket, timeout_s=_ANSWER_S)
+        except (XsemError, OSError) as error:
+            raise PeerFailed(f"the exporter's process does not answer: {error}") from error
+        answer = json.loads(message.payload)
+        if "error" in answer:
+            message.close()
+            raise PeerFailed(f"exporter, {operation}: {answer['error']['message']}", answer["error"]["reason"])
+        given = [*message.semaphores, *message.memories]
+        if given:
+            return (answer["result"], given[0]) if answer["result"] is not None else given[0]
+        return answer["result"]
+
+    def about(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("about")
+        return found
+
+    def new_list(self) -> int:
+        return int(self._ask("new_list"))
+
+    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
+        number, desc = self._ask("create_semaphore", type, importer)
+        return number, desc
+
+    def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
+        desc: SemaphoreDesc = self._ask("export_semaphore", semaphore, importer)
+        return desc
+
+    def import_semaphore(self, desc: SemaphoreDesc) -> int:
+        return int(self._ask("import_semaphore", descs=[desc]))
+
+    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]:
+        number, desc = self._ask("create_memory", type, size, importer)
+        return number, desc
+
+    def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
+        desc: MemoryDesc = self._ask("export_memory", memory, importer)
+        return desc
+
+    def import_memory(self, desc: MemoryDesc) -> int:
+        return int(self._ask("import_memory", descs=[desc]))
+
+    def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
+             acquire: Sequence[int] = ()) -> None:
+        self._ask("wait", commands, list(semaphores), list(values), list(acquire))
+
+    def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
+               release: Sequence[int] = ()) -> None:
+        self._ask("signal", commands, list(semaphores), list(values), list(release))
+
+    def write(self, commands: int, memory: int, offset: int, data: str) -> None:
+        self._ask("write", commands, memory, offset, data)
+
+    def read(self, commands: int, memory: int, offset: int, size: int) -> int:
+        return int(self._ask("read", commands, memory, offset, size))
+
+    def fetch(self, reading: int) -> str:
+        return str(self._ask("fetch", reading))
+
+    def done(self, commands: int) -> bool:
+        return bool(self._ask("done", commands))
+
+    def synchronize(self, commands: int, timeout_s: float) -> None:
+        self._ask("synchronize", commands, timeout_s)
+
+    def value(self, semaphore: int) -> int:
+        return int(self._ask("value", semaphore))
+
+    def host_signal(self, semaphore: int, value: int | None) -> None:
+        self._ask("host_signal", semaphore, value)
+
+    def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
+        self._ask("host_wait", semaphore, value, timeout_s)
+
+    def release(self, object_: int) -> None:
+        self._ask("release", object_)
+
+    def forget(self) -> None:
+        self._ask("forget")
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, as it stands."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """End it: politely, then not."""
+        self._socket.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def main(connection: socket.socket, name: str) -> None:
+    """Serve until the other end closes."""
+    try:
+        device = xsem.open_device(name)
+    except XsemError as error:
+        _serve(connection, None, {"reason": error.reason, "message": error.message})
+        return
+    with device:
+        _serve(connection, Actor(device), {})
+
+
+def _serve(connection: socket.socket, actor: Actor | None, failure: dict[str, str]) -> None:
+    while True:
+        try:
+            message = ipc.receive(connection, timeout_s=None)
+        except XsemError:
+            return  # the other end is gone
+        with message:
+            answer, descs = _answer(actor, message) if actor is not None else ({"error": failure}, [])
+        try:
+            ipc.send(connection, *descs, payload=json.dumps(answer).encode())
+        except OSError:
+            return
+        finally:
+            for desc in descs:
+                desc.close()
+
+
+def _answer(actor: Actor, message: ipc.Message) -> tuple[dict[str, Any], list[SemaphoreDesc | MemoryDesc]]:
+    asked = json.loads(message.payload)
+    operation = asked["operation"]
+    if operation not in OPERATIONS:
+        return {"error": {"reason": "unknown_operation", "message": f"no operation {operation!r}"}}, []
+    try:
+        result = getattr(actor, operation)(*message.semaphores, *message.memories, *asked["arguments"])
+    except XsemError as error:
+        return {"error": {"reason": error.reason, "message": str(error)}}, []
+    except Exception as error:
+        return {"error": {"reason": "", "message": f"{type(error).__name__}: {error}"}}, []
+    if isinstance(result, tuple):
+        return {"result": result[0]}, [result[1]]
+    if isinstance(result, SemaphoreDesc | MemoryDesc):
+        return {"result": None}, [result]
+    return {"result": result}, []
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as _connection:
+        main(_connection, sys.argv[2])

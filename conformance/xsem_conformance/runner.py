@@ -1,0 +1,166 @@
+"""Runs cases in a process that may hang or crash: each costs one case, no more."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Final, Self
+
+from xsem_conformance import worker
+from xsem_conformance.outcomes import Case, Outcome, Result
+
+__all__ = ["Unavailable", "Workers"]
+
+_START_S: Final = 120.0
+_TAIL: Final = 2000
+
+
+class Unavailable(Exception):
+    """The device cannot be opened; the message says why."""
+
+
+class _Worker:
+    """One process and the pipes to it."""
+
+    def __init__(self, device: str, exporter: str) -> None:
+        their_keys, self._keys = os.pipe()
+        self._answers, their_answers = os.pipe()
+        self._said = tempfile.TemporaryFile()
+        try:
+            # A session of its own, so that its exporter's process ends with it.
+            self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
+                [sys.executable, "-m", worker.__name__, str(their_keys), str(their_answers), device, exporter],
+                pass_fds=[their_keys, their_answers], stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
+                start_new_session=True,
+            )
+        finally:
+            os.close(their_keys)
+            os.close(their_answers)
+        self._text = b""
+
+    def ask(self, key: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._keys, key.encode() + b"\n")
+
+    def answer(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next answer; None where the process has ended.
+
+        Raises
+        ------
+        TimeoutError
+            There is none in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._text:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+                raise TimeoutError
+            part = os.read(self._answers, 1 << 16)
+            if not part:
+                return None
+            self._text += part
+        line, _, self._text = self._text.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def tail(self) -> str:
+        """The end of what it and its exporter printed."""
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - _TAIL))
+        return self._said.read().decode(errors="replace").strip()
+
+    def close(self, *, grace_s: float) -> int:
+        """End it; its status."""
+        os.close(self._keys)
+        try:
+            self.process.wait(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        status = self.process.wait()
+        os.close(self._answers)
+        return status
+
+
+class Workers:
+    """Runs what it is given, one after the other, each in a process that is started again where it had to be killed.
+
+    Parameters
+    ----------
+    device, exporter : str
+        As `xsem.open_device` takes them.
+    """
+
+    def __init__(self, device: str, exporter: str) -> None:
+        self._names = (device, exporter)
+        self._worker: _Worker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._worker is not None:
+            worker_, self._worker = self._worker, None
+            worker_.close(grace_s=10)
+            worker_._said.close()
+
+    def _ready(self) -> _Worker:
+        if self._worker is None:
+            started = _Worker(*self._names)
+            try:
+                first = started.answer(_START_S)
+            except TimeoutError:
+                first = {"unavailable": "it did not answer"}
+            if first is None or "unavailable" in first:
+                said = (first or {}).get("unavailable") or started.tail() or "it ended"
+                started.close(grace_s=0)
+                started._said.close()
+                raise Unavailable(said)
+            self._worker = started
+        return self._worker
+
+    def _ask(self, key: str, deadline_s: float) -> tuple[dict[str, Any] | None, str]:
+        current = self._ready()
+        current.ask(key)
+        why = ""
+        try:
+            answer = current.answer(deadline_s)
+            if answer is not None:
+                return answer, ""
+        except TimeoutError:
+            why = f"hangs: no result after {deadline_s:g} s"
+        status = current.close(grace_s=0 if why else 5)
+        if not why:
+            why = f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
+        said = current.tail()
+        current._said.close()
+        self._worker = None
+        return None, why + (f"; it printed:\n{said}" if said else "")
+
+    def run(self, case: Case, deadline_s: float) -> Result:
+        """Run one case."""
+        return self._result(case, case.key, deadline_s)
+
+    def refusal(self, capability: str, deadline_s: float = 30) -> Result:
+        """Whether the driver refuses a capability that is not declared: UNSUPPORTED if so."""
+        return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
+
+    def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
+        """What `xsem_conformance.quirks` measures."""
+        answer, why = self._ask(worker.QUIRKS, deadline_s)
+        return {"problem": why} if answer is None else dict(answer["quirks"])
+
+    def _result(self, case: Case, key: str, deadline_s: float) -> Result:
+        began = time.monotonic()
+        answer, why = self._ask(key, deadline_s)
+        if answer is None:
+            return Result(case, Outcome.FAIL, why, round(time.monotonic() - began, 3))
+        return Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])

@@ -1,0 +1,1 @@
+"""The checks, by area. Each is registered for one requirement by `xsem_conformance.checks.check`."""

@@ -1,0 +1,125 @@
+"""Whether waits and signals really order work: proven by holding the producer back, with a control without the wait."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xsem.types import Kind, SemaphoreHandleType
+from xsem_conformance.bench import DONE_S, Bench, End, Shared
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import Blocked, Case, expect
+
+OLD: Final = b"\x11" * 64
+NEW: Final = b"\xee" * 64
+
+
+def _value(type: str, step: int = 1) -> int | None:
+    return step if SemaphoreHandleType(type).kind is Kind.TIMELINE else None
+
+
+def _put(end: End, memory: Shared, data: bytes) -> None:
+    commands = end.new_list()
+    end.write(commands, memory, data)
+    end.finish(commands, "a copy with nothing before it")
+
+
+@check("ORD-WAIT")
+def later_work_sees_what_was_written_before_the_signal(bench: Bench, case: Case) -> None:
+    """Append the consumer's wait and read, see both pending, and only then write and signal."""
+    producer, consumer = bench.ends(case.direction)
+    if not consumer.waits_early(case.handle_type):
+        raise Blocked(f"{consumer.name} may not wait before the signal is submitted; see the gated check")
+    semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
+    value = _value(case.handle_type)
+    _put(producer, memory, OLD)
+    waits, writes = consumer.new_list(), producer.new_list()
+    consumer.wait(waits, semaphore, value, memory)
+    reading = consumer.read(waits, memory, len(NEW))
+    consumer.stays_pending(waits, "the read behind the wait")
+    producer.write(writes, memory, NEW)
+    producer.signal(writes, semaphore, value, memory)
+    producer.finish(writes, "write and signal")
+    consumer.finish(waits, "the read behind the wait")
+    found = consumer.fetch(reading)
+    expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not what was written before the signal")
+
+
+@check("ORD-CONTROL")
+def without_the_wait_the_same_read_sees_the_old_data(bench: Bench, case: Case) -> None:
+    """The control: the same read without the wait is done before the producer starts."""
+    producer, consumer = bench.ends(case.direction)
+    semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
+    value = _value(case.handle_type)
+    _put(producer, memory, OLD)
+    reads, writes = consumer.new_list(), producer.new_list()
+    reading = consumer.read(reads, memory, len(NEW))
+    consumer.finish(reads, "a read without a wait")
+    producer.write(writes, memory, NEW)
+    producer.signal(writes, semaphore, value, memory)
+    producer.finish(writes, "write and signal")
+    found = consumer.fetch(reading)
+    expect(found == OLD, f"{consumer.name} read {_told(found)} before anything new was written")
+    # And what was signalled arrives: the same objects do synchronise.
+    consumer.wait(reads, semaphore, value, memory)
+    reading = consumer.read(reads, memory, len(NEW))
+    consumer.finish(reads, "the read behind the wait")
+    expect(consumer.fetch(reading) == NEW, f"{consumer.name} read old data behind a wait that was met")
+
+
+@check("ORD-GATED")
+def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
+    """Hold the producer's queue by a gate: its signal, appended, must not overtake what it waits behind."""
+    producer, consumer = bench.ends(case.direction)
+    gate_type = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD.value
+    if not producer.waits_early(gate_type):
+        raise Blocked(f"nothing can hold {producer.name} back: it may not wait for a timeline before its signal")
+    gate, semaphore, memory = bench.semaphore(gate_type), bench.semaphore(case.handle_type), bench.memory()
+    value = _value(case.handle_type)
+    _put(producer, memory, OLD)
+    writes, waits = producer.new_list(), consumer.new_list()
+    producer.wait(writes, gate, 1)
+    producer.write(writes, memory, NEW)
+    producer.signal(writes, semaphore, value, memory)
+    consumer.wait(waits, semaphore, value, memory)
+    reading = consumer.read(waits, memory, len(NEW))
+    consumer.stays_pending(waits, "the read behind the wait")
+    producer.stays_pending(writes, "the write behind the gate")
+    bench.peer.host_signal(gate.there, 1)
+    producer.finish(writes, "write and signal")
+    consumer.finish(waits, "the read behind the wait")
+    found = consumer.fetch(reading)
+    expect(found == NEW, f"{consumer.name} read {_told(found)}: the signal overtook the write before it")
+
+
+@check("ORD-ROUNDS", deadline_s=60)
+def a_hundred_rounds_lose_nothing(bench: Bench, case: Case) -> None:
+    """Take turns on one buffer: each side reads what the other wrote, 100 times."""
+    producer, consumer = bench.ends(case.direction)
+    timeline = SemaphoreHandleType(case.handle_type).kind is Kind.TIMELINE
+    there = bench.semaphore(case.handle_type)
+    back = there if timeline else bench.semaphore(case.handle_type)
+    memory = bench.memory()
+    writes, reads = producer.new_list(), consumer.new_list()
+    for turn in range(100):
+        data = turn.to_bytes(2, "little") * 32
+        producer.write(writes, memory, data)
+        producer.signal(writes, there, 2 * turn + 1 if timeline else None, memory)
+        consumer.wait(reads, there, 2 * turn + 1 if timeline else None, memory)
+        reading = consumer.read(reads, memory, len(data))
+        consumer.signal(reads, back, 2 * turn + 2 if timeline else None, memory)
+        producer.wait(writes, back, 2 * turn + 2 if timeline else None, memory)
+        consumer.finish(reads, f"round {turn}")
+        found = consumer.fetch(reading)
+        expect(found == data, f"round {turn}: {consumer.name} read {_told(found)} in place of {_told(data)}")
+    producer.finish(writes, "the last round")
+
+
+def _told(data: bytes) -> str:
+    if data == OLD:
+        return "the old data"
+    if data == NEW:
+        return "the new data"
+    return data[:8].hex() + "…"
+
+
+assert DONE_S > 0

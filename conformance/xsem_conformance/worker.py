@@ -1,0 +1,85 @@
+"""A process that runs checks for `runner`: ``python -m xsem_conformance.worker IN OUT DEVICE EXPORTER``.
+
+Keys of cases come in a line each; for each one line of JSON goes out when it is done. It may hang or crash: the runner
+kills it, says so, and starts another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any, TextIO
+
+from xsem.errors import UnsupportedError, XsemError
+from xsem_conformance.bench import Bench
+from xsem_conformance.checks import all_checks
+from xsem_conformance.outcomes import Blocked, Case, Outcome
+from xsem_conformance.peer import PeerFailed
+from xsem_conformance.quirks import measure
+from xsem_conformance.refusals import refuses
+
+__all__ = ["main"]
+
+REFUSAL = "refusal:"
+QUIRKS = "quirks"
+
+
+def main(keys: TextIO, answers: TextIO, device: str, exporter: str) -> int:
+    """Answer until there are no more keys; 3 where the device cannot be opened."""
+    try:
+        bench = Bench(device, exporter)
+    except XsemError as error:
+        _say(answers, unavailable=str(error))
+        return 3
+    _say(answers, ready=True)
+    for line in keys:
+        key = line.strip()
+        began = time.monotonic()
+        if key == QUIRKS:
+            _say(answers, quirks=measure(bench))
+            continue
+        outcome, detail = _run(bench, key)
+        _say(answers, key=key, outcome=outcome.value, detail=detail, seconds=round(time.monotonic() - began, 4))
+    bench.close()
+    return 0
+
+
+def _run(bench: Bench, key: str) -> tuple[Outcome, str]:
+    try:
+        if key.startswith(REFUSAL):
+            return refuses(bench.driver, key.removeprefix(REFUSAL))
+        case = Case.from_key(key)
+        with bench.fresh(case):
+            all_checks()[case.requirement].run(bench, case)
+        return Outcome.PASS, ""
+    except AssertionError as error:
+        return Outcome.FAIL, str(error) or _where(error)
+    except Blocked as error:
+        return Outcome.BLOCKED, str(error)
+    except PeerFailed as error:
+        return Outcome.ERROR, str(error)
+    except UnsupportedError as error:
+        return Outcome.FAIL, f"declared, and yet: {error}"
+    except XsemError as error:
+        return Outcome.FAIL, f"{type(error).__name__}: {error} ({_where(error)})"
+    except Exception as error:
+        return Outcome.ERROR, f"{type(error).__name__}: {error} ({_where(error)})"
+
+
+def _where(error: BaseException) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "suite" in frame.filename]
+    last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
+    return f"{os.path.basename(last.filename)}:{last.lineno}"
+
+
+def _say(answers: TextIO, **what: Any) -> None:
+    answers.write(json.dumps(what) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    with open(int(sys.argv[1]), encoding="utf-8") as _keys, open(int(sys.argv[2]), "w", encoding="utf-8") as _answers:
+        sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4]))
