@@ -21,9 +21,19 @@ static const struct {
 enum { FOUND = 0, NOT_FOUND = 1, VERSION_TOO_OLD = 2 };
 enum { PER_THREAD_DEFAULT_STREAM = 2 };
 
+/* SIMCUDA_MISSING=cuMemAlloc,cuMemFree */
+static bool is_missing(const char *name) {
+    const char *text = getenv("SIMCUDA_MISSING");
+    size_t length = strlen(name);
+    for (const char *at = text; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, name, length) == 0 && (at[length] == 0 || at[length] == ',')) return true;
+    return false;
+}
+
 static int look(const char *name, void **out, int version, unsigned long long flags) {
     int status = NOT_FOUND;
     *out = NULL;
+    if (is_missing(name)) return NOT_FOUND;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         if (strcmp(functions[i].name, name) != 0 || functions[i].since > sim.version) continue;
         if (functions[i].since > version) {

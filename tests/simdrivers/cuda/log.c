@@ -209,5 +209,4 @@ __attribute__((constructor)) static void begin(void) {
 
 __attribute__((destructor)) static void end(void) {
     sim.gone = true;
-    sim_note("# exit");
 }
