@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cuda_sim import RUN
+from cuda_sim import stand_in_environment
 
 # One process for each case: what the stand-in is to answer is told to it by the environment.
 PRELUDE = """
@@ -43,9 +42,8 @@ OPERATIONS = {
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [str(RUN), "cuda", "--", sys.executable, "-c", PRELUDE + code]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60,
-                          check=False)
+    return subprocess.run([sys.executable, "-c", PRELUDE + code], env=stand_in_environment(**environment),
+                          capture_output=True, text=True, timeout=60, check=False)
 
 
 def outcome(function: str, **environment: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,9 +31,16 @@ def ask(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class Rig:
+    """The exporter, the CUDA device, and streams that the test makes on it."""
+
     def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
         self.host = host
         self.cuda = cuda
+        self.streams: list[Stream] = []
+
+    def stream(self, flags: int = 1) -> Stream:
+        self.streams.append(Stream(self.cuda, flags))
+        return self.streams[-1]
 
     def semaphore(self) -> tuple[xsem.Semaphore, xsem.Semaphore]:
         there = self.host.create_semaphore(TIMELINE)
@@ -42,8 +50,29 @@ class Rig:
 
 @contextmanager
 def rig(device: str = "cuda:0") -> Iterator[Rig]:
-    with xsem.open_device("host") as host, xsem.open_device(device) as cuda:
-        yield Rig(host, cuda)
+    """Borrowed streams outlive the device, as they must, and are whole after it."""
+    cu = driver()
+    ask(cu.cuInit, 0)
+    ordinal = ask(cu.cuDeviceGet, int(device.removeprefix("cuda:")))
+    ask(cu.cuDevicePrimaryCtxRetain, ordinal)
+    try:
+        with xsem.open_device("host") as host, xsem.open_device(device) as cuda:
+            at = Rig(host, cuda)
+            yield at
+        await_released()
+        for stream in at.streams:
+            ask(cu.cuStreamSynchronize, stream.native)
+            stream.destroy()
+    finally:
+        ask(cu.cuDevicePrimaryCtxRelease, ordinal)
+
+
+def await_released() -> None:
+    """The releasing threads have ended, so nothing of xsem calls the driver any more."""
+    deadline = time.monotonic() + BOUND_S
+    while any(thread.name.startswith("xsem-release") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @contextmanager
@@ -76,15 +105,6 @@ class DefaultStream:
         return (0, 0)
 
 
-@contextmanager
-def stream_of(device: xsem.Device, flags: int = 1) -> Iterator[Stream]:
-    stream = Stream(device, flags)
-    try:
-        yield stream
-    finally:
-        stream.destroy()
-
-
 def run_thread(work: Callable[[], object]) -> None:
     failures: list[BaseException] = []
 
@@ -109,7 +129,8 @@ def current() -> int:
 @on_stand_in
 @pytest.mark.parametrize("as_int", [False, True])
 def test_borrowed_stream_is_used_and_left_alone(as_int: bool) -> None:
-    with rig() as at, stream_of(at.cuda) as stream:
+    with rig() as at:
+        stream = at.stream()
         there, here = at.semaphore()
         commands = at.cuda.command_list(int(stream.native) if as_int else stream)
         assert commands.native_handle == int(stream.native)
@@ -125,7 +146,8 @@ def test_borrowed_stream_is_used_and_left_alone(as_int: bool) -> None:
 
 @on_stand_in
 def test_work_of_the_application_on_the_stream_is_in_order() -> None:
-    with rig() as at, stream_of(at.cuda) as stream:
+    with rig() as at:
+        stream = at.stream()
         there, here = at.semaphore()
         memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
         with memory.export(for_device=at.cuda) as desc:
@@ -224,7 +246,8 @@ class Event:
 
 @on_stand_in
 def test_foreign_event_orders_a_list_and_stays_its_owners() -> None:
-    with rig() as at, stream_of(at.cuda) as stream:
+    with rig() as at:
+        stream = at.stream()
         there, here = at.semaphore()
         at.cuda.command_list(stream).append_wait(here, 1)
         event = Event(at.cuda)
@@ -261,17 +284,17 @@ def test_two_devices_have_their_own_uuids_and_refuse_each_others_objects() -> No
     assert first.uuid
     assert second.uuid
     assert first.uuid != second.uuid
-    with rig("cuda:0") as at, xsem.open_device("cuda", uuid=second.uuid) as other:
+    with rig("cuda:0") as at, rig("cuda:1") as beside, xsem.open_device("cuda", uuid=second.uuid) as other:
         assert other.info.id == "cuda:1"
         with at.host.create_semaphore(TIMELINE).export(for_device=at.cuda) as desc:
             with pytest.raises(xsem.WrongDeviceError):
                 other.import_semaphore(desc)
             at.cuda.import_semaphore(desc)
-        with stream_of(other) as stream:
-            with pytest.raises(xsem.WrongDeviceError) as caught:
-                at.cuda.command_list(stream)
-            assert (caught.value.expected, caught.value.actual) == ("cuda:0", "cuda:1")
-            other.command_list(stream)
+        stream = beside.stream()
+        with pytest.raises(xsem.WrongDeviceError) as caught:
+            at.cuda.command_list(stream)
+        assert (caught.value.expected, caught.value.actual) == ("cuda:0", "cuda:1")
+        other.command_list(stream).append_barrier()
 
 
 # ---- contexts
@@ -344,7 +367,8 @@ def capture(device: xsem.Device, stream: Stream) -> Iterator[None]:
 
 @on_stand_in
 def test_capture_survives_all_that_other_threads_do() -> None:
-    with rig() as at, stream_of(at.cuda) as stream:
+    with rig() as at:
+        stream = at.stream()
         _there, captured = at.semaphore()
         own = at.cuda.create_command_list()
         gate_there, gate = at.semaphore()
@@ -381,7 +405,8 @@ def test_capture_survives_all_that_other_threads_do() -> None:
 
 @on_stand_in
 def test_event_of_a_capture_is_neither_queried_nor_waited_for_outside() -> None:
-    with rig() as at, stream_of(at.cuda) as stream:
+    with rig() as at:
+        stream = at.stream()
         _there, here = at.semaphore()
         own = at.cuda.create_command_list()
         outside = at.cuda.create_event()
