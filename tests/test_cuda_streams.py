@@ -273,7 +273,7 @@ def test_what_is_no_stream_or_event_is_refused() -> None:
         with pytest.raises(xsem.BadArgumentError) as stream:
             at.cuda.command_list(OpenCL())
         with pytest.raises(xsem.BadArgumentError) as event:
-            at.cuda.event(OpenCL())
+            _ = at.cuda.event(OpenCL())
         assert (stream.value.reason, event.value.reason) == ("not_a_stream", "not_an_event")
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from cuda.bindings import driver as cu
+cu: Any = importlib.import_module("cuda.bindings.driver")
 
 CASES: dict[str, Callable[[], Any]] = {}
 _SOON_S = float(os.environ.get("PROBE_SOON_S", "2"))  # what has not returned by then blocks
@@ -94,6 +96,7 @@ def mem_desc(fd: int = -1, kind: int = 1, size: int = 4096, flags: int = 0) -> A
     return desc
 
 
+_HOST_FUNCTION = int(ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value or 0)
 GLOBAL, THREAD, RELAXED = (cu.CUstreamCaptureMode(each) for each in range(3))
 PAGEABLE = ctypes.create_string_buffer(64 << 20)
 PAGEABLE_AT = ctypes.addressof(PAGEABLE)
@@ -183,9 +186,6 @@ CALLS: dict[str, Callable[[World], int]] = {
     "cuStreamBeginCapture": lambda w: code(cu.cuStreamBeginCapture, w.spare, RELAXED),
 }
 
-_HOST_FUNCTION = int(ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value or 0)
-
-
 def without_context(name: str) -> Any:
     w = World()
     ask(cu.cuCtxSetCurrent, cu.CUcontext(0))
@@ -228,16 +228,16 @@ def behind_wait(name: str, flags: int) -> Any:
 
 
 for _name in CALLS:
-    CASES[f"no_context/{_name}"] = lambda name=_name: without_context(name)
-    CASES[f"global_capture_elsewhere/{_name}"] = lambda name=_name: in_capture(name, GLOBAL, False, 1, False)
-    CASES[f"global_capture_here/{_name}"] = lambda name=_name: in_capture(name, GLOBAL, True, 1, False)
-    CASES[f"thread_capture_elsewhere/{_name}"] = lambda name=_name: in_capture(name, THREAD, False, 1, False)
-    CASES[f"thread_capture_here/{_name}"] = lambda name=_name: in_capture(name, THREAD, True, 1, False)
-    CASES[f"relaxed_capture_here/{_name}"] = lambda name=_name: in_capture(name, RELAXED, True, 1, False)
-    CASES[f"relaxed_mode_elsewhere/{_name}"] = lambda name=_name: in_capture(name, GLOBAL, False, 1, True)
-    CASES[f"blocking_stream_captures/{_name}"] = lambda name=_name: in_capture(name, GLOBAL, False, 0, True)
-    CASES[f"behind_wait/{_name}"] = lambda name=_name: behind_wait(name, 1)
-    CASES[f"behind_wait_of_blocking_stream/{_name}"] = lambda name=_name: behind_wait(name, 0)
+    CASES[f"no_context/{_name}"] = partial(without_context, _name)
+    CASES[f"global_capture_elsewhere/{_name}"] = partial(in_capture, _name, GLOBAL, False, 1, False)
+    CASES[f"global_capture_here/{_name}"] = partial(in_capture, _name, GLOBAL, True, 1, False)
+    CASES[f"thread_capture_elsewhere/{_name}"] = partial(in_capture, _name, THREAD, False, 1, False)
+    CASES[f"thread_capture_here/{_name}"] = partial(in_capture, _name, THREAD, True, 1, False)
+    CASES[f"relaxed_capture_here/{_name}"] = partial(in_capture, _name, RELAXED, True, 1, False)
+    CASES[f"relaxed_mode_elsewhere/{_name}"] = partial(in_capture, _name, GLOBAL, False, 1, True)
+    CASES[f"blocking_stream_captures/{_name}"] = partial(in_capture, _name, GLOBAL, False, 0, True)
+    CASES[f"behind_wait/{_name}"] = partial(behind_wait, _name, 1)
+    CASES[f"behind_wait_of_blocking_stream/{_name}"] = partial(behind_wait, _name, 0)
 
 
 # ---- handles that are none, and second destroys
@@ -298,7 +298,8 @@ def event_destroyed_query() -> Any:
 def event_null() -> Any:
     context()
     none = cu.CUevent(0)
-    return [code(cu.cuEventQuery, none), code(cu.cuEventRecord, none, stream()), code(cu.cuStreamWaitEvent, stream(), none, 0)]
+    return [code(cu.cuEventQuery, none), code(cu.cuEventRecord, none, stream()),
+            code(cu.cuStreamWaitEvent, stream(), none, 0)]
 
 
 @case
@@ -325,7 +326,8 @@ def event_elapsed() -> Any:
     pending = code(cu.cuEventElapsedTime, w.timed, end)
     gate.open()
     ask(cu.cuEventSynchronize, end)
-    return [first, pending, code(cu.cuEventElapsedTime, w.timed, end), code(cu.cuEventElapsedTime, w.recorded, w.recorded)]
+    return [first, pending, code(cu.cuEventElapsedTime, w.timed, end),
+            code(cu.cuEventElapsedTime, w.recorded, w.recorded)]
 
 
 @case
@@ -356,7 +358,7 @@ def memory_of_the_host_freed_as_device_memory() -> Any:
 
 @case
 def memory_alloc_limits() -> Any:
-    w = World()
+    World()
     return [code(cu.cuMemAlloc, 0), code(cu.cuMemAlloc, 1 << 50), code(cu.cuMemHostAlloc, 0, 0),
             code(cu.cuMemHostAlloc, 64, 64), code(cu.cuMemFree, 0x700), code(cu.cuMemFreeHost, PAGEABLE_AT)]
 
@@ -365,20 +367,23 @@ def memory_alloc_limits() -> Any:
 def memory_copy_beyond_the_allocation() -> Any:
     w = World()
     end = int(w.memory) + (32 << 20)
-    return [code(cu.cuMemsetD8Async, end - 32, 1, 64, w.other), code(cu.cuMemcpyAsync, end - 32, int(w.memory), 64, w.other),
+    return [code(cu.cuMemsetD8Async, end - 32, 1, 64, w.other),
+            code(cu.cuMemcpyAsync, end - 32, int(w.memory), 64, w.other),
             code(cu.cuMemcpyHtoD, end - 32, PAGEABLE_AT, 64), code(cu.cuMemcpyDtoH, PAGEABLE_AT, 0x700, 64)]
 
 
 @case
 def memory_copy_of_nothing() -> Any:
     w = World()
-    return [code(cu.cuMemcpyAsync, w.memory, int(w.memory) + 64, 0, w.other), code(cu.cuMemsetD8Async, w.memory, 0, 0, w.other)]
+    return [code(cu.cuMemcpyAsync, w.memory, int(w.memory) + 64, 0, w.other),
+            code(cu.cuMemsetD8Async, w.memory, 0, 0, w.other)]
 
 
 @case
 def memset_misaligned() -> Any:
     w = World()
-    return [code(cu.cuMemsetD16Async, int(w.memory) + 1, 0, 8, w.other), code(cu.cuMemsetD32Async, int(w.memory) + 2, 0, 8, w.other)]
+    return [code(cu.cuMemsetD16Async, int(w.memory) + 1, 0, 8, w.other),
+            code(cu.cuMemsetD32Async, int(w.memory) + 2, 0, 8, w.other)]
 
 
 @case
@@ -399,7 +404,8 @@ def semaphore_garbage_destroyed() -> Any:
 def semaphore_batch_of_none() -> Any:
     context()
     on = stream()
-    return [code(cu.cuWaitExternalSemaphoresAsync, [], [], 0, on), code(cu.cuSignalExternalSemaphoresAsync, [], [], 0, on)]
+    return [code(cu.cuWaitExternalSemaphoresAsync, [], [], 0, on),
+            code(cu.cuSignalExternalSemaphoresAsync, [], [], 0, on)]
 
 
 @case
@@ -526,9 +532,9 @@ def copy_behind_wait(to_device: bool, size: int, same: bool) -> Any:
 
 
 for _size in (64, 1 << 16, (1 << 16) + 1, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20):
-    CASES[f"copy_to_device_behind_wait/{_size}"] = lambda size=_size: copy_behind_wait(True, size, True)
-    CASES[f"copy_to_host_behind_wait/{_size}"] = lambda size=_size: copy_behind_wait(False, size, True)
-    CASES[f"copy_to_host_elsewhere/{_size}"] = lambda size=_size: copy_behind_wait(False, size, False)
+    CASES[f"copy_to_device_behind_wait/{_size}"] = partial(copy_behind_wait, True, _size, True)
+    CASES[f"copy_to_host_behind_wait/{_size}"] = partial(copy_behind_wait, False, _size, True)
+    CASES[f"copy_to_host_elsewhere/{_size}"] = partial(copy_behind_wait, False, _size, False)
 
 
 @case
@@ -548,11 +554,11 @@ def host_function_calls_the_driver() -> Any:
     w = World()
     got: list[int] = []
 
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    def call(_: Any) -> None:
+    def function(_: Any) -> None:
         got.extend([code(cu.cuStreamQuery, w.other), code(cu.cuMemAlloc, 64), code(cu.cuCtxGetCurrent),
                     code(cu.cuEventRecord, w.event, w.other), code(cu.cuEventQuery, w.recorded)])
 
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
     at = ctypes.cast(call, ctypes.c_void_p).value
     ask(cu.cuLaunchHostFunc, w.other, cu.CUhostFn(at), 0)
     ask(cu.cuStreamSynchronize, w.other)
@@ -661,11 +667,16 @@ def capture_states() -> Any:
 @case
 def capture_ended_by_another_thread() -> Any:
     w = World()
-    got = []
+    got: list[Any] = []
+
+    def end(capturing: Any) -> int:
+        ask(cu.cuCtxSetCurrent, w.context)
+        return code(cu.cuStreamEndCapture, capturing)
+
     for mode in (GLOBAL, THREAD, RELAXED):
         on = stream()
         ask(cu.cuStreamBeginCapture, on, mode)
-        got.append(on_thread(lambda on=on: (ask(cu.cuCtxSetCurrent, w.context), code(cu.cuStreamEndCapture, on))[1]))
+        got.append(on_thread(partial(end, on)))
         got.append(code(cu.cuStreamEndCapture, on))
     return got
 
@@ -689,7 +700,8 @@ def capture_invalidated_stream() -> Any:
            code(cu.cuEventRecord, w.event, w.other), code(cu.cuStreamWaitEvent, w.other, w.recorded, 0),
            code(cu.cuEventQuery, w.event)]
     info = cu.cuStreamGetCaptureInfo(w.other)
-    return [*got, int(info[0]), int(info[1]), code(cu.cuStreamEndCapture, w.other), int(ask(cu.cuStreamIsCapturing, w.other))]
+    return [*got, int(info[0]), int(info[1]), code(cu.cuStreamEndCapture, w.other),
+            int(ask(cu.cuStreamIsCapturing, w.other))]
 
 
 @case
@@ -767,7 +779,8 @@ def contexts() -> Any:
     ask(cu.cuDevicePrimaryCtxRelease, device)
     ask(cu.cuCtxPopCurrent)
     got += [int(ask(cu.cuCtxGetCurrent)), code(cu.cuCtxPopCurrent), code(cu.cuCtxGetDevice)]
-    got += [code(cu.cuCtxDestroy, primary), code(cu.cuCtxSetCurrent, primary), code(cu.cuCtxPushCurrent, cu.CUcontext(0))]
+    got += [code(cu.cuCtxDestroy, primary), code(cu.cuCtxSetCurrent, primary)]
+    got += [code(cu.cuCtxPushCurrent, cu.CUcontext(0))]
     got += [code(cu.cuDevicePrimaryCtxRelease, device), code(cu.cuDevicePrimaryCtxRelease, device)]
     got += [int(ask(cu.cuDevicePrimaryCtxGetState, device)[1]), code(cu.cuMemAlloc, 64), code(cu.cuStreamCreate, 1)]
     return got
@@ -792,8 +805,8 @@ def stream_context() -> Any:
     w = World()
     own = ask(cu.cuStreamGetCtx, w.other)
     legacy = ask(cu.cuStreamGetCtx, cu.CUstream(1))
-    return [[int(each) == int(w.context) for each in (own if isinstance(own, list) else [own])][0],
-            [int(each) == int(w.context) for each in (legacy if isinstance(legacy, list) else [legacy])][0],
+    firsts = [each[0] if isinstance(each, list) else each for each in (own, legacy)]
+    return [*[int(each) == int(w.context) for each in firsts],
             int(ask(cu.cuStreamGetFlags, w.other)), int(ask(cu.cuStreamGetFlags, w.blocking)),
             int(ask(cu.cuStreamGetFlags, cu.CUstream(1))), int(ask(cu.cuStreamGetFlags, cu.CUstream(2)))]
 
@@ -825,7 +838,8 @@ def functions_by_name() -> Any:
                           ("cuDeviceGetUuid", 11040), ("cuDeviceGetUuid_v2", 13000), ("cuMemAlloc", 3020),
                           ("cuMemAlloc_v2", 3020), ("cuStreamGetCaptureInfo", 9000), ("cuGetProcAddress", 12000)):
         found, status = ctypes.c_void_p(1), ctypes.c_int(9)
-        result = library.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(0), ctypes.byref(status))
+        result = library.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(0),
+                                             ctypes.byref(status))
         got[f"{name}/{version}"] = [result, bool(found.value), status.value]
     return got
 
@@ -836,7 +850,8 @@ def functions_are_the_symbols() -> Any:
     got: dict[str, Any] = {}
     wanted = {"cuDeviceGetUuid/9020": "cuDeviceGetUuid", "cuDeviceGetUuid/11040": "cuDeviceGetUuid_v2",
               "cuStreamGetCaptureInfo/11030": "cuStreamGetCaptureInfo_v2", "cuMemFree/13000": "cuMemFree_v2",
-              "cuGraphInstantiate/12000": "cuGraphInstantiateWithFlags", "cuGraphInstantiate/11000": "cuGraphInstantiate_v2",
+              "cuGraphInstantiate/12000": "cuGraphInstantiateWithFlags",
+              "cuGraphInstantiate/11000": "cuGraphInstantiate_v2",
               "cuGraphInstantiate/11040": "cuGraphInstantiateWithFlags",
               "cuStreamBeginCapture/10010": "cuStreamBeginCapture_v2", "cuEventDestroy/4000": "cuEventDestroy_v2"}
     for asked, symbol in wanted.items():
@@ -853,8 +868,9 @@ def forked_child() -> Any:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, json.dumps([code(cu.cuDeviceGetCount), code(cu.cuCtxGetCurrent), code(cu.cuStreamQuery, w.other),
-                                    code(cu.cuMemAlloc, 64), code(cu.cuInit, 0)]).encode())
+        os.write(write, json.dumps([code(cu.cuDeviceGetCount), code(cu.cuCtxGetCurrent),
+                                    code(cu.cuStreamQuery, w.other), code(cu.cuMemAlloc, 64),
+                                    code(cu.cuInit, 0)]).encode())
         os._exit(0)
     os.waitpid(child, 0)
     return json.loads(os.read(read, 1000))
