@@ -90,7 +90,8 @@ def test_cuda_without_the_driver_library_is_unavailable_and_says_what_to_do() ->
 def test_cuda_without_its_package_is_unavailable_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package that cuda-bindings is in
-    reason = unavailable_cuda(PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    reason = unavailable_cuda(PYTHONPATH=path)
     assert "pip install 'xsem[cuda13]'" in reason
 
 
