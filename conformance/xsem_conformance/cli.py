@@ -1,0 +1,152 @@
+"""``xsem conformance``: run, list, show, compare."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from xsem_conformance import verdict, waivers
+from xsem_conformance.compare import NotComparable
+from xsem_conformance.compare import compare as compare_reports
+from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.profiles import profiles
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="What a device really does, case by case.")
+
+
+@app.callback()
+def _group() -> None:
+    """What a device really does, case by case."""
+
+
+@app.command()
+def run(
+    device: Annotated[str, typer.Option(help="The device under test: host, cuda:0, …")] = "host",
+    exporter: Annotated[str, typer.Option(help="What makes semaphores and memory, in a process of its own.")] = "host",
+    profile: Annotated[str, typer.Option(help="core, timeline, memory or full.")] = "core",
+    waiver_file: Annotated[Path | None, typer.Option("--waivers", help="TOML file of known failures.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write it as Markdown.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write it as JUnit XML.")] = None,
+    commit: Annotated[str, typer.Option(help="What is under test, for the report.")] = "",
+    only: Annotated[list[str] | None, typer.Option(help="Only requirements whose id begins so; repeatable.")] = None,
+) -> None:
+    """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
+    known = profiles()
+    if profile not in known:
+        raise typer.BadParameter(f"{profile!r} is none of {', '.join(known)}", param_hint="--profile")
+    try:
+        waived = waivers.load(waiver_file) if waiver_file is not None else []
+    except waivers.WaiverError as error:
+        raise typer.BadParameter(str(error), param_hint="--waivers") from error
+    # Only now, so that --help needs neither a device nor the suite.
+    from xsem_conformance.session import run as run_suite
+
+    ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [])
+    _write(ended, report, html, markdown, junit, commit)
+    for problem in ended.problems:
+        print(problem)
+    counts = verdict.counts(ended.results)
+    print(f"conformance of {device} with {exporter}, profile {profile}: "
+          + ", ".join(f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()))
+    raise typer.Exit(ended.status)
+
+
+_WORDS = {
+    Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.UNSUPPORTED: "unsupported",
+    Outcome.UNAVAILABLE: "unavailable", Outcome.WAIVED: "waived", Outcome.BLOCKED: "blocked", Outcome.ERROR: "errors",
+}
+
+
+def _progress(result: Result, done: int, total: int) -> None:
+    if result.outcome in (Outcome.PASS, Outcome.UNSUPPORTED):
+        if done % 25 == 0 or done == total:
+            print(f"  {done} of {total}", flush=True)
+        return
+    print(f"  {result.outcome.value} {result.case.key}: {' '.join(result.detail.split())[:400]}", flush=True)
+
+
+def _write(
+    ended: Any, report: Path | None, html: Path | None, markdown: Path | None, junit: Path | None, commit: str
+) -> None:
+    if not any((report, html, markdown, junit)):
+        return
+    from xsem_conformance.report.build import build, check
+
+    built = build(ended, command=" ".join(["xsem", *sys.argv[1:]]), commit=commit)
+    check(built)
+    if report is not None:
+        report.write_text(json.dumps(built, indent=1) + "\n", encoding="utf-8")
+    if html is not None:
+        from xsem_conformance.report.html import html as page
+
+        html.write_text(page(built), encoding="utf-8")
+    if markdown is not None:
+        from xsem_conformance.report.markdown import markdown as text
+
+        markdown.write_text(text(built), encoding="utf-8")
+    if junit is not None:
+        from xsem_conformance.report.junit import junit as xml
+
+        junit.write_text(xml(built), encoding="utf-8")
+
+
+@app.command("list")
+def list_requirements(
+    area: Annotated[str, typer.Option(help="Only this area.")] = "",
+) -> None:
+    """List all requirements."""
+    from xsem_conformance.checks import all_checks
+    from xsem_conformance.requirements import load
+
+    checks = all_checks()
+    for each in load().requirements:
+        if area and each.area != area:
+            continue
+        how = "facade" if each.subject == "facade" else "run" if each.id in checks else "-"
+        print(f"{each.id:16} {each.level:6} {how:6} {each.text}")
+
+
+@app.command()
+def show(requirement: str) -> None:
+    """Show one requirement: what it says, what it rests on, and how it is checked."""
+    from xsem_conformance.checks import all_checks
+    from xsem_conformance.requirements import load
+
+    loaded = load()
+    found = next((each for each in loaded.requirements if each.id == requirement), None)
+    if found is None:
+        raise typer.BadParameter(f"there is no requirement {requirement!r}", param_hint="ID")
+    print(f"{found.id} ({found.level}, {found.subject}): {found.text}")
+    if found.capability:
+        print(f"  needs: {found.capability}")
+    for clause in loaded.clauses:
+        if clause.id in found.clauses:
+            print(f"  {clause.id}: {clause.gist} ({clause.source})")
+    check = all_checks().get(found.id)
+    if check is not None:
+        print(f"  check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s")
+        print(f"    {(check.run.__doc__ or '').strip()}")
+
+
+@app.command()
+def compare(before: Path, after: Path) -> None:
+    """Compare two reports. Exit: 0 nothing is worse, 1 something is, 2 they cannot be compared."""
+    try:
+        found = compare_reports(json.loads(before.read_text(encoding="utf-8")),
+                                json.loads(after.read_text(encoding="utf-8")))
+    except (OSError, KeyError, TypeError, ValueError, NotComparable) as error:
+        print(f"xsem: cannot compare: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
+        for line in lines:
+            print(f"{title}: {line}")
+    print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone")
+    raise typer.Exit(1 if found.worse else 0)

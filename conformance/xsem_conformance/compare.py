@@ -1,0 +1,55 @@
+"""What got worse between two reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+__all__ = ["Comparison", "NotComparable", "compare"]
+
+# From best to worst. UNSUPPORTED stands below PASS: what was supported and passed is gone.
+_RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4, "FAIL": 4}
+
+
+class NotComparable(ValueError):
+    """The two reports are not of the same thing."""
+
+
+@dataclass
+class Comparison:
+    """Lines for a person: what is worse, what is better, what is in one alone."""
+
+    worse: list[str] = field(default_factory=list)
+    better: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Comparison:
+    """Compare case by case; a case that is gone counts as worse, unless it had not passed.
+
+    Raises
+    ------
+    NotComparable
+        Another schema, backend or exporter.
+    """
+    for what, one, other in (
+        ("schema", before.get("schema"), after.get("schema")),
+        ("backend", before["device"]["backend"], after["device"]["backend"]),
+        ("exporter", before["exporter"]["backend"], after["exporter"]["backend"]),
+    ):
+        if one != other:
+            raise NotComparable(f"the reports differ in their {what}: {one} and {other}")
+    found = Comparison()
+    old = {case["key"]: case["outcome"] for case in before["cases"]}
+    new = {case["key"]: case["outcome"] for case in after["cases"]}
+    for key in sorted(old.keys() | new.keys()):
+        if key not in new:
+            (found.worse if old[key] == "PASS" else found.gone).append(f"{key}: {old[key]}, now gone")
+        elif key not in old:
+            (found.worse if _RANK[new[key]] > 2 else found.new).append(f"{key}: new, {new[key]}")
+        elif _RANK[new[key]] != _RANK[old[key]]:
+            (found.worse if _RANK[new[key]] > _RANK[old[key]] else found.better).append(
+                f"{key}: {old[key]}, now {new[key]}")
+    return found

@@ -1,0 +1,48 @@
+"""Profiles: what a device must declare, and the areas in which it must pass."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+
+from xsem.types import Capabilities
+from xsem_conformance.refusals import declared
+
+__all__ = ["Profile", "profiles"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A level that a device reaches or not.
+
+    Attributes
+    ----------
+    capabilities : tuple of tuple of str
+        Of each inner tuple one must be declared.
+    areas : frozenset of str
+        Areas of requirements: each MUST in them that applies must pass, and one at least must have been run.
+    """
+
+    name: str
+    text: str
+    capabilities: tuple[tuple[str, ...], ...]
+    areas: frozenset[str]
+
+    def lacking(self, capabilities: Capabilities) -> list[str]:
+        """What the profile needs and the device does not declare, in words."""
+        return [f"profile {self.name}: declares none of {', '.join(choices)}" for choices in self.capabilities
+                if not any(declared(capabilities, each) for each in choices)]
+
+
+def profiles() -> dict[str, Profile]:
+    """All profiles by name."""
+    text = resources.files("xsem_conformance").joinpath("profiles.toml").read_text(encoding="utf-8")
+    found: dict[str, Profile] = {}
+    for name, fields in tomllib.loads(text).items():
+        base = found.get(fields.get("includes", ""))
+        choices = tuple(tuple(part.strip() for part in each.split("|")) for each in fields["capabilities"])
+        found[name] = Profile(
+            name, fields["text"], (base.capabilities if base else ()) + choices,
+            frozenset(fields["areas"]) | (base.areas if base else frozenset()))
+    return found

@@ -1,0 +1,142 @@
+"""The report as data: what the JSON file holds, by ``schema.json``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import metadata, resources
+from typing import Any, Final
+
+from xsem import spi
+from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
+from xsem_conformance import verdict
+from xsem_conformance.bench import IN, OUT
+from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.session import Run
+
+__all__ = ["build", "check"]
+
+SCHEMA: Final = 1
+# What the areas of a case say of a handle type: that it imports, or that it orders work.
+_IMPORTS: Final = frozenset({"IMP", "OWN"})
+_SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH"})
+
+
+def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
+    """Everything about a run, as JSON takes it."""
+    requirements = {each.id: each for each in run.requirements}
+    cases = []
+    for result in run.results:
+        requirement = requirements[result.case.requirement]
+        cases.append({
+            "key": result.case.key,
+            "requirement": requirement.id,
+            "area": requirement.area,
+            "level": requirement.level,
+            "text": requirement.text,
+            "clauses": list(requirement.clauses),
+            "handle_type": result.case.handle_type,
+            "direction": result.case.direction,
+            "outcome": result.outcome.value,
+            "detail": result.detail,
+            "seconds": result.seconds,
+        })
+    return {
+        "schema": SCHEMA,
+        "suite": metadata.version("xsem"),
+        "spi": spi.SPI_VERSION,
+        "date": run.began.isoformat(timespec="seconds"),
+        "command": command,
+        "commit": commit,
+        "platform": f"{sys.platform} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
+        "device": _device(run.device),
+        "exporter": _device(run.exporter),
+        "capabilities": None if run.capabilities is None else _capabilities(run.capabilities),
+        "profile": run.profile.name,
+        "status": run.status,
+        "problems": list(run.problems),
+        "counts": verdict.counts(run.results),
+        "handle_types": list(_matrix(run)),
+        "cases": cases,
+        "refusals": [{"capability": each.case.requirement, "outcome": each.outcome.value, "detail": each.detail}
+                     for each in run.refusals],
+        "quirks": run.quirks,
+    }
+
+
+def check(report: dict[str, Any]) -> None:
+    """Hold a report against the schema.
+
+    Raises
+    ------
+    ValueError
+        It is not one.
+    """
+    import jsonschema
+
+    text = resources.files("xsem_conformance.report").joinpath("schema.json").read_text(encoding="utf-8")
+    try:
+        jsonschema.validate(report, json.loads(text))
+    except jsonschema.ValidationError as error:
+        raise ValueError(f"not a report of schema {SCHEMA}: {error.json_path}: {error.message}") from error
+
+
+def _device(info: DeviceInfo | None) -> dict[str, Any]:
+    if info is None:
+        return {"id": "", "backend": "", "name": "", "uuid": None, "driver_uuid": None, "driver_version": ""}
+    return {
+        "id": info.id,
+        "backend": info.backend,
+        "name": info.name,
+        "uuid": None if info.uuid is None else str(info.uuid),
+        "driver_uuid": None if info.driver_uuid is None else str(info.driver_uuid),
+        "driver_version": info.driver_version,
+    }
+
+
+def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(capabilities):
+        value = getattr(capabilities, field.name)
+        found[field.name] = sorted(each.value for each in value) if isinstance(value, frozenset) else value
+    return found
+
+
+def _matrix(run: Run) -> Iterable[dict[str, Any]]:
+    """Per handle type and direction: declared, imports, synchronises; each apart, because drivers differ in each."""
+    area = {each.id: each.area for each in run.requirements}
+    for kind, members in (("semaphore", SemaphoreHandleType), ("memory", MemoryHandleType)):
+        for type in members:
+            into: frozenset[Any] = (frozenset() if run.capabilities is None
+                                    else getattr(run.capabilities, f"{kind}_import"))
+            mine = [result for result in run.results if result.case.handle_type == type.value
+                    and _of_kind(area[result.case.requirement], kind)]
+            for direction in (IN, OUT):
+                yield {
+                    "kind": kind,
+                    "handle_type": type.value,
+                    "direction": direction,
+                    "declared": type in into,
+                    "imports": _verdict(each for each in mine if area[each.case.requirement] in _IMPORTS),
+                    "synchronises": _verdict(
+                        each for each in mine if area[each.case.requirement] in _SYNCHRONISES | {"BUF"}
+                        and each.case.direction in (direction, "-")),
+                }
+
+
+def _of_kind(area: str, kind: str) -> bool:
+    return area != "BUF" or kind == "memory"
+
+
+def _verdict(results: Iterable[Result]) -> str:
+    outcomes = {result.outcome for result in results}
+    if outcomes & {Outcome.FAIL, Outcome.ERROR}:
+        return "no"
+    if Outcome.WAIVED in outcomes:
+        return "waived"
+    if Outcome.PASS in outcomes:
+        return "yes"
+    return "not tried" if outcomes & {Outcome.BLOCKED, Outcome.UNAVAILABLE} else "-"

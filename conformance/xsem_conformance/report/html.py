@@ -1,0 +1,54 @@
+"""A report as one self-contained HTML page: no script, no network, light and dark."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any, Final
+
+__all__ = ["html"]
+
+_WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED")
+_MARKS: Final = {"FAIL": "✗", "ERROR": "!", "BLOCKED": "◼", "UNAVAILABLE": "?", "WAIVED": "~", "PASS": "✓",
+                 "UNSUPPORTED": "·"}
+
+
+def html(report: dict[str, Any]) -> str:
+    """The page: verdict, matrix of handle types and areas, then every case, what failed first."""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+                                     lstrip_blocks=True)
+    text = resources.files("xsem_conformance.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    areas = sorted({case["area"] for case in report["cases"]})
+    types = [("", "-"), *dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"])]
+    rows = [(kind, type, [_cell(report, kind, type, area) for area in areas]) for kind, type in types]
+    rows = [row for row in rows if any(cell is not None for cell in row[2])]
+    # Devices are read from the top: what fails first, what is not there last.
+    rows.sort(key=lambda row: min(_WORST_FIRST.index(cell["worst"]) for cell in row[2] if cell is not None))
+    groups = []
+    for outcome in _WORST_FIRST:
+        cases = [case for case in report["cases"] if case["outcome"] == outcome]
+        if cases:
+            groups.append({"outcome": outcome, "mark": _MARKS[outcome], "cases": cases,
+                           "open": outcome not in ("PASS", "UNSUPPORTED")})
+    return environment.from_string(text).render(report=report, areas=areas, rows=rows, groups=groups, marks=_MARKS)
+
+
+def _cell(report: dict[str, Any], kind: str, type: str, area: str) -> dict[str, Any] | None:
+    mine = [case for case in report["cases"]
+            if case["handle_type"] == type and case["area"] == area and _kind(report, case) == kind]
+    if not mine:
+        return None
+    outcomes = [case["outcome"] for case in mine]
+    worst = min(outcomes, key=_WORST_FIRST.index)
+    tried = sum(outcome != "UNSUPPORTED" for outcome in outcomes)
+    return {"worst": worst, "mark": _MARKS[worst], "passed": outcomes.count("PASS"), "tried": tried,
+            "first": next(case["key"] for case in mine if case["outcome"] == worst)}
+
+
+def _kind(report: dict[str, Any], case: dict[str, Any]) -> str:
+    if case["handle_type"] == "-":
+        return ""
+    kinds = {row["kind"] for row in report["handle_types"] if row["handle_type"] == case["handle_type"]}
+    # OPAQUE_FD and OPAQUE_WIN32 are semaphores and memory: the case says which.
+    return str(case.get("kind") or ("semaphore" if "semaphore" in kinds else "memory"))

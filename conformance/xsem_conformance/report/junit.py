@@ -1,0 +1,26 @@
+"""A report as JUnit XML, for CI systems that show it."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+__all__ = ["junit"]
+
+
+def junit(report: dict[str, Any]) -> str:
+    """XML: a suite per device, a case per key, the requirement as a property. Nothing is called skipped but UNSUPPORTED."""
+    counts = report["counts"]
+    suite = ET.Element("testsuite", name=f"xsem conformance {report['device']['id']}", tests=str(len(report["cases"])),
+                       failures=str(counts["FAIL"]), errors=str(counts["ERROR"] + counts["BLOCKED"] + counts["UNAVAILABLE"]),
+                       skipped=str(counts["UNSUPPORTED"] + counts["WAIVED"]), timestamp=report["date"])
+    for case in report["cases"]:
+        element = ET.SubElement(suite, "testcase", classname=f"xsem.{case['area']}", name=case["key"],
+                                time=f"{case['seconds']:.3f}")
+        properties = ET.SubElement(element, "properties")
+        ET.SubElement(properties, "property", name="requirement", value=case["requirement"])
+        tag = {"FAIL": "failure", "ERROR": "error", "BLOCKED": "error", "UNAVAILABLE": "error", "UNSUPPORTED": "skipped",
+               "WAIVED": "skipped"}.get(case["outcome"])
+        if tag is not None:
+            ET.SubElement(element, tag, message=f"{case['outcome']}: {case['detail']}"[:2000])
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True)

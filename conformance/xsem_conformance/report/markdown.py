@@ -1,0 +1,43 @@
+"""A report as Markdown, for an issue or a wiki."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["markdown"]
+
+_WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The verdict, the handle types, what failed; passes as numbers per area."""
+    device, exporter = report["device"], report["exporter"]
+    lines = [
+        f"# Conformance of {device['id'] or 'a device that could not be opened'}: {device['name']}",
+        "",
+        f"{device['driver_version']}, against {exporter['id']} ({exporter['name']}), profile {report['profile']}, "
+        f"{report['date'][:10]}, exit status {report['status']}.",
+        "",
+        ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
+        "",
+    ]
+    lines += [f"- {each}" for each in report["problems"]]
+    lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
+              f"{row['imports']} | {row['synchronises']} |"
+              for row in report["handle_types"] if row["declared"] or row["imports"] not in ("-",)]
+    bad = [case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")]
+    if bad:
+        lines += ["", "## Not passed", ""]
+        for case in sorted(bad, key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"])):
+            detail = " ".join(case["detail"].split())
+            lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} {detail}")
+    lines += ["", "## By area", "", "| Area | Passed | Of |", "| --- | --- | --- |"]
+    areas = sorted({case["area"] for case in report["cases"]})
+    for area in areas:
+        mine = [case for case in report["cases"] if case["area"] == area and case["outcome"] != "UNSUPPORTED"]
+        if mine:
+            lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
+    lines += ["", "## Quirks", ""]
+    lines += [f"- {name}: {value}" for name, value in report["quirks"].items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,138 @@
+"""One run of the suite: plan, run, waive, judge."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import xsem
+from xsem.errors import XsemError
+from xsem.types import Capabilities, DeviceInfo
+from xsem_conformance import verdict, waivers
+from xsem_conformance.checks import all_checks
+from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.planning import Planned, plan
+from xsem_conformance.profiles import Profile
+from xsem_conformance.refusals import undeclared
+from xsem_conformance.requirements import Requirement, load
+from xsem_conformance.runner import Unavailable, Workers
+
+__all__ = ["Run", "run"]
+
+
+@dataclass
+class Run:
+    """What a run found out.
+
+    Attributes
+    ----------
+    device, exporter : DeviceInfo or None
+        None where it could not be opened.
+    results : list of Result
+        One for each case.
+    refusals : list of Result
+        One for each capability that is not declared: UNSUPPORTED where the driver refuses it.
+    problems : list of str
+        What is wrong with the run beside its cases: waivers, capabilities that the profile needs.
+    """
+
+    device: DeviceInfo | None
+    exporter: DeviceInfo | None
+    capabilities: Capabilities | None
+    profile: Profile
+    requirements: Sequence[Requirement]
+    began: dt.datetime
+    results: list[Result] = field(default_factory=list)
+    refusals: list[Result] = field(default_factory=list)
+    quirks: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        """The exit status: see `verdict`."""
+        return verdict.status(self.results + self.refusals, self.requirements, self.problems)
+
+
+def run(
+    device: str, exporter: str, profile: Profile, waived: Sequence[waivers.Waiver],
+    progress: Callable[[Result, int, int], object], *, only: Sequence[str] = (), quirks: bool = True,
+) -> Run:
+    """Run all cases of a device; `progress` is told each result, how many are done and how many there are.
+
+    `only` limits the run to requirements whose id begins so.
+    """
+    began = dt.datetime.now(dt.UTC)
+    requirements = [each for each in load().requirements if not only or each.id.startswith(tuple(only))]
+    exported = _info(exporter)
+    try:
+        with xsem.open_device(device) as opened:
+            info, capabilities = opened.info, opened.capabilities
+    except XsemError as error:
+        run_ = Run(None, exported, None, profile, requirements, began)
+        run_.problems.append(f"{device} cannot be opened: {error}")
+        return _without_device(run_, exporter, str(error), progress)
+    run_ = Run(info, exported, capabilities, profile, requirements, began)
+    cases = plan(requirements, all_checks(), capabilities, exporter.partition(":")[0])
+    asks = [] if only else list(undeclared(capabilities))
+    total = len(cases) + len(asks)
+    with Workers(device, exporter) as workers:
+        refused: dict[str, Result] = {}
+        for name in asks:
+            run_.refusals.append(_of_device(lambda name=name: workers.refusal(name), name))  # type: ignore[misc]
+            refused[name] = run_.refusals[-1]
+            progress(run_.refusals[-1], len(run_.refusals), total)
+        for planned in cases:
+            result = _result(workers, planned, refused)
+            run_.results.append(result)
+            progress(result, len(run_.refusals) + len(run_.results), total)
+        if quirks and not only:
+            try:
+                run_.quirks = workers.quirks()
+            except Unavailable as error:
+                run_.quirks = {"problem": str(error)}
+    run_.problems += profile.lacking(capabilities)
+    run_.problems += waivers.apply(waived, run_.results, began.date())
+    if not only:
+        run_.problems += verdict.unmet(profile, requirements, run_.results)
+    return run_
+
+
+def _of_device(act: Callable[[], Result], name: str) -> Result:
+    from xsem_conformance.outcomes import Case
+
+    try:
+        return act()
+    except Unavailable as error:
+        return Result(Case(name), Outcome.UNAVAILABLE, str(error))
+
+
+def _result(workers: Workers, planned: Planned, refused: dict[str, Result]) -> Result:
+    if planned.missing:
+        asked = refused.get(planned.missing)
+        if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
+            return Result(planned.case, Outcome.FAIL, asked.detail)
+        return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.missing}")
+    try:
+        return workers.run(planned.case, planned.check.deadline_s)
+    except Unavailable as error:
+        return Result(planned.case, Outcome.UNAVAILABLE, str(error))
+
+
+def _without_device(
+    run_: Run, exporter: str, why: str, progress: Callable[[Result, int, int], object]
+) -> Run:
+    cases = plan(run_.requirements, all_checks(), Capabilities(), exporter.partition(":")[0])
+    for planned in cases:
+        run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, why))
+        progress(run_.results[-1], len(run_.results), len(cases))
+    return run_
+
+
+def _info(name: str) -> DeviceInfo | None:
+    try:
+        with xsem.open_device(name) as device:
+            return device.info
+    except XsemError:
+        return None
