@@ -25,8 +25,8 @@ OUT: Final = "out"
 """The device produces, the exporter consumes."""
 
 MEMORY_SIZE: Final = 1 << 16
-DONE_S: Final = 10.0
-"""By then, what can happen has happened; only a failure takes that long."""
+PATIENCE_S: Final = 10.0
+"""By then, what must happen has happened; only a failure takes that long."""
 SETTLE_S: Final = 0.05
 """How long something that must not happen is watched for. A slow device passes a little more easily, never fails."""
 
@@ -42,8 +42,9 @@ class Shared:
 class End:
     """One side of a test, with shared objects in place of numbers."""
 
-    def __init__(self, side: Side, pick: Callable[[Shared], int], name: str) -> None:
+    def __init__(self, side: Side, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
         self.side = side
+        self._patience_s = patience_s
         self.name = name
         self._pick = pick
         self._early = frozenset(side.about()["wait_before_signal"])
@@ -98,13 +99,13 @@ class End:
     def finish(self, commands: int, what: str) -> None:
         """The list gets idle."""
         try:
-            self.side.synchronize(commands, DONE_S)
+            self.side.synchronize(commands, self._patience_s)
         except xsem.WaitTimeoutError as error:
-            raise AssertionError(f"{self.name}: {what} was not done {DONE_S:g} s after its signal") from error
+            raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
         except PeerFailed as error:
             if error.reason != "timeout":
                 raise
-            raise AssertionError(f"{self.name}: {what} was not done {DONE_S:g} s after its signal") from error
+            raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
 
 
 class Bench:
@@ -114,9 +115,12 @@ class Bench:
     ----------
     device, exporter : str
         As `xsem.open_device` takes them.
+    patience_s : float
+        How long what must happen may take.
     """
 
-    def __init__(self, device: str, exporter: str) -> None:
+    def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
+        self.patience_s = patience_s
         self.device = xsem.open_device(device)
         self.here = Actor(self.device)
         self._exporter = exporter
@@ -189,13 +193,13 @@ class Bench:
             shared = Shared(self.here.import_memory(desc), there)
         commands = peer.new_list()
         peer.write(commands, there, 0, base64.b64encode(bytes(min(size, 4096))).decode())
-        peer.synchronize(commands, DONE_S)
+        peer.synchronize(commands, self.patience_s)
         return shared
 
     def ends(self, direction: str) -> tuple[End, End]:
         """Producer and consumer."""
-        device = End(self.here, lambda shared: shared.here, "device")
-        exporter = End(self.peer, lambda shared: shared.there, "exporter")
+        device = End(self.here, lambda shared: shared.here, "device", self.patience_s)
+        exporter = End(self.peer, lambda shared: shared.there, "exporter", self.patience_s)
         return (exporter, device) if direction == IN else (device, exporter)
 
     @contextmanager
@@ -225,7 +229,7 @@ class Bench:
             self._driver = None
 
 
-def soon(met: Callable[[], object], otherwise: str, timeout_s: float = DONE_S) -> None:
+def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S) -> None:
     """Wait until `met`; a failure with `otherwise` where that does not come."""
     deadline = time.monotonic() + timeout_s
     while not met():

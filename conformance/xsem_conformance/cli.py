@@ -37,6 +37,8 @@ def run(
     junit: Annotated[Path | None, typer.Option(help="Write it as JUnit XML.")] = None,
     commit: Annotated[str, typer.Option(help="What is under test, for the report.")] = "",
     only: Annotated[list[str] | None, typer.Option(help="Only requirements whose id begins so; repeatable.")] = None,
+    patience: Annotated[float, typer.Option(min=0.05, help="Seconds that what must happen may take.")] = 10.0,
+    quirks: Annotated[bool, typer.Option(help="Measure what the rules leave open, too.")] = True,
 ) -> None:
     """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
     known = profiles()
@@ -49,7 +51,8 @@ def run(
     # Only now, so that --help needs neither a device nor the suite.
     from xsem_conformance.session import run as run_suite
 
-    ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [])
+    ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
+                      quirks=quirks)
     _write(ended, report, html, markdown, junit, commit)
     for problem in ended.problems:
         print(problem)

@@ -50,9 +50,9 @@ def _resets(bench: Bench, type: str) -> bool:
     shared, here = bench.semaphore(type), bench.here
     first, second, signals = here.new_list(), here.new_list(), here.new_list()
     here.signal(signals, [shared.here], [None])
-    here.synchronize(signals, 10)
+    here.synchronize(signals, bench.patience_s)
     here.wait(first, [shared.here], [None])
-    here.synchronize(first, 10)
+    here.synchronize(first, bench.patience_s)
     if not bench.device.capabilities.resets_on_wait:
         here.get(shared.here).mark_reset()   # else the facade would refuse the second wait
     here.wait(second, [shared.here], [None])
@@ -60,7 +60,7 @@ def _resets(bench: Bench, type: str) -> bool:
     pending = not here.done(second)
     if pending:
         here.signal(signals, [shared.here], [None])
-        here.synchronize(second, 10)
+        here.synchronize(second, bench.patience_s)
     return pending
 
 
@@ -77,7 +77,7 @@ def wait_before_signal(bench: Bench) -> dict[str, bool]:
         time.sleep(SETTLE_S)
         pending = not bench.here.done(waits)
         bench.peer.host_signal(shared.there, value)
-        bench.here.synchronize(waits, 10)
+        bench.here.synchronize(waits, bench.patience_s)
         found[type.value] = pending
     return found
 
@@ -184,9 +184,9 @@ def timeline_goes_back(bench: Bench) -> dict[str, str]:
         shared, here = bench.semaphore(type.value), bench.here
         commands = here.new_list()
         here.signal(commands, [shared.here], [5])
-        here.synchronize(commands, 10)
+        here.synchronize(commands, bench.patience_s)
         here.get(commands).append_signal(here.get(shared.here), SignalParams(value=3, allow_rewind=True))
-        here.synchronize(commands, 10)
+        here.synchronize(commands, bench.patience_s)
         can = Feature.READ_VALUE.value in bench.peer.about()["features"]
         found[type.value] = str(bench.peer.value(shared.there)) if can else "taken; the exporter cannot read it"
     return found
@@ -245,7 +245,7 @@ def free_behind_a_wait(bench: Bench) -> str:
     blocks = thread.is_alive()
     bench.peer.host_signal(shared.there, value)
     thread.join()
-    bench.here.synchronize(waits, 10)
+    bench.here.synchronize(waits, bench.patience_s)
     return "blocks until the wait is met" if blocks else "returns at once"
 
 

@@ -14,6 +14,7 @@ import time
 from typing import Any, Final, Self
 
 from xsem_conformance import worker
+from xsem_conformance.bench import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 
 __all__ = ["Unavailable", "Workers"]
@@ -29,14 +30,15 @@ class Unavailable(Exception):
 class _Worker:
     """One process and the pipes to it."""
 
-    def __init__(self, device: str, exporter: str) -> None:
+    def __init__(self, device: str, exporter: str, patience_s: float) -> None:
         their_keys, self._keys = os.pipe()
         self._answers, their_answers = os.pipe()
         self._said = tempfile.TemporaryFile()
         try:
             # A session of its own, so that its exporter's process ends with it.
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
-                [sys.executable, "-m", worker.__name__, str(their_keys), str(their_answers), device, exporter],
+                [sys.executable, "-m", worker.__name__, str(their_keys), str(their_answers), device, exporter,
+                 str(patience_s)],
                 pass_fds=[their_keys, their_answers], stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
                 start_new_session=True,
             )
@@ -97,10 +99,12 @@ class Workers:
     ----------
     device, exporter : str
         As `xsem.open_device` takes them.
+    patience_s : float
+        How long what must happen may take.
     """
 
-    def __init__(self, device: str, exporter: str) -> None:
-        self._names = (device, exporter)
+    def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
+        self._names = (device, exporter, patience_s)
         self._worker: _Worker | None = None
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ import xsem
 from xsem.errors import XsemError
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
+from xsem_conformance.bench import PATIENCE_S
 from xsem_conformance.checks import all_checks
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.planning import Planned, plan
@@ -58,6 +59,7 @@ class Run:
 def run(
     device: str, exporter: str, profile: Profile, waived: Sequence[waivers.Waiver],
     progress: Callable[[Result, int, int], object], *, only: Sequence[str] = (), quirks: bool = True,
+    patience_s: float = PATIENCE_S,
 ) -> Run:
     """Run all cases of a device; `progress` is told each result, how many are done and how many there are.
 
@@ -77,7 +79,7 @@ def run(
     cases = plan(requirements, all_checks(), capabilities, exporter.partition(":")[0])
     asks = [] if only else list(undeclared(capabilities))
     total = len(cases) + len(asks)
-    with Workers(device, exporter) as workers:
+    with Workers(device, exporter, patience_s) as workers:
         refused: dict[str, Result] = {}
         for name in asks:
             run_.refusals.append(_of_device(lambda name=name: workers.refusal(name), name))  # type: ignore[misc]

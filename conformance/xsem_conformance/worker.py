@@ -1,4 +1,4 @@
-"""A process that runs checks for `runner`: ``python -m xsem_conformance.worker IN OUT DEVICE EXPORTER``.
+"""A process that runs checks for `runner`: ``python -m xsem_conformance.worker IN OUT DEVICE EXPORTER PATIENCE``.
 
 Keys of cases come in a line each; for each one line of JSON goes out when it is done. It may hang or crash: the runner
 kills it, says so, and starts another.
@@ -27,10 +27,10 @@ REFUSAL = "refusal:"
 QUIRKS = "quirks"
 
 
-def main(keys: TextIO, answers: TextIO, device: str, exporter: str) -> int:
+def main(keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: float) -> int:
     """Answer until there are no more keys; 3 where the device cannot be opened."""
     try:
-        bench = Bench(device, exporter)
+        bench = Bench(device, exporter, patience_s)
     except XsemError as error:
         _say(answers, unavailable=str(error))
         return 3
@@ -82,4 +82,4 @@ def _say(answers: TextIO, **what: Any) -> None:
 
 if __name__ == "__main__":
     with open(int(sys.argv[1]), encoding="utf-8") as _keys, open(int(sys.argv[2]), "w", encoding="utf-8") as _answers:
-        sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4]))
+        sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4], float(sys.argv[5])))

@@ -51,7 +51,7 @@ def two_imports_are_one_payload(bench: Bench, case: Case) -> None:
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(again, value)
     signals.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=10)
+    waits.synchronize(timeout_s=bench.patience_s)
 
 
 @check("IMP-OUTLIVES")
@@ -62,7 +62,7 @@ def import_outlives_the_exporters_object(bench: Bench, case: Case) -> None:
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     signals.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=10)
+    waits.synchronize(timeout_s=bench.patience_s)
 
 
 @check("IMP-NO-LEAK", deadline_s=60)
@@ -73,7 +73,7 @@ def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
         imported = bench.here.get(semaphore.here)
         commands = bench.device.create_command_list()
         commands.append_signal(imported, value)
-        commands.synchronize(timeout_s=10)
+        commands.synchronize(timeout_s=bench.patience_s)
         commands.release()
         bench.here.release(semaphore.here)
         bench.peer.release(semaphore.there)
@@ -83,7 +83,8 @@ def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
     before = _fds()
     for _ in range(50):
         once()
-    soon(lambda: _fds() <= before + 5, f"50 imports and releases left {_fds() - before} file descriptors open")
+    soon(lambda: _fds() <= before + 5, f"50 imports and releases left {_fds() - before} file descriptors open",
+         bench.patience_s)
 
 
 # ---- ownership, asked of the driver itself
@@ -161,7 +162,7 @@ def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> Non
     expect(not commands.query(), "the release met the wait")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
-    commands.synchronize(timeout_s=10)
+    commands.synchronize(timeout_s=bench.patience_s)
 
 
 @check("LIFE-SIGNAL")
@@ -175,7 +176,7 @@ def release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
     bench.here.get(semaphore.here).release()
     signals = producer.new_list()
     producer.signal(signals, gate, value)
-    commands.synchronize(timeout_s=10)
+    commands.synchronize(timeout_s=bench.patience_s)
     waits = producer.new_list()
     producer.wait(waits, semaphore, value)
     producer.finish(waits, "the exporter's wait for a signal whose semaphore was released")

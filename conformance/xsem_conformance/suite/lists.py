@@ -20,7 +20,7 @@ def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
     expect(not event.query(), "the event of a wait was reached before the wait was met")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
-    event.wait(timeout_s=10)
+    event.wait(timeout_s=bench.patience_s)
 
 
 @check("EVT-ORDERS")
@@ -36,7 +36,7 @@ def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
     expect(not after.query(), "a barrier that waits for a held list's event was passed")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
-    after.wait(timeout_s=10)
+    after.wait(timeout_s=bench.patience_s)
 
 
 @check("EVT-SIGNAL")
@@ -53,7 +53,7 @@ def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
     expect(not third.query(), "a signal was seen before the event that it waits for")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
-    third.synchronize(timeout_s=10)
+    third.synchronize(timeout_s=bench.patience_s)
 
 
 @check("LIST-INDEPENDENT")
@@ -63,10 +63,10 @@ def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
     waits, works = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     works.append_signal(bench.here.get(other.here), value)
-    works.synchronize(timeout_s=10)
+    works.synchronize(timeout_s=bench.patience_s)
     expect(not waits.query(), "the wait was met by another semaphore's signal")
     works.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=10)
+    waits.synchronize(timeout_s=bench.patience_s)
 
 
 @check("LIST-ORDER")
@@ -82,7 +82,7 @@ def list_is_in_order(bench: Bench, case: Case) -> None:
     expect(not second.query(), "a signal overtook the wait before it on its own list")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
-    second.synchronize(timeout_s=10)
+    second.synchronize(timeout_s=bench.patience_s)
 
 
 @check("LIST-THREADS", deadline_s=60)
@@ -99,7 +99,7 @@ def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
                 value = turn + 1 if timeline else None
                 commands.append_signal(semaphores[index], value)
                 commands.append_wait(semaphores[index], value)
-            commands.synchronize(timeout_s=30)
+            commands.synchronize(timeout_s=bench.patience_s)
         except BaseException as error:
             failures.append(error)
 
@@ -121,10 +121,10 @@ def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
     threading.Event().wait(SETTLE_S)
     expect(not waits.query(), "the wait was met when its exporter was killed")
     signals.append_signal(bench.here.get(semaphore.here), value)
-    soon(waits.query, "the device's own signal does not meet its wait once the exporter is gone")
+    soon(waits.query, "the device's own signal does not meet its wait once the exporter is gone", bench.patience_s)
     another = bench.semaphore(case.handle_type)   # from a new exporter
     signals.append_signal(bench.here.get(another.here), value)
-    signals.synchronize(timeout_s=10)
+    signals.synchronize(timeout_s=bench.patience_s)
 
 
 def _one(case: Case, value: int = 1) -> int | None:

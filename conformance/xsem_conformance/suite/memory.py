@@ -53,7 +53,7 @@ def mapping_begins_at_its_offset(bench: Bench, case: Case) -> None:
     for offset, page in zip(offsets, pages, strict=True):
         with memory.map_buffer(offset, 256) as buffer:
             expect(buffer.size == 256, f"a mapping of 256 bytes has {buffer.size}")
-            data = bytes(buffer.copy_to_host(timeout_s=10).tobytes())
+            data = bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes())
             expect(data == page, f"the mapping at {offset} shows {data[:4].hex()}…, not {page[:4].hex()}…")
 
 
@@ -65,7 +65,7 @@ def several_mappings_side_by_side(bench: Bench, case: Case) -> None:
     memory = bench.here.get(shared.here)
     buffers = [memory.map_buffer(4096 * index, 4096) for index in range(4)]
     for index, buffer in enumerate(buffers):
-        buffer.copy_from_host(np.full(4096, index + 1, np.uint8), timeout_s=10)
+        buffer.copy_from_host(np.full(4096, index + 1, np.uint8), timeout_s=bench.patience_s)
     reads = producer.new_list()
     readings = [producer.read(reads, shared, 256, 4096 * index + 1024) for index in range(4)]
     producer.finish(reads, "copies")
@@ -81,7 +81,7 @@ def overlapping_mappings_where_asked_for(bench: Bench, case: Case) -> None:
     number, pages = _written(bench, [4096])
     memory = bench.here.get(number)
     with memory.map_buffer(0, SIZE) as whole, memory.map_buffer(4096, 256, overlap=True) as part:
-        expect(bytes(part.copy_to_host(timeout_s=10).tobytes()) == pages[0], "the overlapping mapping shows other bytes")
+        expect(bytes(part.copy_to_host(timeout_s=bench.patience_s).tobytes()) == pages[0], "the overlapping mapping shows other bytes")
         expect(whole.size == SIZE, "the mapping of all is not all")
 
 
@@ -92,7 +92,7 @@ def mapping_outlives_its_memory_object(bench: Bench, case: Case) -> None:
     buffer = bench.here.get(number).map_buffer(0, 256)
     bench.here.release(number)
     gc.collect()
-    expect(bytes(buffer.copy_to_host(timeout_s=10).tobytes()) == pages[0], "the mapping shows other bytes")
+    expect(bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes()) == pages[0], "the mapping shows other bytes")
     buffer.release()
 
 
@@ -109,7 +109,7 @@ def memory_is_imported_again_and_again(bench: Bench, case: Case) -> None:
             again = bench.here.import_memory(desc)
         reads = bench.here.new_list()
         reading = bench.here.read(reads, again, 512, 256)
-        bench.here.synchronize(reads, 10)
+        bench.here.synchronize(reads, bench.patience_s)
         expect(base64.b64decode(bench.here.fetch(reading)) == _PAGES[0], "a later import shows other bytes")
         bench.here.release(again)
 
