@@ -1,0 +1,1 @@
+"""What a device really does, asked requirement by requirement: the conformance suite of xsem."""
