@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -56,6 +57,42 @@ def test_doctor_finds_the_host_well_and_says_what_is_absent() -> None:
     assert "levelzero" in done.stdout
     answer = json.loads(xsem("doctor", "--json", XSEM_BACKENDS="host").stdout)
     assert [each["name"] for each in answer["backends"] if each["works"]] == ["host"]
+
+
+def unavailable_cuda(**environment: str) -> str:
+    """What `devices` says of the backend cuda, which is not there; all else must be as ever."""
+    done = xsem("devices", "--json", **environment)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert [each["id"] for each in listed["devices"] if each["backend"] in ("cuda", "host")] == ["host:0"]
+    (cuda,) = [each for each in listed["backends"] if each["name"] == "cuda"]
+    reason = cuda["unavailable"]
+    assert isinstance(reason, str)
+    doctor = xsem("doctor", **environment)
+    assert reason in doctor.stdout
+    assert "to do: " in doctor.stdout.partition("\ncuda\n")[2].partition("\nhost\n")[0]
+    assert xsem("devices", XSEM_BACKENDS="cuda", **environment).returncode == 3
+    return reason
+
+
+def test_cuda_without_the_driver_library_is_unavailable_and_says_what_to_do() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        reason = unavailable_cuda()
+        assert "libcuda.so.1 was not found" in reason
+        assert "install the NVIDIA driver" in reason
+    else:
+        pytest.skip("libcuda.so.1 is here")
+
+
+def test_cuda_without_its_package_is_unavailable_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package that cuda-bindings is in
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    reason = unavailable_cuda(PYTHONPATH=path)
+    assert "pip install 'xsem[cuda13]'" in reason
 
 
 def test_unknown_name_in_the_environment_is_a_usage_error() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from xsem.cli import app
+from xsem.cli import app, doctor
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
@@ -145,6 +145,14 @@ def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any
     assert "RuntimeError: no such thing" in done.stdout
     assert "report it to acme 1.0" in done.stdout
     assert "host:0" in done.stdout
+
+
+def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "kernel_can_compare", lambda: False)
+    assert doctor.run(as_json=False) == 1
+    assert "BAD file descriptors" in capsys.readouterr().out
 
 
 def test_doctor_lists_the_plugins_that_are_not_there(acme: Any) -> None:

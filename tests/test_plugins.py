@@ -494,10 +494,11 @@ def test_in_a_process_of_its_own_a_broken_plugin_is_reported_and_the_rest_works(
     done = run_python(code, PYTHONPATH=path, XSEM_BACKENDS="")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0] == "bad | bad-dist 1.0 | SystemExit: no licence"
-    assert lines[1].startswith("host | xsem ")
-    assert lines[1].endswith("| None")
-    assert lines[2] == "['host:0']"
+    backends = {line.split(" | ")[0]: line for line in lines[:-1]}
+    assert backends["bad"] == "bad | bad-dist 1.0 | SystemExit: no licence"
+    assert backends["host"].startswith("host | xsem ")
+    assert backends["host"].endswith("| None")
+    assert "'host:0'" in lines[-1]
     done = run_python(code, PYTHONPATH=path, XSEM_BACKENDS="host")
     assert (done.returncode, done.stderr) == (0, "")
     assert "bad" not in done.stdout

@@ -9,7 +9,6 @@ process ends. NumPy's is C, and made for all that.
 from __future__ import annotations
 
 import ctypes
-import sys
 from typing import Any, Final
 
 from xsem.layout import DType
@@ -56,10 +55,7 @@ _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
 # Functions of ctypes.pythonapi are shared: what one module declares of them, others get.
-if sys.platform == "win32":
-    _python = ctypes.PyDLL("python", handle=sys.dllhandle)
-else:
-    _python = ctypes.PyDLL(None)
+_python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
 _is_valid = _python.PyCapsule_IsValid
 _is_valid.restype = ctypes.c_int
 _is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]

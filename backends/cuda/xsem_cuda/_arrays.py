@@ -1,0 +1,123 @@
+"""Images: mipmapped arrays on external memory, and copies of their levels to and from the host."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from xsem.errors import BadArgumentError
+from xsem.types import MipmapDesc
+from xsem_cuda._call import call
+from xsem_cuda._context import Context
+from xsem_cuda._handles import Owned
+
+__all__ = ["ArrayToken", "LevelToken", "copy_level", "level_of", "mipmap_descriptor"]
+
+# dtype name: enumerator, bytes of one component
+_FORMATS: Final = {
+    "uint8": ("CU_AD_FORMAT_UNSIGNED_INT8", 1),
+    "uint16": ("CU_AD_FORMAT_UNSIGNED_INT16", 2),
+    "uint32": ("CU_AD_FORMAT_UNSIGNED_INT32", 4),
+    "int8": ("CU_AD_FORMAT_SIGNED_INT8", 1),
+    "int16": ("CU_AD_FORMAT_SIGNED_INT16", 2),
+    "int32": ("CU_AD_FORMAT_SIGNED_INT32", 4),
+    "float16": ("CU_AD_FORMAT_HALF", 2),
+    "float32": ("CU_AD_FORMAT_FLOAT", 4),
+}
+
+
+class ArrayToken(Owned):
+    """A mapped CUmipmappedArray and its layout."""
+
+    __slots__ = ("desc", "element_size")
+
+    def __init__(self, native: Any, desc: MipmapDesc) -> None:
+        super().__init__(native)
+        self.desc = desc
+        self.element_size = _format(desc)[1] * desc.channels
+
+
+class LevelToken:
+    """One level: its CUarray, bytes per row, rows, and slices or layers."""
+
+    __slots__ = ("address", "depth", "native", "row_size", "rows")
+
+    def __init__(self, native: Any, array: ArrayToken, level: int) -> None:
+        width, height, depth = (max(1, length >> level) for length in array.desc.extent)
+        self.native = native
+        self.address = int(native)
+        self.row_size = width * array.element_size
+        self.rows = height
+        self.depth = array.desc.layers or depth
+
+
+def _format(desc: MipmapDesc) -> tuple[str, int]:
+    try:
+        return _FORMATS[desc.format]
+    except KeyError:
+        raise BadArgumentError(f"a CUDA array's components are {', '.join(_FORMATS)}, not {desc.format!r}",
+                               reason="bad_format") from None
+
+
+def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
+    """CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_format``.
+    """
+    width, height, depth = desc.extent
+    native = driver.CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC()
+    native.offset = desc.offset
+    native.numLevels = desc.levels
+    array = native.arrayDesc
+    array.Width, array.Height = width, height
+    array.Depth = desc.layers or depth
+    array.Format = getattr(driver.CUarray_format, _format(desc)[0])
+    array.NumChannels = desc.channels
+    flags = 0
+    if desc.layers and not (desc.cubemap and desc.layers == 6):  # six layers of a cubemap are its faces, not layers
+        flags |= int(driver.CUDA_ARRAY3D_LAYERED)
+    if desc.cubemap:
+        flags |= int(driver.CUDA_ARRAY3D_CUBEMAP)
+    if desc.surface_load_store:
+        flags |= int(driver.CUDA_ARRAY3D_SURFACE_LDST)
+    if desc.color_attachment:
+        flags |= int(driver.CUDA_ARRAY3D_COLOR_ATTACHMENT)
+    array.Flags = flags
+    return native
+
+
+def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> LevelToken:
+    """Call cuMipmappedArrayGetLevel."""
+    with context:
+        return LevelToken(call(driver.cuMipmappedArrayGetLevel, array.native, level), array, level)
+
+
+def copy_level(driver: Any, context: Context, level: LevelToken, host: memoryview, *, read: bool) -> None:
+    """Copy a level to or from rows without padding; returns when it is done.
+
+    On a stream of its own: the synchronous copy uses the legacy stream, which waits for every blocking stream of the
+    application, for ever behind a wait that nobody meets.
+    """
+    copy = driver.CUDA_MEMCPY3D()
+    types = driver.CUmemorytype
+    if read:
+        buffer: Any = (ctypes.c_char * len(host)).from_buffer(host)
+        copy.srcMemoryType, copy.srcArray = types.CU_MEMORYTYPE_ARRAY, level.native
+        copy.dstMemoryType, copy.dstHost = types.CU_MEMORYTYPE_HOST, ctypes.addressof(buffer)
+        copy.dstPitch, copy.dstHeight = level.row_size, level.rows
+    else:
+        buffer = ctypes.create_string_buffer(bytes(host), len(host))
+        copy.srcMemoryType, copy.srcHost = types.CU_MEMORYTYPE_HOST, ctypes.addressof(buffer)
+        copy.srcPitch, copy.srcHeight = level.row_size, level.rows
+        copy.dstMemoryType, copy.dstArray = types.CU_MEMORYTYPE_ARRAY, level.native
+    copy.WidthInBytes, copy.Height, copy.Depth = level.row_size, level.rows, level.depth
+    with context:
+        stream = call(driver.cuStreamCreate, int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        try:
+            call(driver.cuMemcpy3DAsync, copy, stream)
+            call(driver.cuStreamSynchronize, stream)
+        finally:
+            call(driver.cuStreamDestroy, stream)

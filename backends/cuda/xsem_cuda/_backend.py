@@ -1,0 +1,181 @@
+"""The backend: which devices there are, and opening them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid as _uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
+from xsem.spi import Backend
+from xsem.types import Check, DeviceInfo
+from xsem_cuda._call import call
+from xsem_cuda._capabilities import Attributes, capabilities_of
+from xsem_cuda._context import Context
+from xsem_cuda._device import CudaDevice
+from xsem_cuda._load import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
+
+__all__ = ["CudaBackend"]
+
+
+class CudaBackend(Backend):
+    """CUDA devices through cuda-python.
+
+    Parameters
+    ----------
+    platform : str
+        As `sys.platform`: which handle types are declared. Another one than this machine's lets their structs be
+        checked against a driver that only looks at them.
+    """
+
+    name: ClassVar[str] = "cuda"
+    spi_version: ClassVar[int] = 1
+
+    def __init__(self, platform: str = sys.platform) -> None:
+        self._platform = platform
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """All devices that CUDA_VISIBLE_DEVICES leaves, in the driver's order."""
+        driver = started()
+        try:
+            count = call(driver.cuDeviceGetCount)
+            return tuple(self._info(driver, call(driver.cuDeviceGet, index), index) for index in range(count))
+        except UnsupportedError as error:
+            raise BackendUnavailableError(
+                f"the CUDA driver is too old: it does not have {error.capability}", reason="driver_too_old",
+                call=error.call,
+            ) from error
+
+    def open(self, index: int) -> CudaDevice:
+        """Open a device in its primary context, which is torch's, CuPy's and the CUDA runtime's."""
+        driver = started()
+        device = call(driver.cuDeviceGet, index)
+        capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        context = call(driver.cuDevicePrimaryCtxRetain, device)
+
+        def close() -> None:
+            call(driver.cuDevicePrimaryCtxRelease, device)
+
+        try:
+            return CudaDevice(driver, device, index, context, capabilities, close)
+        except BaseException:
+            close()
+            raise
+
+    def adopt(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
+        """Open on a CUcontext of ``cuda.bindings.driver``, or on one's address as an int."""
+        driver = started()
+        if isinstance(native, int) and not isinstance(native, bool) and native > 0:
+            context = driver.CUcontext(native)
+        elif isinstance(native, driver.CUcontext) and int(native):
+            context = native
+        else:
+            raise BadArgumentError(
+                f"the cuda backend takes a CUcontext, or its address as an int, as native=, not {native!r}",
+                reason="bad_native",
+            )
+        with Context(driver, context):
+            device = call(driver.cuCtxGetDevice)
+        index = int(device)
+        capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing)
+
+    def details(self, index: int) -> Mapping[str, str]:
+        """Versions and attributes."""
+        driver = started()
+        attributes = _attributes(driver, call(driver.cuDeviceGet, index))
+        return {
+            "cuda_bindings": bindings_version(),
+            "cuda_driver_api": _version(driver),
+            "kernel_driver": kernel_driver(),
+            "library": str(library_name()),
+            "compute_capability": ".".join(map(str, attributes.compute_capability)),
+            "timeline_semaphores": str(attributes.timeline).lower(),
+            "integrated": str(attributes.integrated).lower(),
+        }
+
+    def checks(self) -> Sequence[Check]:
+        """Package, library, permissions."""
+        checks: list[Check] = []
+        try:
+            bindings()
+        except BackendUnavailableError as error:
+            return (Check(name="cuda-python", ok=False, detail=error.message, remedy="pip install 'xsem[cuda13]'"),)
+        checks.append(Check(name="cuda-python", ok=True, detail=f"cuda-bindings {bindings_version()}"))
+        denied = denied_nodes()
+        checks.append(Check(name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
+                            remedy="add the user to the group that owns them" if denied else ""))
+        try:
+            driver = started()
+            self.devices()
+        except Exception as error:  # a report raises nothing, whatever the driver does
+            checks.append(Check(name=library_name(), ok=False, detail=str(error),
+                                remedy="install or update the NVIDIA driver"))
+            return tuple(checks)
+        checks.append(Check(name=library_name(), ok=True,
+                            detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
+        if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
+            checks.append(Check(name="default stream", ok=True,
+                                detail="cuda-python uses per-thread default streams; xsem names the legacy one itself"))
+        return tuple(checks)
+
+    def _info(self, driver: Any, device: Any, index: int) -> DeviceInfo:
+        name = call(driver.cuDeviceGetName, 256, device)
+        return DeviceInfo(
+            id=f"cuda:{index}", backend="cuda", index=index, name=name.split(b"\0")[0].decode("utf-8", "replace"),
+            uuid=_device_uuid(driver, device), luid=self._luid(driver, device), driver_version=_version(driver),
+        )
+
+    def _luid(self, driver: Any, device: Any) -> bytes | None:
+        if self._platform != "win32":
+            return None
+        try:
+            luid, _node_mask = call(driver.cuDeviceGetLuid, device)
+        except XsemError:  # a device without a display driver has none
+            return None
+        return bytes(luid[:8])
+
+
+def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:
+    # Bindings 12.x call the first version cuDeviceGetUuid, which gives the whole GPU's UUID for a part of one (MIG).
+    for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+        function = getattr(driver, name, None)
+        if function is None:
+            continue
+        try:
+            return _uuid.UUID(bytes=bytes(call(function, device).bytes))
+        except UnsupportedError:  # an older driver
+            continue
+    return None
+
+
+def _attributes(driver: Any, device: Any) -> Attributes:
+    enumeration = driver.CUdevice_attribute
+
+    def ask(name: str) -> int:
+        attribute = getattr(enumeration, "CU_DEVICE_ATTRIBUTE_" + name, None)
+        if attribute is None:
+            return 0
+        try:
+            return int(call(driver.cuDeviceGetAttribute, attribute, device))
+        except XsemError:  # an attribute that the driver is too old to know: INVALID_VALUE
+            return 0
+
+    return Attributes(
+        timeline=bool(ask("TIMELINE_SEMAPHORE_INTEROP_SUPPORTED")),
+        integrated=bool(ask("INTEGRATED")),
+        tcc=bool(ask("TCC_DRIVER")),
+        compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
+        dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
+    )
+
+
+def _version(driver: Any) -> str:
+    version = int(call(driver.cuDriverGetVersion))
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _nothing() -> None:
+    """A lent context stays the application's."""

@@ -1,0 +1,178 @@
+"""The one function through which every call to the driver goes, and the driver's codes as errors of xsem.
+
+Which codes a call documents is written in the CUDA driver API's section 6.20 for the external-resource functions; any
+other code of theirs comes from asynchronous work that was enqueued earlier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from xsem.errors import (
+    BadHandleError,
+    BusyError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    WaitTimeoutError,
+    XsemError,
+)
+
+__all__ = ["INVALID_CONTEXT", "INVALID_VALUE", "NOT_READY", "NO_DEVICE", "UNKNOWN", "call"]
+
+INVALID_VALUE: Final = 1
+_OUT_OF_MEMORY: Final = 2
+_NOT_INITIALIZED: Final = 3
+_DEINITIALIZED: Final = 4
+NO_DEVICE: Final = 100
+INVALID_CONTEXT: Final = 201
+_OPERATING_SYSTEM: Final = 304
+_INVALID_HANDLE: Final = 400
+_NOT_READY_CODE: Final = 600
+_NOT_SUPPORTED: Final = 801
+_FIRST_CAPTURE: Final = 900
+_LAST_CAPTURE: Final = 908
+_TIMEOUT: Final = 909
+UNKNOWN: Final = 999
+
+# Device unavailable, ECC, NVLink, contained, and what a kernel's fault leaves behind: the context answers everything
+# with that code from then on.
+_LOST: Final = frozenset({46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
+
+_IMPORT_SEMAPHORE: Final = "cuImportExternalSemaphore"
+_IMPORT_MEMORY: Final = "cuImportExternalMemory"
+
+# For the calls that section 6.20 does not describe: what every driver function may return for its own arguments.
+_ORDINARY: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINITIALIZED, NO_DEVICE, 101,
+                              INVALID_CONTEXT, _OPERATING_SYSTEM, _INVALID_HANDLE, _NOT_SUPPORTED})
+_DOCUMENTED: Final[Mapping[str, frozenset[int]]] = {
+    "cuDestroyExternalMemory": frozenset({_NOT_INITIALIZED, _INVALID_HANDLE}),
+    "cuDestroyExternalSemaphore": frozenset({_NOT_INITIALIZED, _INVALID_HANDLE}),
+    "cuExternalMemoryGetMappedBuffer": frozenset({_NOT_INITIALIZED, INVALID_VALUE, _INVALID_HANDLE}),
+    "cuExternalMemoryGetMappedMipmappedArray": frozenset({_NOT_INITIALIZED, INVALID_VALUE, _INVALID_HANDLE}),
+    _IMPORT_MEMORY: frozenset({_NOT_INITIALIZED, INVALID_VALUE, _INVALID_HANDLE, _OPERATING_SYSTEM}),
+    _IMPORT_SEMAPHORE: frozenset({_NOT_INITIALIZED, _NOT_SUPPORTED, _INVALID_HANDLE, _OPERATING_SYSTEM}),
+    "cuSignalExternalSemaphoresAsync": frozenset({_NOT_INITIALIZED, _INVALID_HANDLE, _NOT_SUPPORTED}),
+    "cuWaitExternalSemaphoresAsync": frozenset({_NOT_INITIALIZED, _INVALID_HANDLE, _NOT_SUPPORTED, _TIMEOUT}),
+}
+
+_CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
+    (_IMPORT_SEMAPHORE, _INVALID_HANDLE): ("the handle is not a semaphore exported on this very device",),
+    (_IMPORT_MEMORY, _INVALID_HANDLE): ("the handle is not memory exported on this very device",),
+    (_IMPORT_SEMAPHORE, UNKNOWN): (
+        "the file descriptor is not a semaphore exported on this device",
+        "the exporter runs on another driver release"),
+    (_IMPORT_MEMORY, UNKNOWN): (
+        "the file descriptor is not memory exported on this device", "the exporter runs on another driver release"),
+    (_IMPORT_MEMORY, INVALID_VALUE): ("the allocation size is not the exporter's", "dedicated is not as allocated"),
+    (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): ("the process's limit of open files", "no permission on /dev/nvidia*"),
+    (_IMPORT_MEMORY, _OPERATING_SYSTEM): ("the process's limit of open files", "no permission on /dev/nvidia*"),
+    ("cuExternalMemoryGetMappedBuffer", INVALID_VALUE): ("the range reaches beyond the memory that was imported",),
+    ("cuExternalMemoryGetMappedMipmappedArray", INVALID_VALUE): (
+        "extent, format, flags or levels are not as the exporter made the image",
+        "the image is dedicated and the memory was imported without dedicated=True"),
+    ("cuSignalExternalSemaphoresAsync", _NOT_SUPPORTED): (
+        "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_SIGNAL",),
+    ("cuWaitExternalSemaphoresAsync", _NOT_SUPPORTED): (
+        "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_WAIT",),
+}
+_FORK_CAUSE: Final = ("the process was forked after CUDA was started: use the spawn method",)
+
+
+class _NotReady:
+    def __repr__(self) -> str:
+        return "NOT_READY"
+
+
+NOT_READY: Final = _NotReady()
+"""What `call` returns for a query of something that is not done yet."""
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of ``cuda.bindings.driver`` and return what it gives beside its code.
+
+    Returns
+    -------
+    object
+        The one result; a tuple of several or none; `NOT_READY` where a query says so.
+
+    Raises
+    ------
+    XsemError
+        The class that stands for the code; ``call``, ``code`` and ``code_name`` are set.
+    """
+    try:
+        result = function(*args)
+    except (ValueError, RuntimeError) as error:
+        raise _from_bindings(function.__name__, error) from error
+    code = result[0]
+    if code:
+        if code == _NOT_READY_CODE and function.__name__.endswith("Query"):
+            return NOT_READY
+        raise _from_code(function.__name__, int(code), code.name)
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def _from_bindings(name: str, error: Exception) -> Exception:
+    """What the bindings raise instead of returning: a code that they don't know, or a function that they don't find."""
+    text = str(error)
+    if isinstance(error, ValueError):
+        unknown = re.match(r"(\d+) is not a valid", text)
+        if unknown is None:
+            return error
+        # The driver has acted by then; only the bindings' enum is older than it.
+        return _from_code(name, int(unknown[1]), None)
+    return UnsupportedError(
+        f"the CUDA driver does not have {name}: install a newer driver ({text})", capability=name,
+        reason="driver_too_old", call=name,
+    )
+
+
+def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
+    documented = _DOCUMENTED.get(name, _ORDINARY)
+    causes = _CAUSES.get((name, code), ())
+    fields: dict[str, Any] = {"call": name, "code": code, "code_name": code_name, "likely_causes": causes}
+    earlier = code not in documented
+    if code in _LOST:
+        return DeviceLostError("the CUDA context is lost: earlier work on it failed for good", reason="device_lost",
+                               from_earlier_work=True, **fields)
+    if code == _DEINITIALIZED:
+        return DeviceLostError("the CUDA driver is shutting down", reason="driver_shut_down", **fields)
+    if code == _OUT_OF_MEMORY:
+        return OutOfMemoryError("the device or the host is out of memory", reason="out_of_memory", **fields)
+    if code == _TIMEOUT:
+        return WaitTimeoutError("a keyed mutex was not released within timeout_ms", reason="timeout", **fields)
+    if _FIRST_CAPTURE <= code <= _LAST_CAPTURE:
+        return BusyError("a stream capture is under way and does not permit this", reason="capturing", **fields)
+    if name in (_IMPORT_SEMAPHORE, _IMPORT_MEMORY):
+        what = "semaphore" if name == _IMPORT_SEMAPHORE else "memory"
+        if code == _INVALID_HANDLE:
+            return BadHandleError(f"the driver does not take the handle as a {what}", reason="refused_by_driver",
+                                  **fields)
+        if code == _NOT_SUPPORTED:
+            return UnsupportedError(f"the driver does not import {what} of this type here",
+                                    capability=f"{what}.import", reason="not_supported", **fields)
+    if earlier and code_name is not None:
+        return DriverError(f"{name} reports an error of work that was enqueued earlier", reason="earlier_work_failed",
+                           from_earlier_work=True, **fields)
+    if code == _NOT_INITIALIZED:
+        fields["likely_causes"] = causes or _FORK_CAUSE
+        return DriverError("the CUDA driver is not initialized in this process", reason="not_initialized", **fields)
+    if code == INVALID_VALUE:
+        return DriverError("the driver refused an argument", reason="invalid_value", **fields)
+    if code == _INVALID_HANDLE:
+        return DriverError("the driver does not know the handle", reason="invalid_handle", **fields)
+    if code == INVALID_CONTEXT:
+        return DriverError("the CUDA context is not valid", reason="invalid_context", **fields)
+    if code == _NOT_SUPPORTED:
+        return DriverError("the driver does not support this operation here", reason="not_supported", **fields)
+    if code == _OPERATING_SYSTEM:
+        return DriverError("a call to the operating system failed inside the driver", reason="operating_system",
+                           **fields)
+    if code_name is None:
+        return DriverError(f"{name} failed with a code that these bindings do not know: a newer cuda-python may",
+                           reason="unknown_code", from_earlier_work=earlier, **fields)
+    return DriverError(f"{name} failed", reason="driver_error", **fields)

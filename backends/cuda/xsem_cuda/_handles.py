@@ -1,0 +1,33 @@
+"""What the facade gets for a driver object: its native handle, given up exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Owned"]
+
+
+class Owned:
+    """A native handle that is destroyed once.
+
+    Attributes
+    ----------
+    native : object
+        The binding's handle object.
+    address : int
+        The handle as a number.
+    """
+
+    __slots__ = ("_left", "address", "native")
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+        self.address = int(native)
+        self._left = [native]
+
+    def give_up(self) -> Any | None:
+        """The handle the first time, then None: a second cuDestroyExternalSemaphore crashes the process (measured)."""
+        try:
+            return self._left.pop()
+        except IndexError:
+            return None

@@ -1,0 +1,264 @@
+"""Command lists: CUDA streams."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Self
+
+from xsem.errors import BadArgumentError, BusyError
+from xsem.spi import CommandListDriver
+from xsem.types import SignalParams, WaitParams
+from xsem_cuda._call import call
+from xsem_cuda._context import Context
+from xsem_cuda._points import Point, Points
+from xsem_cuda._semaphores import Batches, SemaphoreToken
+from xsem_cuda._streams import LEGACY, PER_THREAD
+
+__all__ = ["PerThreadList", "StreamList"]
+
+_NO_CONTEXT: Final[AbstractContextManager[None]] = nullcontext()
+
+
+class StreamList(CommandListDriver):
+    """One stream: the driver's own, or a borrowed one.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    handle : int
+        The stream as the driver sees it: the legacy stream is 1.
+    lent : object
+        The application's stream object, kept alive; None for a stream of our own.
+    """
+
+    def __init__(
+        self, driver: Any, context: Context, points: Points, handle: int, *, lent: object | None = None
+    ) -> None:
+        self.key = handle
+        self._driver = driver
+        self._context = context
+        self._points = points
+        self._stream = driver.CUstream(handle)
+        self._lent = lent
+        self._own = lent is None
+        # Signal, wait and record find the context through the stream (measured on a thread without one); the default
+        # streams are those of whatever context is current.
+        self._scope: AbstractContextManager[None] = context if handle in (LEGACY, PER_THREAD) else _NO_CONTEXT
+        self._bare = self._scope is _NO_CONTEXT
+        self._signals = Batches(driver, signal=True)
+        self._waits = Batches(driver, signal=False)
+        self._signal = driver.cuSignalExternalSemaphoresAsync
+        self._wait = driver.cuWaitExternalSemaphoresAsync
+        self._record_event = driver.cuEventRecord
+        self._captured = False
+
+    # ---- appends
+    def append_wait(
+        self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_points: Sequence[Point],
+        acquire: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """Call cuWaitExternalSemaphoresAsync."""
+        return self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
+
+    def append_signal(
+        self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_points: Sequence[Point],
+        release: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """Call cuSignalExternalSemaphoresAsync."""
+        return self._semaphores(self._signal, self._signals, semaphores, params, wait_points, want_point)
+
+    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+        """Call cuStreamWaitEvent for each point; a stream is in order, so earlier work needs nothing."""
+        return self._issue(_nothing, wait_points, want_point)
+
+    def append_copy(
+        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call cuMemcpyAsync; neither side is pageable memory, with which it would block (measured)."""
+        driver = self._driver
+
+        def copy() -> None:
+            with self._context:
+                call(driver.cuMemcpyAsync, dst, src, size, self._stream)
+
+        return self._issue(copy, wait_points, want_point)
+
+    def append_fill(
+        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call cuMemsetD8Async, D16 or D32: one operation, whatever the size.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_pattern``: it does not repeat after 1, 2 or 4 bytes, or `dst` is not aligned to that.
+        """
+        word = _shortest_period(pattern)
+        width = len(word)
+        names = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
+        if width not in names or dst % width:
+            raise BadArgumentError(
+                f"CUDA fills with 1, 2 or 4 repeated bytes at an address aligned to that, not with {len(pattern)} "
+                f"bytes at {dst:#x}; copy from a filled host buffer instead", reason="bad_pattern",
+            )
+        function = getattr(self._driver, names[width])
+        value = int.from_bytes(word, "little")
+
+        def fill() -> None:
+            with self._context:
+                call(function, dst, value, size // width, self._stream)
+
+        return self._issue(fill, wait_points, want_point)
+
+    def capturing(self) -> bool:
+        """Call cuStreamIsCapturing; an invalidated capture is one, too."""
+        if self.key == LEGACY:
+            # It cannot be captured, and asking fails while a blocking stream is.
+            return False
+        driver = self._driver
+        with self._scope:
+            status = call(driver.cuStreamIsCapturing, self._stream)
+        self._captured = status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+        return self._captured
+
+    def close(self) -> None:
+        """Destroy a stream of our own; a borrowed one is let go."""
+        self._lent = None
+        if self._own:
+            self._own = False
+            with self._context:
+                call(self._driver.cuStreamDestroy, self._stream)
+
+    # ---- inside
+    def _semaphores(
+        self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
+        params: Sequence[SignalParams] | Sequence[WaitParams], wait_points: Sequence[Point], want_point: bool,
+    ) -> Point | None:
+        natives, structs = batches.fill(semaphores, params)
+        if self._bare and not wait_points and not want_point:
+            call(function, natives, structs, len(natives), self._stream)
+            return None
+        return self._issue(
+            lambda: call(function, natives, structs, len(natives), self._stream), wait_points, want_point
+        )
+
+    def _issue(
+        self, operation: Callable[[], object], wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Wait for the points, do the operation, record a point."""
+        for point in wait_points:
+            if point.captured != self._captured:
+                raise BusyError(
+                    "an event recorded into a capture and work outside of it cannot wait for each other: the capture "
+                    "would end invalid", reason="capture_isolation",
+                )
+        # Before anything is appended: making an event can fail.
+        event = self._points.take() if want_point else None
+        try:
+            with self._scope:
+                for point in wait_points:
+                    call(self._driver.cuStreamWaitEvent, self._stream, point.event, 0)
+                operation()
+                if event is None:
+                    return None
+                call(self._record_event, event, self._stream)
+        except BaseException:
+            if event is not None:
+                self._points.give_back(event)
+            raise
+        return Point(event, captured=self._captured)
+
+
+class PerThreadList(StreamList):
+    """The per-thread default stream of the thread that borrowed it.
+
+    Its handle means another stream in each thread. So work is appended on that thread alone, each append records a
+    point, and another thread that asks for a marker (xsem's releasing thread does) is given the newest one.
+    """
+
+    def __init__(self, driver: Any, context: Context, points: Points, *, lent: object) -> None:
+        super().__init__(driver, context, points, PER_THREAD, lent=lent)
+        self.key = _PerThreadKey(PER_THREAD)
+        self._newest: Point | None = None
+
+    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+        """As for any stream; from another thread only as a marker."""
+        if self.key == _PerThreadKey(PER_THREAD) or wait_points or not want_point:
+            return super().append_barrier(wait_points, want_point)
+        newest = self._newest
+        if newest is None:
+            # An event that was never recorded counts as reached.
+            with self._context:
+                return Point(call(self._driver.cuEventCreate, 0))
+        return Point(newest.event, captured=newest.captured, source=newest)
+
+    def append_work(self, work: Callable[[], object]) -> None:
+        """Call it, then record the newest point: markers from other threads must cover it."""
+        self._issue(work, (), False)
+
+    def capturing(self) -> bool:
+        """As for any stream; from another thread the last answer."""
+        return super().capturing() if self.key == _PerThreadKey(PER_THREAD) else self._captured
+
+    def _semaphores(
+        self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
+        params: Sequence[SignalParams] | Sequence[WaitParams], wait_points: Sequence[Point], want_point: bool,
+    ) -> Point | None:
+        natives, structs = batches.fill(semaphores, params)
+        return self._issue(
+            lambda: call(function, natives, structs, len(natives), self._stream), wait_points, want_point
+        )
+
+    def _issue(
+        self, operation: Callable[[], object], wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        if self.key != _PerThreadKey(PER_THREAD):
+            raise BadArgumentError("the per-thread default stream is another one in each thread: append on the thread "
+                                   "that made this list", reason="per_thread_stream")
+        newest = super()._issue(operation, wait_points, True)
+        self._newest = newest
+        return newest if want_point else None
+
+
+class _Thread(threading.local):
+    """One object per thread; unlike a thread's number it is not given to another thread later."""
+
+    def __init__(self) -> None:
+        self.itself = object()
+
+
+_THREAD: Final = _Thread()
+
+
+class _PerThreadKey(int):
+    """CU_STREAM_PER_THREAD, equal within one thread alone: two threads' streams must not share their books."""
+
+    _thread: object
+
+    def __new__(cls, value: int) -> Self:
+        key = super().__new__(cls, value)
+        key._thread = _THREAD.itself
+        return key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _PerThreadKey) and other._thread is self._thread
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((int(self), id(self._thread)))
+
+
+def _shortest_period(pattern: bytes) -> bytes:
+    for width in (1, 2, 4):
+        if len(pattern) % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
+            return pattern[:width]
+    return pattern
+
+
+def _nothing() -> None:
+    """A barrier has no operation of its own."""

@@ -1,0 +1,36 @@
+"""Memory: from xsem's descriptors to the driver's structs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xsem.types import Carrier, MemoryDesc, OwnedHandle
+from xsem_cuda._semaphores import fill_win32, handle_number
+
+__all__ = ["buffer_descriptor", "memory_descriptor"]
+
+
+def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
+    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and what must live until the call is over."""
+    native = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
+    native.type = driver.CUexternalMemoryHandleType(desc.type.native["cuda"][1])
+    native.size = desc.allocation_size
+    if desc.dedicated:
+        native.flags = int(driver.CUDA_EXTERNAL_MEMORY_DEDICATED)
+    keep: object = None
+    carrier = desc.type.carrier
+    if carrier is Carrier.FD:
+        native.handle.fd = handle_number(desc.handle if handle is None else handle)
+    elif carrier is Carrier.NVSCI:
+        native.handle.nvSciBufObject = handle_number(desc.handle)
+    else:
+        keep = fill_win32(native.handle.win32, desc, handle)
+    return native, keep
+
+
+def buffer_descriptor(driver: Any, offset: int, size: int) -> Any:
+    """CUDA_EXTERNAL_MEMORY_BUFFER_DESC."""
+    native = driver.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
+    native.offset = offset
+    native.size = size
+    return native

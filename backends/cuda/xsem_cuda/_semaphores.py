@@ -1,0 +1,125 @@
+"""Semaphores: from xsem's descriptors and parameters to the driver's structs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from xsem.types import INFINITE, Carrier, Kind, OwnedHandle, SemaphoreDesc, SignalParams, WaitParams
+from xsem_cuda._handles import Owned
+
+__all__ = ["Batches", "SemaphoreToken", "fill_win32", "handle_number", "semaphore_descriptor"]
+
+_VALUE_KINDS: Final = frozenset({Kind.BINARY, Kind.TIMELINE})
+
+
+class SemaphoreToken(Owned):
+    """An imported semaphore.
+
+    Attributes
+    ----------
+    plain : bool
+        Binary or timeline: its parameters are a value or nothing.
+    """
+
+    __slots__ = ("plain",)
+
+    def __init__(self, native: Any, kind: Kind) -> None:
+        super().__init__(native)
+        self.plain = kind in _VALUE_KINDS
+
+
+def handle_number(handle: object) -> int:
+    """The number behind a descriptor's handle."""
+    return handle if isinstance(handle, int) else handle.fileno()  # type: ignore[attr-defined]
+
+
+def fill_win32(win32: Any, desc: Any, handle: OwnedHandle | None) -> bytes | None:
+    """Write an NT handle, a KMT handle or a name; the bytes returned must live until the call is over."""
+    if desc.name is None:
+        win32.handle = handle_number(desc.handle if handle is None else handle)
+        return None
+    # "a NULL-terminated array of UTF-16 characters"; the binding stores the address of the bytes and no reference.
+    name: bytes = (desc.name + "\0").encode("utf-16-le")
+    win32.name = name
+    return name
+
+
+def semaphore_descriptor(driver: Any, desc: SemaphoreDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
+    """CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, and what must live until the call is over."""
+    native = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
+    native.type = driver.CUexternalSemaphoreHandleType(desc.type.native["cuda"][1])
+    keep: object = None
+    carrier = desc.type.carrier
+    if carrier is Carrier.FD:
+        native.handle.fd = handle_number(desc.handle if handle is None else handle)
+    elif carrier is Carrier.NVSCI:
+        native.handle.nvSciSyncObj = handle_number(desc.handle)
+    else:
+        keep = fill_win32(native.handle.win32, desc, handle)
+    return native, keep
+
+
+class Batches:
+    """Parameter structs of one list, for signals or for waits.
+
+    Making one takes 0.6 us and writing a value into one 0.04 us, so those of plain semaphores are kept: the appends
+    of a list never overlap, and the driver has read them when its call returns.
+    """
+
+    def __init__(self, driver: Any, *, signal: bool) -> None:
+        if signal:
+            self._struct = driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS
+            self._skip_memsync = int(driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_SKIP_NVSCIBUF_MEMSYNC)
+        else:
+            self._struct = driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS
+            self._skip_memsync = int(driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_SKIP_NVSCIBUF_MEMSYNC)
+        first = self._struct()
+        self._one = [first]
+        self._fence = first.params.fence
+        self._fences = [self._fence]
+        self._by_count: dict[int, list[Any]] = {1: self._one}
+
+    def fill(
+        self, semaphores: Sequence[SemaphoreToken], params: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The driver's two arrays."""
+        if len(semaphores) == 1:
+            semaphore = semaphores[0]
+            if semaphore.plain:
+                self._fence.value = params[0].value or 0
+                return [semaphore.native], self._one
+        natives = [semaphore.native for semaphore in semaphores]
+        if False in [semaphore.plain for semaphore in semaphores]:
+            return natives, [self._special(param) for param in params]
+        count = len(natives)
+        structs = self._by_count.get(count)
+        if structs is None:
+            structs = self._grow(count)
+        for fence, param in zip(self._fences, params, strict=False):  # it may be longer than the batch
+            fence.value = param.value or 0
+        return natives, structs
+
+    def _grow(self, count: int) -> list[Any]:
+        longest = max(self._by_count)
+        all_structs = list(self._by_count[longest])
+        while len(all_structs) < count:
+            struct = self._struct()
+            all_structs.append(struct)
+            self._fences.append(struct.params.fence)
+        structs = self._by_count[count] = all_structs[:count]
+        return structs
+
+    def _special(self, param: SignalParams | WaitParams) -> Any:
+        struct = self._struct()
+        if param.value is not None:
+            struct.params.fence.value = param.value
+        if param.key is not None:
+            struct.params.keyedMutex.key = param.key
+            if isinstance(param, WaitParams):
+                struct.params.keyedMutex.timeoutMs = INFINITE if param.timeout_ms is None else param.timeout_ms
+        if param.nvscisync_fence is not None:
+            struct.params.nvSciSync.fence = param.nvscisync_fence
+        if param.skip_nvscibuf_memsync:
+            struct.flags = self._skip_memsync
+        return struct

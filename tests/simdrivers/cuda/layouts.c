@@ -1,0 +1,10 @@
+/* Prints the structs' layouts: what tests compare with cuda.bindings' classes. */
+#include <stdio.h>
+
+#include "cuda_abi.h"
+
+int main(void) {
+#define PRINT(type, size, field, offset) printf("%s %zu %s %zu\n", #type, sizeof(type), #field, offsetof(type, field));
+    SIMCUDA_LAYOUTS(PRINT)
+    return 0;
+}

@@ -1,0 +1,327 @@
+/* What the parts of the stand-in share. One lock guards everything; it is never held while work runs or a wait sleeps.
+ *
+ * Order of the parts: log, objects < device < context < stream < semaphore, memory < work < capture < graph. */
+#ifndef SIMCUDA_SIM_H
+#define SIMCUDA_SIM_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "../../host_objects.h"
+#include "cuda_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_DEVICES 16
+#define MAX_STACK 64
+
+/* Measured: 1,020 appends behind an unmet wait return at once; the wait is one more. */
+#define MAX_PLACES 1021
+/* Measured: pageable copies to the device return at once up to 2 MiB and block from 4 MiB on. */
+#define MAX_STAGED (2u << 20)
+
+/* ---- objects: handles are addresses of these; none is ever given back, so a late use is recognised */
+typedef enum {
+    SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_SEMAPHORE, SIM_MEMORY, SIM_MIPMAP, SIM_ARRAY, SIM_GRAPH, SIM_EXEC, SIM_NODE
+} sim_kind;
+
+typedef struct {
+    sim_kind kind;
+    bool alive;
+} sim_object;
+
+void *sim_new(sim_kind kind, size_t size);
+/* NULL where it never was one of this kind; what was destroyed is found, not alive. */
+void *sim_find(const void *handle, sim_kind kind);
+/* As the real driver crashes: says where and why, and ends the process. */
+_Noreturn void sim_abort(const char *why);
+
+/* ---- each call: refused before it acts (not initialised, forked, made to fail), noted in the log */
+enum { CALL_ANY = 1, CALL_WORK = 2, CALL_FORKED = 4 };
+CUresult sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
+CUresult sim_leave(const char *name, CUresult code);
+void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Hex, in a buffer of the thread that lives until its eighth next use. */
+const char *sim_hex(const void *bytes, size_t size);
+/* " name=<hex>" of a UTF-16 name without its NUL; "" for none. */
+const char *sim_name(const void *name);
+
+/* ANY: works without cuInit; WORK: reports failures of earlier work; FORKED: answers in a forked child, too. */
+#define CALL_AS(flags, ...)                                          \
+    do {                                                             \
+        CUresult refused_ = sim_enter(__func__, flags, __VA_ARGS__); \
+        if (refused_) return sim_leave(__func__, refused_);          \
+        pthread_mutex_lock(&sim.lock);                               \
+    } while (0)
+#define CALL(...) CALL_AS(0, __VA_ARGS__)
+#define RETURN(code)                       \
+    do {                                   \
+        CUresult result_ = (code);         \
+        pthread_mutex_unlock(&sim.lock);   \
+        return sim_leave(__func__, result_); \
+    } while (0)
+#define REFUSE_IF(condition, code)         \
+    do {                                   \
+        if (condition) RETURN(code);       \
+    } while (0)
+#define TRY(expression)                    \
+    do {                                   \
+        CUresult tried_ = (expression);    \
+        if (tried_) RETURN(tried_);        \
+    } while (0)
+
+/* ---- the process */
+typedef struct sim_stream sim_stream;
+typedef struct sim_capture sim_capture;
+typedef struct sim_work sim_work;
+
+typedef struct sim_context {
+    sim_object object;
+    int device;
+    unsigned flags;
+    unsigned long long id;
+    bool primary;
+    int retained;          /* the primary one's */
+    sim_stream *legacy;
+    sim_stream *streams;   /* all of this life of the context, through `sibling` */
+    struct sim_context *before;
+} sim_context;
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;       /* something was completed */
+    bool initialised, forked, gone, windows, guard;
+    int version, device_count;
+    sim_context primary[MAX_DEVICES];
+    unsigned long long next_id;
+    sim_capture *captures;        /* those that have not ended */
+    CUresult async_error;         /* of earlier work, not yet reported */
+} sim_process;
+
+typedef struct sim_thread {
+    sim_context *stack[MAX_STACK];
+    int depth;
+    int capture_mode;
+    bool in_host_function;
+    const char *call;                /* the function that this thread is in */
+    sim_stream *per_thread[MAX_STACK]; /* its default stream in each context */
+    int per_thread_count;
+} sim_thread;
+
+extern sim_process sim;
+extern __thread sim_thread sim_self;
+
+/* ---- contexts */
+CUresult sim_current(sim_context **out);
+/* Each context there has been, by number; NULL at the end. */
+sim_context *sim_context_at(size_t number);
+CUresult sim_context_destroy(sim_context *context);
+
+/* ---- streams: queues with a worker thread each */
+struct sim_stream {
+    sim_object object;
+    sim_context *context;
+    sim_stream *sibling;
+    unsigned flags;
+    int priority;
+    unsigned long long id;
+    bool is_legacy, has_worker, destroyed;
+    struct sim_op *head, *tail;
+    uint64_t submitted, completed;
+    int places;
+    pthread_cond_t more;
+    sim_capture *capture;
+    struct sim_node **frontier;   /* in a capture: what the next node depends on */
+    unsigned frontier_count;
+};
+
+typedef struct {
+    sim_stream *stream;
+    uint64_t number;              /* met when so many operations of the stream are completed */
+} sim_point;
+
+typedef struct sim_op {
+    struct sim_op *next;
+    sim_work *work;
+    bool takes_place;
+    unsigned waits_count;
+    sim_point waits[];
+} sim_op;
+
+static inline bool sim_met(sim_point point) { return !point.stream || point.stream->completed >= point.number; }
+CUresult sim_stream_of(CUstream handle, sim_stream **out);
+sim_stream *sim_stream_new(sim_context *context, unsigned flags, int priority);
+/* Takes `work`, which may be NULL: a marker. Sleeps, with the lock given up, while the queue is full. */
+sim_point sim_enqueue(sim_stream *stream, sim_work *work, const sim_point *also, unsigned also_count);
+sim_point sim_record(sim_stream *stream);
+void sim_sleep_until(sim_point point);
+bool sim_stream_idle(sim_stream *stream);
+void sim_drain_device(int device);
+void sim_drain_context(sim_context *context);
+
+/* ---- semaphores */
+typedef struct sim_payload sim_payload;
+
+typedef struct sim_semaphore {
+    sim_object object;
+    bool destroying;
+    int type;                        /* as which it was imported */
+    xsem_host_timeline *timeline;    /* what it is: one of these three */
+    int eventfd;
+    sim_payload *inert;
+    int queued;
+} sim_semaphore;
+
+typedef struct {
+    bool is_signal, counted;
+    unsigned count, next;
+    int64_t deadline_ns;             /* of the keyed mutex now waited for; 0: none yet */
+    sim_semaphore **semaphores;
+    CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params;  /* a signal's are the same up to the key, and as long */
+} sim_batch;
+
+/* ---- memory */
+typedef struct {
+    uintptr_t address;
+    size_t size;
+    char *data;                      /* where this process reads and writes it */
+    int type;                        /* MEMORY_HOST, MEMORY_DEVICE */
+    bool mapped;
+    sim_context *context;
+    void *map, *guard;
+    size_t map_size, guard_size;
+} sim_allocation;
+
+sim_allocation *sim_allocation_of(CUdeviceptr address);
+/* NULL: not inside one allocation. */
+char *sim_data(CUdeviceptr address, size_t size);
+void sim_free_all(sim_context *context);
+void *sim_share(void *map, size_t file_size, size_t size);
+CUresult sim_external_share(CUexternalMemory handle, size_t offset, size_t size, void **map, size_t *map_size);
+
+typedef struct sim_array {
+    sim_object object;
+    struct sim_mipmap *mipmap;
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    size_t element, offset, slices;
+} sim_array;
+
+typedef struct sim_mipmap {
+    sim_object object;
+    char *data;
+    void *map;
+    size_t map_size;
+    int device;
+    unsigned levels;
+    sim_array *level[16];
+} sim_mipmap;
+
+/* ---- work: what an operation of a stream, or a node of a graph, does */
+typedef struct {
+    int type;                        /* MEMORY_HOST: an address of the program's; else as the table says */
+    uintptr_t address;
+    sim_array *array;
+    size_t x, y, z, pitch, height;
+} sim_side;
+
+typedef struct {
+    sim_side from, to;
+    size_t width, height, depth;
+    char *staged;
+} sim_copy;
+
+struct sim_work {
+    int node;                        /* NODE_…; 0: cannot be captured */
+    bool takes_place;
+    union {
+        sim_batch batch;
+        sim_copy copy;
+        struct { CUdeviceptr to; size_t count; unsigned value, width; } set;
+        struct { CUhostFn function; void *data; } host;
+        struct { CUdeviceptr at; uint64_t value; unsigned flags, width; bool write; } word;
+        struct { sim_work **nodes; bool *depends; unsigned count; } graph;
+        struct { struct sim_event *event; uint64_t generation; } stamp;
+    };
+    /* Outside the lock. False: not yet (only waits say so, and only when told not to wait for ever). */
+    bool (*run)(sim_work *work, bool for_ever);
+    sim_work *(*copy_of)(const sim_work *work);
+    void (*drop)(sim_work *work);    /* under the lock */
+};
+
+sim_work *sim_work_new(int node, bool (*run)(sim_work *, bool));
+sim_work *sim_work_copy(const sim_work *work);
+void sim_work_drop(sim_work *work);
+void sim_async(CUresult code);
+/* Refuses what may not be used; aborts where the driver crashes. */
+CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphore *semaphores, const void *params,
+                        unsigned count);
+/* It is going to run: its semaphores cannot be destroyed until it has. */
+void sim_batch_count(sim_work *work);
+
+/* ---- captures and graphs */
+/* A call that is not allowed while a capture goes on: invalidates it. */
+CUresult sim_unsafe(void);
+/* The stream itself is being captured: queries invalidate the capture. */
+CUresult sim_not_captured(sim_stream *stream);
+/* Uses the legacy stream: not allowed while a blocking stream of the context is captured. */
+CUresult sim_legacy(sim_stream *stream, bool invalidate);
+CUresult sim_submit(sim_stream *stream, sim_work *work);
+void sim_capture_invalidate(sim_capture *capture);
+void sim_capture_leave(sim_stream *stream);
+CUresult sim_capture_wait(sim_stream *stream, struct sim_event *event, bool *handled);
+void sim_capture_record(sim_stream *stream, struct sim_event *event);
+
+struct sim_capture {
+    sim_capture *next;
+    unsigned long long id;
+    int mode;
+    sim_thread *owner;            /* that began it */
+    sim_stream *origin;
+    struct sim_graph *graph;
+    bool invalid, ended;
+};
+
+typedef struct sim_event {
+    sim_object object;
+    sim_context *context;
+    unsigned flags;
+    bool recorded;
+    sim_point point;
+    uint64_t generation;
+    int64_t time_ns;                 /* of the newest record, once it is reached */
+    sim_capture *capture;            /* recorded in it, whether it goes on or not */
+    struct sim_node **frontier;
+    unsigned frontier_count;
+} sim_event;
+
+typedef struct sim_node {
+    sim_object object;
+    struct sim_graph *graph;
+    unsigned index;
+    sim_work *work;
+    struct sim_node **depends;
+    unsigned depends_count;
+} sim_node;
+
+typedef struct sim_graph {
+    sim_object object;
+    sim_node **nodes;
+    unsigned count;
+} sim_graph;
+
+typedef struct sim_exec {
+    sim_object object;
+    sim_work **nodes;
+    sim_node **origin;
+    bool *depends;                   /* [i * count + j]: node i comes after node j */
+    unsigned count;
+    sim_point last;
+} sim_exec;
+
+sim_node *sim_graph_add(sim_graph *graph, sim_work *work, sim_node *const *depends, unsigned count);
+
+#endif

@@ -1,0 +1,180 @@
+/* Streams as queues: order, the legacy stream's rules, the limited number of places, the worker threads. */
+#include "sim.h"
+
+#include <signal.h>
+
+/* ---- the worker */
+static void take_away(sim_stream *stream) {
+    for (sim_stream **at = &stream->context->streams; *at; at = &(*at)->sibling)
+        if (*at == stream) {
+            *at = stream->sibling;
+            return;
+        }
+}
+
+static void *work(void *argument) {
+    sim_stream *stream = argument;
+    pthread_mutex_lock(&sim.lock);
+    for (;;) {
+        while (!stream->head && stream->object.alive) pthread_cond_wait(&stream->more, &sim.lock);
+        sim_op *op = stream->head;
+        if (!op) break;
+        for (unsigned i = 0; i < op->waits_count; i++)
+            while (!sim_met(op->waits[i])) pthread_cond_wait(&sim.changed, &sim.lock);
+        if (op->work) {
+            pthread_mutex_unlock(&sim.lock);
+            while (!op->work->run(op->work, true)) {
+            }
+            pthread_mutex_lock(&sim.lock);
+            sim_work_drop(op->work);
+        }
+        stream->head = op->next;
+        if (!stream->head) stream->tail = NULL;
+        stream->completed++;
+        stream->places -= op->takes_place;
+        free(op);
+        pthread_cond_broadcast(&sim.changed);
+    }
+    stream->has_worker = false;
+    if (stream->destroyed) take_away(stream);
+    pthread_mutex_unlock(&sim.lock);
+    return NULL;
+}
+
+static void start_worker(sim_stream *stream) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    pthread_attr_init(&attributes);
+    /* Detached: a process with pending waits exits without asking them. */
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are for its own threads */
+    if (pthread_create(&thread, &attributes, work, stream) != 0) sim_abort("no thread for a stream");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    stream->has_worker = true;
+}
+
+sim_stream *sim_stream_new(sim_context *context, unsigned flags, int priority) {
+    sim_stream *stream = sim_new(SIM_STREAM, sizeof *stream);
+    stream->context = context;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->id = sim.next_id++;
+    pthread_cond_init(&stream->more, NULL);
+    stream->sibling = context->streams;
+    context->streams = stream;
+    return stream;
+}
+
+CUresult sim_stream_of(CUstream handle, sim_stream **out) {
+    sim_context *context;
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+        CUresult code = sim_current(&context);
+        if (code) return code;
+        if (handle != CU_STREAM_PER_THREAD) {
+            *out = context->legacy;
+            return CUDA_SUCCESS;
+        }
+        for (int i = 0; i < sim_self.per_thread_count; i++)
+            if (sim_self.per_thread[i]->context == context && sim_self.per_thread[i]->object.alive) {
+                *out = sim_self.per_thread[i];
+                return CUDA_SUCCESS;
+            }
+        if (sim_self.per_thread_count == MAX_STACK) return CUDA_ERROR_OUT_OF_MEMORY;
+        *out = sim_self.per_thread[sim_self.per_thread_count++] = sim_stream_new(context, 0, 0);
+        return CUDA_SUCCESS;
+    }
+    sim_stream *stream = sim_find(handle, SIM_STREAM);
+    if (!stream) sim_abort("this is no stream");
+    if (stream->destroyed) sim_abort("this stream was destroyed");
+    if (!stream->object.alive) return CUDA_ERROR_INVALID_CONTEXT;
+    *out = stream;
+    return CUDA_SUCCESS;
+}
+
+/* ---- order */
+bool sim_stream_idle(sim_stream *stream) { return stream->completed == stream->submitted; }
+
+static sim_point end_of(sim_stream *stream) { return (sim_point){stream, stream->submitted}; }
+
+/* What work appended now waits for besides what is in its own queue: calls `take` for each. */
+static unsigned implied(sim_stream *stream, sim_point *out) {
+    unsigned count = 0;
+    if (stream->flags & STREAM_NON_BLOCKING) return 0;
+    if (!stream->is_legacy) {
+        sim_stream *legacy = stream->context->legacy;
+        if (!sim_stream_idle(legacy)) {
+            if (out) out[count] = end_of(legacy);
+            count++;
+        }
+        return count;
+    }
+    for (sim_stream *each = stream->context->streams; each; each = each->sibling) {
+        if (each == stream || (each->flags & STREAM_NON_BLOCKING) || sim_stream_idle(each)) continue;
+        if (out) out[count] = end_of(each);
+        count++;
+    }
+    return count;
+}
+
+sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also, unsigned also_count) {
+    bool takes_place = work_ && work_->takes_place;
+    for (unsigned i = 0; i < also_count; i++) takes_place = takes_place || !sim_met(also[i]);
+    while (takes_place && stream->places >= MAX_PLACES) pthread_cond_wait(&sim.changed, &sim.lock);
+    unsigned count = implied(stream, NULL);
+    sim_op *op = calloc(1, sizeof *op + (count + also_count) * sizeof(sim_point));
+    op->work = work_;
+    op->takes_place = takes_place;
+    op->waits_count = count + also_count;
+    implied(stream, op->waits);
+    if (also_count) memcpy(op->waits + count, also, also_count * sizeof *also);
+    if (stream->tail) stream->tail->next = op;
+    else stream->head = op;
+    stream->tail = op;
+    stream->submitted++;
+    stream->places += takes_place;
+    if (!stream->has_worker) start_worker(stream);
+    pthread_cond_signal(&stream->more);
+    return end_of(stream);
+}
+
+/* Where the stream is now. It takes no place (measured: 5,000 records behind an unmet wait return). */
+sim_point sim_record(sim_stream *stream) {
+    if (implied(stream, NULL)) return sim_enqueue(stream, NULL, NULL, 0);
+    return end_of(stream);
+}
+
+void sim_sleep_until(sim_point point) {
+    while (!sim_met(point)) pthread_cond_wait(&sim.changed, &sim.lock);
+}
+
+void sim_drain_context(sim_context *context) {
+    for (sim_stream *each = context->streams; each;) {
+        if (sim_stream_idle(each)) {
+            each = each->sibling;
+            continue;
+        }
+        sim_sleep_until(end_of(each));
+        each = context->streams; /* the list may be another one by now */
+    }
+}
+
+/* All that is queued on the device by now; what is appended meanwhile is not waited for. */
+void sim_drain_device(int device) {
+    unsigned count = 0, room = 64;
+    sim_point *ends = malloc(room * sizeof *ends);
+    for (size_t slot = 0;; slot++) {
+        sim_context *context = sim_context_at(slot);
+        if (!context) break;
+        if (!context->object.alive || context->device != device) continue;
+        for (sim_stream *each = context->streams; each; each = each->sibling) {
+            if (sim_stream_idle(each)) continue;
+            if (count == room) ends = realloc(ends, (room *= 2) * sizeof *ends);
+            ends[count++] = end_of(each);
+        }
+    }
+    for (unsigned i = 0; i < count; i++) sim_sleep_until(ends[i]);
+    free(ends);
+}

@@ -1,0 +1,95 @@
+"""What the CUDA backend declares, by platform and device; and that registering it loads nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from xsem.types import Carrier, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_cuda._capabilities import Attributes, capabilities_of
+
+S = SemaphoreHandleType
+M = MemoryHandleType
+MODERN = Attributes(timeline=True, compute_capability=(9, 0), dmabuf_type=True)
+
+
+def test_linux_declares_fds_alone() -> None:
+    capabilities = capabilities_of("linux", MODERN)
+    assert capabilities.semaphore_import == {S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD}
+    assert capabilities.memory_import == {M.OPAQUE_FD}
+    assert capabilities.wait_before_signal == {S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD}
+
+
+@pytest.mark.parametrize(("platform", "timeline"), [("linux", S.TIMELINE_SEMAPHORE_FD),
+                                                   ("win32", S.TIMELINE_SEMAPHORE_WIN32)])
+def test_timelines_need_the_attribute(platform: str, timeline: SemaphoreHandleType) -> None:
+    assert timeline in capabilities_of(platform, MODERN).semaphore_import
+    assert timeline not in capabilities_of(platform, MODERN._replace(timeline=False)).semaphore_import
+
+
+def test_windows_declares_every_type_without_fd_or_nvsci() -> None:
+    capabilities = capabilities_of("win32", MODERN)
+    windows = (Carrier.NT, Carrier.KMT)
+    assert capabilities.semaphore_import == {each for each in S if each.carrier in windows}
+    assert capabilities.memory_import == {each for each in M if each.carrier in windows}
+    assert not capabilities.wait_before_signal
+
+
+def test_windows_device_without_display_driver_has_no_direct3d() -> None:
+    capabilities = capabilities_of("win32", MODERN._replace(tcc=True))
+    declared = {each.value for each in capabilities.semaphore_import}
+    declared |= {each.value for each in capabilities.memory_import}
+    assert declared
+    assert not any(value.startswith("d3d") for value in declared)
+
+
+@pytest.mark.parametrize(
+    ("capability", "integrated", "nvsci", "dmabuf"),
+    [((8, 7), True, True, False), ((8, 7), False, False, False), ((11, 0), True, True, True),
+     ((10, 1), True, True, True), ((12, 1), True, False, False), ((9, 0), False, False, False)],
+)
+def test_nvsci_and_dmabuf_are_tegra_alone(
+    capability: tuple[int, int], integrated: bool, nvsci: bool, dmabuf: bool
+) -> None:
+    declared = capabilities_of("linux", MODERN._replace(integrated=integrated, compute_capability=capability))
+    assert (S.NVSCISYNC in declared.semaphore_import) is nvsci
+    assert (M.NVSCIBUF in declared.memory_import) is nvsci
+    assert (M.DMABUF_FD in declared.memory_import) is dmabuf
+
+
+def test_dmabuf_needs_bindings_that_know_the_type() -> None:
+    thor = MODERN._replace(integrated=True, compute_capability=(11, 0), dmabuf_type=False)
+    assert M.DMABUF_FD not in capabilities_of("linux", thor).memory_import
+
+
+def test_other_platforms_import_nothing() -> None:
+    capabilities = capabilities_of("darwin", MODERN)
+    assert not capabilities.semaphore_import
+    assert not capabilities.memory_import
+
+
+def test_measured_promises() -> None:
+    capabilities = capabilities_of("linux", MODERN)
+    assert capabilities.max_pending == 1020
+    assert capabilities.independent_lists == 64
+    assert capabilities.max_value_difference == 2**64 - 1
+    assert capabilities.resets_on_wait
+    assert not capabilities.append_never_blocks
+    assert not capabilities.release_never_blocks
+    assert not capabilities.needs_handover
+    assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY} == capabilities.features
+
+
+def test_registering_loads_no_vendor_library() -> None:
+    code = (
+        "import sys, xsem.spi, xsem_cuda\n"
+        "found = []\n"
+        "xsem_cuda.xsem_register_backends(register=found.append)\n"
+        "assert [backend.name for backend in found] == ['cuda'], found\n"
+        "vendors = ('cuda.bindings', 'numpy', 'torch', 'cupy')\n"  # bindings 12.x register a bare `cuda` at start-up
+        "loaded = sorted(m for m in sys.modules if m.startswith(vendors))\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)

@@ -1,0 +1,423 @@
+"""Borrowed streams, foreign events, captures and contexts. On the stand-in for libcuda."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cuda_sim import on_stand_in
+
+import xsem
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+
+TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+BOUND_S = 20.0
+
+
+def driver() -> Any:
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def ask(function: Callable[..., Any], *args: Any) -> Any:
+    """A driver call of the test's own."""
+    code, *results = function(*args)
+    assert int(code) == 0, (function.__name__, code)
+    return results[0] if results else None
+
+
+class Rig:
+    """The exporter, the CUDA device, and streams that the test makes on it."""
+
+    def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
+        self.host = host
+        self.cuda = cuda
+        self.streams: list[Stream] = []
+
+    def stream(self, flags: int = 1) -> Stream:
+        self.streams.append(Stream(self.cuda, flags))
+        return self.streams[-1]
+
+    def semaphore(self) -> tuple[xsem.Semaphore, xsem.Semaphore]:
+        there = self.host.create_semaphore(TIMELINE)
+        with there.export(for_device=self.cuda) as desc:
+            return there, self.cuda.import_semaphore(desc)
+
+
+@contextmanager
+def rig(device: str = "cuda:0") -> Iterator[Rig]:
+    """Borrowed streams outlive the device, as they must, and are whole after it."""
+    cu = driver()
+    ask(cu.cuInit, 0)
+    ordinal = ask(cu.cuDeviceGet, int(device.removeprefix("cuda:")))
+    ask(cu.cuDevicePrimaryCtxRetain, ordinal)
+    try:
+        with xsem.open_device("host") as host, xsem.open_device(device) as cuda:
+            at = Rig(host, cuda)
+            yield at
+        await_released()
+        for stream in at.streams:
+            ask(cu.cuStreamSynchronize, stream.native)
+            stream.destroy()
+    finally:
+        ask(cu.cuDevicePrimaryCtxRelease, ordinal)
+
+
+def await_released() -> None:
+    """The releasing threads have ended, so nothing of xsem calls the driver any more."""
+    deadline = time.monotonic() + BOUND_S
+    while any(thread.name.startswith("xsem-release") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@contextmanager
+def context_of(device: xsem.Device) -> Iterator[None]:
+    """The device's context, current in this thread."""
+    cu = driver()
+    ask(cu.cuCtxPushCurrent, cu.CUcontext(device.native_handle))
+    try:
+        yield
+    finally:
+        ask(cu.cuCtxPopCurrent)
+
+
+class Stream:
+    """As torch's and CuPy's: an object with the protocol, of a stream that the application made."""
+
+    def __init__(self, device: xsem.Device, flags: int = 1) -> None:
+        with context_of(device):
+            self.native = ask(driver().cuStreamCreate, flags)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, int(self.native))
+
+    def destroy(self) -> None:
+        ask(driver().cuStreamDestroy, self.native)
+
+
+class DefaultStream:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, 0)
+
+
+def run_thread(work: Callable[[], object]) -> None:
+    failures: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def current() -> int:
+    return int(ask(driver().cuCtxGetCurrent))
+
+
+# ---- borrowed streams
+@on_stand_in
+@pytest.mark.parametrize("as_int", [False, True])
+def test_borrowed_stream_is_used_and_left_alone(as_int: bool) -> None:
+    with rig() as at:
+        stream = at.stream()
+        there, here = at.semaphore()
+        commands = at.cuda.command_list(int(stream.native) if as_int else stream)
+        assert commands.native_handle == int(stream.native)
+        commands.append_wait(here, 1)
+        commands.append_signal(here, 2)
+        commands.release()
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        again = at.cuda.command_list(stream)
+        again.append_signal(here, 3)
+        there.host_wait(3, timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_work_of_the_application_on_the_stream_is_in_order() -> None:
+    with rig() as at:
+        stream = at.stream()
+        there, here = at.semaphore()
+        memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+        with memory.export(for_device=at.cuda) as desc:
+            buffer = at.cuda.import_memory(desc).map_buffer()
+        cu = driver()
+        commands = at.cuda.command_list(stream)
+        commands.append_wait(here, 1)
+
+        def work() -> None:
+            with context_of(at.cuda):
+                ask(cu.cuMemsetD8Async, buffer.address, 9, 4096, stream.native)
+
+        commands.append_work(work)
+        commands.append_signal(here, 2)
+        view = memory.map_buffer().numpy()
+        assert (view == 0).all()
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        assert (view == 9).all()
+
+
+@on_stand_in
+def test_default_stream_object_is_the_legacy_stream() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        commands = at.cuda.command_list(DefaultStream())
+        assert commands.native_handle == 1
+        commands.append_wait(here, 1)
+        commands.append_signal(here, 2)
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in(CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+def test_default_stream_object_is_the_legacy_stream_whatever_cuda_python_is_told() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        waiting = at.cuda.command_list(DefaultStream())
+        waiting.append_wait(here, 1)
+
+        def elsewhere() -> None:
+            # Another thread's per-thread stream would not wait behind this thread's.
+            at.cuda.command_list(DefaultStream()).append_signal(here, 5)
+
+        run_thread(elsewhere)
+        assert there.value() == 0
+        there.host_signal(1)
+        there.host_wait(5, timeout_s=BOUND_S)
+        waiting.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_own_list_is_independent_of_the_legacy_stream() -> None:
+    with rig() as at:
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        legacy = at.cuda.command_list(DefaultStream())
+        legacy.append_wait(gate, 1)
+        at.cuda.create_command_list().append_signal(here, 1)
+        there.host_wait(1, timeout_s=BOUND_S)
+        gate_there.host_signal(1)
+        legacy.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_per_thread_stream_belongs_to_its_thread() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        mine = at.cuda.command_list(2)
+        mine.append_wait(here, 1)
+
+        def elsewhere() -> None:
+            with pytest.raises(xsem.BadArgumentError) as caught:
+                mine.append_signal(here, 9)
+            assert caught.value.reason == "per_thread_stream"
+            other = at.cuda.command_list(2)
+            other.append_signal(here, 1)
+            other.synchronize(timeout_s=BOUND_S)
+
+        run_thread(elsewhere)
+        there.host_wait(1, timeout_s=BOUND_S)
+        mine.synchronize(timeout_s=BOUND_S)
+        here.release()
+
+
+# ---- events
+class Event:
+    """As torch.cuda.Event: the handle is in ``cuda_event``."""
+
+    def __init__(self, device: xsem.Device) -> None:
+        with context_of(device):
+            self.native = ask(driver().cuEventCreate, 2)
+        self.cuda_event = int(self.native)
+
+
+@on_stand_in
+def test_foreign_event_orders_a_list_and_stays_its_owners() -> None:
+    with rig() as at:
+        stream = at.stream()
+        there, here = at.semaphore()
+        at.cuda.command_list(stream).append_wait(here, 1)
+        event = Event(at.cuda)
+        ask(driver().cuEventRecord, event.native, stream.native)
+        borrowed = at.cuda.event(event)
+        assert not borrowed.query()
+        at.cuda.create_command_list().append_signal(here, 2, wait_events=[borrowed])
+        assert there.value() == 0
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        borrowed.wait(timeout_s=BOUND_S)
+        del borrowed
+        ask(driver().cuEventQuery, event.native)
+        ask(driver().cuEventDestroy, event.native)
+
+
+@on_stand_in
+def test_what_is_no_stream_or_event_is_refused() -> None:
+    class OpenCL:
+        int_ptr = 0x700
+
+    with rig() as at:
+        with pytest.raises(xsem.BadArgumentError) as stream:
+            at.cuda.command_list(OpenCL())
+        with pytest.raises(xsem.BadArgumentError) as event:
+            _ = at.cuda.event(OpenCL())
+        assert (stream.value.reason, event.value.reason) == ("not_a_stream", "not_an_event")
+
+
+# ---- two devices
+@on_stand_in(SIMCUDA_DEVICES="2")
+def test_two_devices_have_their_own_uuids_and_refuse_each_others_objects() -> None:
+    first, second = xsem.devices("cuda")
+    assert first.uuid
+    assert second.uuid
+    assert first.uuid != second.uuid
+    with rig("cuda:0") as at, rig("cuda:1") as beside, xsem.open_device("cuda", uuid=second.uuid) as other:
+        assert other.info.id == "cuda:1"
+        with at.host.create_semaphore(TIMELINE).export(for_device=at.cuda) as desc:
+            with pytest.raises(xsem.WrongDeviceError):
+                other.import_semaphore(desc)
+            at.cuda.import_semaphore(desc)
+        stream = beside.stream()
+        with pytest.raises(xsem.WrongDeviceError) as caught:
+            at.cuda.command_list(stream)
+        assert (caught.value.expected, caught.value.actual) == ("cuda:0", "cuda:1")
+        other.command_list(stream).append_barrier()
+
+
+# ---- contexts
+@on_stand_in
+def test_thread_without_a_context_has_none_afterwards() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+
+        def work() -> None:
+            assert current() == 0
+            commands = at.cuda.create_command_list()
+            between = at.cuda.create_event()
+            commands.append_signal(here, 1, signal_event=between)
+            assert current() == 0
+            other = at.cuda.create_command_list()
+            other.append_signal(here, 2, wait_events=[between])
+            other.synchronize(timeout_s=BOUND_S)
+            at.cuda.command_list(DefaultStream()).append_signal(here, 3)
+            memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+            with memory.export(for_device=at.cuda) as desc:
+                imported = at.cuda.import_memory(desc)
+            buffer = imported.map_buffer()
+            buffer.copy_from_host(buffer.copy_to_host())
+            for each in (buffer, imported, commands, other):
+                each.release()
+            assert current() == 0
+
+        run_thread(work)
+        there.host_wait(3, timeout_s=BOUND_S)
+
+
+@on_stand_in(SIMCUDA_DEVICES="2")
+def test_other_librarys_context_is_current_again() -> None:
+    with rig("cuda:0") as at, xsem.open_device("cuda:1") as other, context_of(other):
+        _there, here = at.semaphore()
+        commands = at.cuda.command_list(DefaultStream())
+        commands.append_signal(here, 1)
+        commands.synchronize(timeout_s=BOUND_S)
+        at.cuda.host_buffer(64).release()
+        assert current() == other.native_handle
+
+
+@on_stand_in
+def test_lent_context_is_used_and_left_alone() -> None:
+    with rig() as at:
+        native = driver().CUcontext(at.cuda.native_handle)
+        for lent in (native, int(native)):
+            with xsem.open_device("cuda", native=lent) as device:
+                assert device.info.id == "cuda:0"
+                assert device.info.uuid == at.cuda.info.uuid
+                assert device.native_handle == int(native)
+                with at.host.create_semaphore(TIMELINE).export(for_device=device) as desc:
+                    device.create_command_list().append_signal(device.import_semaphore(desc), 1)
+        _there, here = at.semaphore()
+        at.cuda.create_command_list().append_signal(here, 1)
+
+
+# ---- captures
+@contextmanager
+def capture(device: xsem.Device, stream: Stream) -> Iterator[None]:
+    """A capture in the strictest mode; it must end whole."""
+    cu = driver()
+    with context_of(device):
+        ask(cu.cuStreamBeginCapture, stream.native, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+        yield
+        graph = ask(cu.cuStreamEndCapture, stream.native)
+        assert int(graph)
+        ask(cu.cuGraphDestroy, graph)
+
+
+@on_stand_in
+def test_capture_survives_all_that_other_threads_do() -> None:
+    with rig() as at:
+        stream = at.stream()
+        _there, captured = at.semaphore()
+        own = at.cuda.create_command_list()
+        gate_there, gate = at.semaphore()
+        own.append_wait(gate, 1)
+        pending = at.cuda.create_event()
+        own.append_barrier(signal_event=pending)
+
+        def elsewhere() -> None:
+            there, here = at.semaphore()
+            memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+            with memory.export(for_device=at.cuda) as desc:
+                imported = at.cuda.import_memory(desc)
+            buffer = imported.map_buffer()
+            commands = at.cuda.create_command_list()
+            done = at.cuda.create_event()
+            commands.append_signal(here, 1, signal_event=done)
+            there.host_wait(1, timeout_s=BOUND_S)
+            done.wait(timeout_s=BOUND_S)
+            assert not pending.query()
+            assert not own.query()
+            at.cuda.pending()
+            for each in (buffer, imported, here, commands):
+                each.release()
+
+        with capture(at.cuda, stream):
+            commands = at.cuda.command_list(stream)
+            commands.append_signal(captured, 1)
+            run_thread(elsewhere)
+            elsewhere()  # and what this very thread does beside its capture
+            commands.append_signal(captured, 2)
+        gate_there.host_signal(1)
+        own.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_event_of_a_capture_is_neither_queried_nor_waited_for_outside() -> None:
+    with rig() as at:
+        stream = at.stream()
+        _there, here = at.semaphore()
+        own = at.cuda.create_command_list()
+        outside = at.cuda.create_event()
+        own.append_signal(here, 1, signal_event=outside)
+        with capture(at.cuda, stream):
+            commands = at.cuda.command_list(stream)
+            inside = at.cuda.create_event()
+            commands.append_signal(here, 2, signal_event=inside)
+            commands.append_barrier(wait_events=[inside])
+            for call in (inside.query, lambda: own.append_barrier(wait_events=[inside]),
+                         lambda: commands.append_barrier(wait_events=[outside])):
+                with pytest.raises(xsem.BusyError):
+                    call()
+        own.synchronize(timeout_s=BOUND_S)

@@ -1,0 +1,201 @@
+"""The bytes of the driver's structs for every handle type, as the headers lay them out. Needs no driver."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import pytest
+
+import xsem
+from xsem.errors import BadArgumentError
+from xsem.types import Carrier, Kind, MemoryDesc, MemoryHandleType, MipmapDesc, SemaphoreDesc, SemaphoreHandleType
+from xsem_cuda._arrays import mipmap_descriptor
+from xsem_cuda._memory import buffer_descriptor, memory_descriptor
+from xsem_cuda._semaphores import Batches, SemaphoreToken, semaphore_descriptor
+
+cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+
+HANDLE = 0x1234_5678_9ABC
+NUMBER = 5
+CUDA_SEMAPHORES = [each for each in SemaphoreHandleType if "cuda" in each.native]
+KNOWN_MEMORIES = {int(each) for each in cuda.CUexternalMemoryHandleType}
+CUDA_MEMORIES = [each for each in MemoryHandleType if each.native["cuda"][1] in KNOWN_MEMORIES]
+
+
+def content(native: Any, size: int) -> bytes:
+    return ctypes.string_at(native.getPtr(), size)
+
+
+def fields(data: bytes, layout: str, at: int = 0) -> tuple[Any, ...]:
+    return struct.unpack_from(layout, data, at)
+
+
+def number_for(carrier: Carrier) -> int:
+    return NUMBER if carrier is Carrier.FD else HANDLE
+
+
+def expected_handle(carrier: Carrier) -> bytes:
+    return struct.pack("<i4x8x" if carrier is Carrier.FD else "<Q8x", number_for(carrier))
+
+
+@pytest.mark.parametrize("handle_type", CUDA_SEMAPHORES)
+def test_semaphore_descriptor_of_each_type(handle_type: SemaphoreHandleType) -> None:
+    desc = SemaphoreDesc(type=handle_type, handle=number_for(handle_type.carrier))
+    native, _keep = semaphore_descriptor(cuda, desc, None)
+    data = content(native, 96)
+    assert fields(data, "<i") == (handle_type.native["cuda"][1],)
+    assert data[8:24] == expected_handle(handle_type.carrier)
+    assert data[24:] == bytes(72)  # flags and reserved
+
+
+@pytest.mark.parametrize("handle_type", CUDA_MEMORIES)
+def test_memory_descriptor_of_each_type(handle_type: MemoryHandleType) -> None:
+    desc = MemoryDesc(type=handle_type, handle=number_for(handle_type.carrier), allocation_size=0x1_0000_2000)
+    native, _keep = memory_descriptor(cuda, desc, None)
+    data = content(native, 104)
+    assert fields(data, "<i") == (handle_type.native["cuda"][1],)
+    assert data[8:24] == expected_handle(handle_type.carrier)
+    assert fields(data, "<QI", 24) == (0x1_0000_2000, 1 if handle_type.dedicated else 0)
+    assert data[36:] == bytes(68)
+
+
+def test_all_nineteen_types_are_covered() -> None:
+    assert len(CUDA_SEMAPHORES) == 10
+    assert len(list(MemoryHandleType)) == 9
+    # Bindings 12.x do not know DMABUF_FD; the backend does not declare it there.
+    assert set(MemoryHandleType) - set(CUDA_MEMORIES) <= {MemoryHandleType.DMABUF_FD}
+
+
+def test_dedicated_flag_is_set_when_asked_for() -> None:
+    desc = MemoryDesc(type=MemoryHandleType.OPAQUE_FD, handle=NUMBER, allocation_size=1, dedicated=True)
+    native, _keep = memory_descriptor(cuda, desc, None)
+    assert fields(content(native, 104), "<I", 32) == (1,)
+
+
+NAME = "Local\\främes \N{MOVIE CAMERA}"
+
+
+@pytest.mark.parametrize("handle_type", [each for each in CUDA_SEMAPHORES if each.carrier is Carrier.NT])
+def test_semaphore_name_is_utf16_with_a_terminator(handle_type: SemaphoreHandleType) -> None:
+    native, keep = semaphore_descriptor(cuda, SemaphoreDesc(type=handle_type, name=NAME), None)
+    check_name(content(native, 96), keep)
+
+
+@pytest.mark.parametrize("handle_type", [each for each in CUDA_MEMORIES if each.carrier is Carrier.NT])
+def test_memory_name_is_utf16_with_a_terminator(handle_type: MemoryHandleType) -> None:
+    native, keep = memory_descriptor(cuda, MemoryDesc(type=handle_type, name=NAME, allocation_size=1), None)
+    check_name(content(native, 104), keep)
+
+
+def check_name(data: bytes, keep: object) -> None:
+    handle, address = fields(data, "<QQ", 8)
+    wanted = (NAME + "\0").encode("utf-16-le")
+    assert handle == 0
+    assert keep == wanted
+    assert ctypes.string_at(address, len(wanted)) == wanted
+
+
+def token(kind: Kind) -> SemaphoreToken:
+    return SemaphoreToken(cuda.CUexternalSemaphore(HANDLE), kind)
+
+
+# Offsets in both parameter structs: fence.value 0, nvSciSync.fence 8, keyedMutex.key 16 (.timeoutMs 24), flags 72.
+@pytest.mark.parametrize(
+    ("kind", "param", "value", "fence", "key", "flags"),
+    [
+        (Kind.BINARY, xsem.SignalParams(), 0, 0, 0, 0),
+        (Kind.TIMELINE, xsem.SignalParams(value=2**64 - 1), 2**64 - 1, 0, 0, 0),
+        (Kind.TIMELINE, xsem.SignalParams(value=0), 0, 0, 0, 0),
+        (Kind.KEYED_MUTEX, xsem.SignalParams(key=2**63), 0, 0, 2**63, 0),
+        (Kind.NVSCISYNC, xsem.SignalParams(nvscisync_fence=HANDLE), 0, HANDLE, 0, 0),
+        (Kind.NVSCISYNC, xsem.SignalParams(nvscisync_fence=HANDLE, skip_nvscibuf_memsync=True), 0, HANDLE, 0, 1),
+    ],
+)
+def test_signal_parameters(
+    kind: Kind, param: xsem.SignalParams, value: int, fence: int, key: int, flags: int
+) -> None:
+    natives, structs = Batches(cuda, signal=True).fill([token(kind)], [param])
+    assert [int(native) for native in natives] == [HANDLE]
+    data = content(structs[0], 144)
+    assert fields(data, "<QQQ") == (value, fence, key)
+    assert fields(data, "<I", 72) == (flags,)
+    assert not any(data[24:72])
+    assert not any(data[76:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "param", "value", "fence", "key", "timeout", "flags"),
+    [
+        (Kind.BINARY, xsem.WaitParams(), 0, 0, 0, 0, 0),
+        (Kind.TIMELINE, xsem.WaitParams(value=2**63 + 1), 2**63 + 1, 0, 0, 0, 0),
+        (Kind.KEYED_MUTEX, xsem.WaitParams(key=0), 0, 0, 0, 0xFFFFFFFF, 0),
+        (Kind.KEYED_MUTEX, xsem.WaitParams(key=3, timeout_ms=0), 0, 0, 3, 0, 0),
+        (Kind.KEYED_MUTEX, xsem.WaitParams(key=3, timeout_ms=xsem.INFINITE), 0, 0, 3, 0xFFFFFFFF, 0),
+        (Kind.NVSCISYNC, xsem.WaitParams(nvscisync_fence=HANDLE, skip_nvscibuf_memsync=True), 0, HANDLE, 0, 0, 2),
+    ],
+)
+def test_wait_parameters(
+    kind: Kind, param: xsem.WaitParams, value: int, fence: int, key: int, timeout: int, flags: int
+) -> None:
+    _natives, structs = Batches(cuda, signal=False).fill([token(kind)], [param])
+    data = content(structs[0], 144)
+    assert fields(data, "<QQQI") == (value, fence, key, timeout)
+    assert fields(data, "<I", 72) == (flags,)
+
+
+def test_batch_keeps_each_value_with_its_semaphore() -> None:
+    batches = Batches(cuda, signal=True)
+    for count in (1, 8, 3, 64, 8):
+        semaphores = [token(Kind.TIMELINE) for _ in range(count)]
+        _natives, structs = batches.fill(semaphores, [xsem.SignalParams(value=100 * count + i) for i in range(count)])
+        assert [fields(content(each, 144), "<Q")[0] for each in structs] == [100 * count + i for i in range(count)]
+
+
+def test_reused_struct_forgets_the_last_value() -> None:
+    batches = Batches(cuda, signal=True)
+    batches.fill([token(Kind.TIMELINE)], [xsem.SignalParams(value=77)])
+    _natives, structs = batches.fill([token(Kind.BINARY)], [xsem.SignalParams()])
+    assert content(structs[0], 144) == bytes(144)
+
+
+def test_mixed_batch_gives_each_its_own_fields() -> None:
+    semaphores = [token(Kind.TIMELINE), token(Kind.KEYED_MUTEX), token(Kind.BINARY)]
+    params = [xsem.WaitParams(value=7), xsem.WaitParams(key=8), xsem.WaitParams()]
+    _natives, structs = Batches(cuda, signal=False).fill(semaphores, params)
+    found = [fields(content(each, 144), "<QQQI") for each in structs]
+    assert found == [(7, 0, 0, 0), (0, 0, 8, 0xFFFFFFFF), (0, 0, 0, 0)]
+
+
+def test_buffer_descriptor() -> None:
+    data = content(buffer_descriptor(cuda, 2**40, 2**33 + 1), 88)
+    assert fields(data, "<QQ") == (2**40, 2**33 + 1)
+    assert not any(data[16:])
+
+
+# offset 0; Width, Height, Depth 8, 16, 24; Format 32; NumChannels 36; Flags 40; numLevels 48
+@pytest.mark.parametrize(
+    ("desc", "expected"),
+    [
+        (MipmapDesc(extent=(64, 32, 0), format="uint8", channels=4, levels=3, offset=4096),
+         (4096, 64, 32, 0, 0x01, 4, 0, 3)),
+        (MipmapDesc(extent=(8, 8, 4), format="float16", channels=2, surface_load_store=True),
+         (0, 8, 8, 4, 0x10, 2, 0x02, 1)),
+        (MipmapDesc(extent=(8, 8, 0), format="float32", channels=1, layers=5, color_attachment=True),
+         (0, 8, 8, 5, 0x20, 1, 0x21, 1)),
+        (MipmapDesc(extent=(8, 8, 0), format="int32", channels=1, layers=6, cubemap=True),
+         (0, 8, 8, 6, 0x0A, 1, 0x04, 1)),
+        (MipmapDesc(extent=(8, 8, 0), format="uint16", channels=1, layers=12, cubemap=True),
+         (0, 8, 8, 12, 0x02, 1, 0x05, 1)),
+    ],
+)
+def test_mipmapped_array_descriptor(desc: MipmapDesc, expected: tuple[int, ...]) -> None:
+    data = content(mipmap_descriptor(cuda, desc), 120)
+    assert fields(data, "<QQQQIII4xI") == expected
+
+
+def test_mipmapped_array_refuses_what_cuda_has_no_format_for() -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="float64", channels=1))
+    assert caught.value.reason == "bad_format"
