@@ -128,7 +128,7 @@ def _runtime_page(text: str) -> Iterator[str]:
 
 
 def _manual_page(text: str) -> Iterator[str]:
-    details = text.partition("\nFunction Documentation\n")[2].partition("\nAuthor\n")[0]
+    details = text.partition("\nFunction Documentation\n")[2]
     # A heading goes on until its parenthesis is closed. The first part of a body has no heading of its own.
     for name, body in _cut(details, r"^   CUresult (\w+) \([^)]*\)$"):
         description = _section("begin\n" + body, "begin", "       Parameters:")
