@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 # (start of the test's id, part of the reason): what may be skipped in CI, and why there.
-ALLOWED_SKIPS: tuple[tuple[str, str], ...] = ()
+ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
+    # They are others' works, and not part of this project.
+    ("tests/test_conformance_clauses.py::test_documents_", "the documents are not here"),
+)
 
 _GRACE_S = 5.0   # threads and processes of the test may be on their way out
 

@@ -27,10 +27,10 @@ def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
 def test_every_frame_is_filtered(tmp_path: Path, binary: list[str]) -> None:
-    done = demo(tmp_path, *SMALL, *binary)
+    sheet = tmp_path / "new" / "sheet.png" if binary else tmp_path / "demo-host.png"
+    done = demo(tmp_path, *SMALL, *binary, *(["--output", str(sheet)] if binary else []))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "demo: 7 frames, 0 stale, 0 errors"
-    sheet = tmp_path / "demo-host.png"
     assert str(sheet) in done.stdout
     with Image.open(sheet) as picture:
         picture.load()
