@@ -12,6 +12,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from xsem.cli import app
+from xsem.cli.demo import renderer, show
+from xsem.cli.demo.picture import draw, filter_in_place
+from xsem.cli.demo.plan import Plan, hear
+
 SMALL = ["--frames", "7", "--width", "48", "--height", "32"]
 
 
@@ -22,14 +27,33 @@ def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
 def test_every_frame_is_filtered(tmp_path: Path, binary: list[str]) -> None:
-    done = demo(tmp_path, *SMALL, *binary)
+    sheet = tmp_path / "new" / "sheet.png" if binary else tmp_path / "demo-host.png"
+    done = demo(tmp_path, *SMALL, *binary, *(["--output", str(sheet)] if binary else []))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "demo: 7 frames, 0 stale, 0 errors"
-    sheet = tmp_path / "demo-host.png"
     assert str(sheet) in done.stdout
     with Image.open(sheet) as picture:
         picture.load()
         assert picture.size == (8 + 6 * (48 + 8), 2 * (32 + 18 + 8) + 8)
+
+
+def test_options_reach_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Plan, Path]] = []
+
+    def run(plan: Plan, output: Path) -> int:
+        asked.append((plan, output))
+        return 0
+
+    monkeypatch.setattr(show, "run", run)
+    assert app.run(["demo", "--device", "cuda:1", "--exporter", "vulkan"]) == 0
+    assert app.run(["demo", "--binary", "--without-wait", "--frames", "3", "--width", "9", "--height", "8", "--timeout",
+                    "2.5", "--output", "x/y.png"]) == 0
+    assert asked == [
+        (Plan(device="cuda:1", exporter="vulkan", binary=False, without_wait=False, frames=120, width=640, height=360,
+              timeout_s=30.0), Path("demo-cuda-1.png")),
+        (Plan(device="host", exporter="host", binary=True, without_wait=True, frames=3, width=9, height=8,
+              timeout_s=2.5), Path("x/y.png")),
+    ]
 
 
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
@@ -48,6 +72,28 @@ def test_device_that_is_not_there(tmp_path: Path, arguments: list[str], status: 
     assert done.returncode == status
     assert done.stderr.startswith("xsem: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("spoil", "stale", "errors"), [("nothing", 0, 0), ("filter", 1, 0), ("a pixel", 0, 1)])
+def test_a_frame_is_right_stale_or_wrong(spoil: str, stale: int, errors: int) -> None:
+    picture = draw(5, (16, 16, 4))
+    found = picture.copy()
+    if spoil != "filter":
+        filter_in_place(found)
+    if spoil == "a pixel":
+        found[7, 3, 1] ^= 1
+    tally = renderer.Tally("numpy")
+    renderer._count(tally, picture, found)
+    assert (tally.frames, tally.stale, tally.errors) == (1, stale, errors)
+
+
+@pytest.mark.timeout(30)
+def test_compute_process_is_ended_when_the_renderer_fails() -> None:
+    plan = Plan(device="host", exporter="host", binary=False, without_wait=False, frames=3, width=9, height=8,
+                timeout_s=600)
+    with pytest.raises(ZeroDivisionError), show._compute_process(plan) as sock:
+        hear(sock, 20)   # it is up, and waits for the descriptors
+        raise ZeroDivisionError
 
 
 def test_killed_compute_process_ends_the_demo_in_words(tmp_path: Path) -> None:

@@ -297,13 +297,17 @@ def test_ten_thousand_capsules_leave_nothing(memory: Any) -> None:
     some(100)
     gc.collect()
     before = len(gc.get_objects())
-    resident = resident_bytes()
-    some(10_000)
-    gc.collect()
+    grown = []
+    for _ in range(3):
+        resident = resident_bytes()
+        some(10_000)
+        gc.collect()
+        grown.append(resident_bytes() - resident)
     assert not Lease.alive
     assert len(gc.get_objects()) - before < 100
-    # Each has some 200 bytes of C structures: 10,000 that leaked would be 2 MB.
-    assert resident_bytes() - resident < 1_000_000
+    # Each has some 200 bytes of C structures: 10,000 that leaked would be 2 MB, every time. (The allocator takes a
+    # megabyte for itself now and then.)
+    assert min(grown) < 1_000_000
 
 
 def resident_bytes() -> int:

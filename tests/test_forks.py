@@ -269,7 +269,6 @@ def test_in_the_child_release_is_harmless(opened: Opened) -> None:
     assert len(opened.driver.released("unmap_buffer")) == 1
 
 
-@pytest.mark.xfail(reason="leaving the block of a recording asks the driver, in the child too", strict=False)
 def test_a_recording_that_the_fork_interrupts_ends_without_the_driver(opened: Opened) -> None:
     driver = opened.driver
     assert isinstance(driver, Watched)

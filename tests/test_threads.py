@@ -209,4 +209,5 @@ def test_thread_count_returns_to_the_start() -> None:
             device.create_memory(MemoryHandleType.OPAQUE_FD, 1).release()
             until(lambda: tasks() > before)
             driver.finish()
-    until(lambda: tasks() == before)
+    # Fewer where a thread of an earlier test was still ending when they were counted.
+    until(lambda: tasks() <= before)

@@ -54,10 +54,12 @@ class _ManagedVersioned(ctypes.Structure):
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+# Functions of ctypes.pythonapi are shared: what one module declares of them, others get.
+_python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
+_is_valid = _python.PyCapsule_IsValid
 _is_valid.restype = ctypes.c_int
 _is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = _python.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 

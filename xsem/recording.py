@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from xsem.books import Book, Entry
 from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
+from xsem.forks import generation
 from xsem.params import UINT64_MAX, check_int
 from xsem.resource import Resource
 from xsem.semaphore import Semaphore
@@ -55,6 +56,8 @@ class Recording(Resource):
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if generation() != self._session.generation:
+            return  # the child of a fork inside the block: its parent ends the recording, and an error goes on as it is
         book = self._book
         try:
             with book.lock:

@@ -1,15 +1,14 @@
-"""Which array library filters on which device, and the list that its work goes to."""
+"""How the picture is filtered on a device: by an array library on its list, or by way of the host's memory."""
 
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Final
 
 from xsem import Buffer, CommandList, Device
-from xsem.errors import UnsupportedError
 
 __all__ = ["Arrays", "arrays_for"]
 
@@ -17,59 +16,96 @@ _CPU: Final = 1
 _CUDA: Final = 2
 
 
-@dataclass(frozen=True)
-class Arrays:
-    """An array library on a device.
+class Arrays(ABC):
+    """A picture that work on a command list changes.
 
     Attributes
     ----------
     name : str
-        ``"numpy"``, ``"cupy"`` or ``"torch"``.
+        What does the arithmetic.
     commands : CommandList
-        Where work of the library goes in order.
-    from_buffer : callable
-        An array over a buffer, without a copy.
-    working : callable
-        A context in which the library's work goes to `commands`.
+        Where the work goes, in order.
     """
 
     name: str
     commands: CommandList
-    from_buffer: Callable[[Buffer], Any]
-    working: Callable[[], AbstractContextManager[Any]]
+
+    @abstractmethod
+    def warm_up(self, change: Callable[[Any], object]) -> None:
+        """Change a copy, so that nothing is loaded later: loading a kernel behind an unmet wait holds the thread."""
+
+    @abstractmethod
+    def append(self, change: Callable[[Any], object]) -> None:
+        """Change the picture after everything that was appended before."""
 
 
-def arrays_for(device: Device, buffer: Buffer) -> Arrays:
-    """The first library at hand that reaches the device's memory.
-
-    Raises
-    ------
-    UnsupportedError
-        There is none.
-    """
+def arrays_for(device: Device, buffer: Buffer, timeout_s: float) -> Arrays:
+    """The first array library at hand that reaches the device's memory, or else NumPy and copies."""
     kind, ordinal = buffer.__dlpack_device__()
     if kind == _CPU:
         import numpy as np
 
-        return Arrays("numpy", device.create_command_list(), np.from_dlpack, nullcontext)
+        return _Direct("numpy", device.create_command_list(), np.from_dlpack(buffer), nullcontext)
     if kind == _CUDA:
         for library in ("cupy", "torch"):
             try:
                 module = importlib.import_module(library)
             except ImportError:
                 continue
-            return (_cupy if library == "cupy" else _torch)(device, module, ordinal)
-        raise UnsupportedError(f"{device.info.id} needs CuPy or torch for the demo: install one of them",
-                               capability="demo.arrays")
-    raise UnsupportedError(f"the demo knows no array library for memory of {device.info.id}", capability="demo.arrays")
+            return (_cupy if library == "cupy" else _torch)(device, module, ordinal, buffer)
+    return _Staged(device, buffer, timeout_s)
 
 
-def _cupy(device: Device, cupy: Any, ordinal: int) -> Arrays:
+class _Direct(Arrays):
+    """An array over the shared memory itself, without a copy; `working` makes the library's work go to the list."""
+
+    def __init__(
+        self, name: str, commands: CommandList, picture: Any, working: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        self.name = name
+        self.commands = commands
+        self._picture = picture
+        self._working = working
+
+    def warm_up(self, change: Callable[[Any], object]) -> None:
+        with self._working():
+            change(self._picture + 0)
+
+    def append(self, change: Callable[[Any], object]) -> None:
+        def work() -> None:
+            with self._working():
+                change(self._picture)
+
+        self.commands.append_work(work)
+
+
+class _Staged(Arrays):
+    """Where no library reaches the device's memory: copied to page-locked memory, changed there, copied back."""
+
+    def __init__(self, device: Device, buffer: Buffer, timeout_s: float) -> None:
+        self.name = "numpy, with copies"
+        self.commands = device.create_command_list()
+        self._shared = buffer
+        self._host = device.host_buffer(buffer.size)
+        self._picture = self._host.numpy().reshape(buffer.shape)
+        self._timeout_s = timeout_s
+
+    def warm_up(self, change: Callable[[Any], object]) -> None:
+        change(self._picture.copy())
+
+    def append(self, change: Callable[[Any], object]) -> None:
+        self.commands.append_copy(self._host, self._shared)
+        self.commands.synchronize(timeout_s=self._timeout_s)
+        change(self._picture)
+        self.commands.append_copy(self._shared, self._host)
+
+
+def _cupy(device: Device, cupy: Any, ordinal: int, buffer: Buffer) -> Arrays:
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.Stream(non_blocking=True)
-    return Arrays("cupy", device.command_list(stream), cupy.from_dlpack, lambda: stream)
+    return _Direct("cupy", device.command_list(stream), cupy.from_dlpack(buffer), lambda: stream)
 
 
-def _torch(device: Device, torch: Any, ordinal: int) -> Arrays:
+def _torch(device: Device, torch: Any, ordinal: int, buffer: Buffer) -> Arrays:
     stream = torch.cuda.Stream(device=ordinal)
-    return Arrays("torch", device.command_list(stream), torch.from_dlpack, lambda: torch.cuda.stream(stream))
+    return _Direct("torch", device.command_list(stream), torch.from_dlpack(buffer), lambda: torch.cuda.stream(stream))

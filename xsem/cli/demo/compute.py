@@ -39,32 +39,24 @@ def main(sock: socket.socket, plan: Plan) -> None:
                 filtered = device.import_semaphore(message.semaphores[1], label="filtered") if plan.binary else drawn
                 memory = device.import_memory(message.memories[0])
             buffer = memory.map_buffer(shape=plan.shape)
-            arrays = arrays_for(device, buffer)
+            arrays = arrays_for(device, buffer, plan.timeout_s)
             say(sock, ready=arrays.name)
-            _filter_frames(sock, plan, arrays, buffer, drawn, filtered, memory)
+            _filter_frames(sock, plan, arrays, drawn, filtered, memory)
         except XsemError as error:
             say(sock, failed=f"compute process: {error}", reason=error.reason)
 
 
 def _filter_frames(
-    sock: socket.socket, plan: Plan, arrays: Arrays, buffer: xsem.Buffer, drawn: xsem.Semaphore,
-    filtered: xsem.Semaphore, memory: xsem.Memory,
+    sock: socket.socket, plan: Plan, arrays: Arrays, drawn: xsem.Semaphore, filtered: xsem.Semaphore,
+    memory: xsem.Memory,
 ) -> None:
     commands = arrays.commands
-    picture = arrays.from_buffer(buffer)
     renderer = hear(sock, plan.timeout_s)
-    with arrays.working():
-        # Once beforehand, on a copy: loading a kernel behind an unmet wait would hold this thread.
-        filter_in_place(picture + 0)
-
-    def work() -> None:
-        with arrays.working():
-            filter_in_place(picture)
-
+    arrays.warm_up(filter_in_place)
     for frame in range(plan.frames):
         if plan.without_wait:
             hear(sock, plan.timeout_s)  # the renderer has checked the last frame: what comes cannot spoil it
-            commands.append_work(work)
+            arrays.append(filter_in_place)
             commands.synchronize(timeout_s=plan.timeout_s)
             say(sock, read=frame)
             if renderer["tell_drawn"]:
@@ -75,7 +67,7 @@ def _filter_frames(
             if renderer["tell_drawn"]:
                 hear(sock, plan.timeout_s)
             commands.append_wait(drawn, plan.drawn(frame), acquire=[memory])
-            commands.append_work(work)
+            arrays.append(filter_in_place)
         commands.append_signal(filtered, plan.filtered(frame), release=[memory])
         if renderer["signal_first"]:
             say(sock, signalled=frame)

@@ -21,8 +21,9 @@ _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
 @dataclass
 class Tally:
-    """What came of the frames; `samples` are (number, drawn, found)."""
+    """What came of the frames; `samples` are (number, drawn, found), `library` is what filtered them."""
 
+    library: str
     frames: int = 0
     stale: int = 0
     errors: int = 0
@@ -78,12 +79,11 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
             ipc.send(sock, *descs, memory_desc)
         for desc in descs:
             desc.close()
-        hear(sock, plan.timeout_s)
+        tally = Tally(library=hear(sock, plan.timeout_s)["ready"])
         # Where one side may append a wait only when the signal has been submitted, the other tells it by a note.
         signal_first = plan.type not in device.capabilities.wait_before_signal
         say(sock, tell_drawn=compute["signal_first"], signal_first=signal_first)
 
-        tally = Tally()
         kept = {round(index * (plan.frames - 1) / 5) for index in range(6)}
         for frame in range(plan.frames):
             picture = draw(frame, plan.shape)

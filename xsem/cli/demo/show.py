@@ -42,7 +42,9 @@ def run(plan: Plan, output: Path) -> int:
         if error.reason in _USAGE:
             return USAGE
         return NOT_TRIED if isinstance(error, PeerError) and error.reason in _NOT_TRIED else BAD_ANSWER
+    output.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet(tally.samples, output)
+    console.print(f"filtered by {tally.library}")
     console.print(f"contact sheet: {output.resolve()}", soft_wrap=True)
     print(f"demo: {tally.frames} frames, {tally.stale} stale, {tally.errors} errors")
     return DONE if tally.stale == tally.errors == 0 else BAD_ANSWER

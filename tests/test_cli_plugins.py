@@ -1,0 +1,210 @@
+"""The command line over plugins of others: what they say is passed on, and what they break breaks nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xsem.cli import app, doctor
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    DeviceNotFoundError,
+    DriverError,
+    UnsupportedError,
+    XsemError,
+)
+
+PLUGIN = """
+import uuid
+from xsem import spi
+from xsem.types import Capabilities, Check, DeviceInfo, Feature
+from xsem.errors import BackendUnavailableError, DriverError
+
+ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
+
+class List(spi.CommandListDriver):
+    key = 1
+    def append_barrier(self, wait_points, want_point): return 1
+    def close(self): pass
+
+class Driver(spi.DeviceDriver):
+    capabilities = Capabilities()
+    def create_command_list(self): return List()
+    def done(self, point): return True
+    def release_point(self, point): pass
+    def close(self): pass
+
+class Acme(spi.Backend):
+    name = "acme"
+    spi_version = 1
+    def devices(self):
+        if MODE == "unavailable":
+            raise BackendUnavailableError("libacme.so is missing", reason="libacme_missing",
+                                          likely_causes=("install acme-driver",))
+        if MODE == "broken":
+            raise RuntimeError("no such thing")
+        if MODE == "none":
+            return ()
+        return (DeviceInfo(id="acme:0", backend="acme", index=0, name="Acme 9", uuid=ONE, luid=bytes(range(8)),
+                           driver_uuid=TWO, driver_version="9.9"),
+                DeviceInfo(id="acme:1", backend="acme", index=1, name="Acme 8", uuid=TWO, driver_version="9.9"))
+    def open(self, index):
+        if index == 1:
+            raise DriverError("the device is gone", reason="driver_failed", call="acmeOpen", code=5)
+        return Driver()
+    def details(self, index):
+        return {"acmeOpen": "by export"} if index == 0 else {}
+    def checks(self):
+        if MODE == "broken":
+            raise RuntimeError("checks broke")
+        return (Check(name="libacme", ok=MODE != "check", detail="libacme 9", remedy="reinstall libacme"),)
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Acme())
+"""
+
+
+@pytest.fixture
+def acme(tmp_path: Path) -> Any:
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def run(*arguments: str, mode: str = "well", backends: str = "acme", more: str = "") -> Any:
+        (info / "entry_points.txt").write_text("[xsem]\nacme = acme_plugin\n" + more)
+        (tmp_path / "acme_plugin.py").write_text(f"MODE = {mode!r}\n{PLUGIN}")
+        return subprocess.run(
+            [sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False, timeout=50,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": path, "XSEM_BACKENDS": backends},
+        )
+
+    return run
+
+
+def test_devices_pass_on_all_that_a_backend_tells(acme: Any) -> None:
+    done = acme("devices", "--json")
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout)["devices"]
+    assert one["uuid"] == "00000000-0000-0000-0000-000000000001"
+    assert one["driver_uuid"] == "00000000-0000-0000-0000-000000000002"
+    assert one["luid"] == "0001020304050607"
+    assert one["details"] == {"acmeOpen": "by export"}
+    assert one["problem"] is None
+    assert (one["name"], one["driver_version"], one["index"], one["backend"]) == ("Acme 9", "9.9", 0, "acme")
+    # One that cannot be opened is listed with the reason.
+    assert two["luid"] is None
+    assert two["capabilities"] is None
+    assert "the device is gone" in two["problem"]
+
+
+def test_the_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
+    lines = acme("devices").stdout.splitlines()
+    (row,) = [line for line in lines if "acme:1" in line]
+    assert "the device is gone" in row
+    (row,) = [line for line in lines if "acme:0" in line]
+    assert "00000000-0000-0000-0000-000000000001" in row
+    assert max(len(line) for line in lines) > 100   # no terminal, no wrapping at its edge
+
+
+@pytest.mark.parametrize("mode", ["unavailable", "none"])
+def test_no_devices_could_not_be_tried(acme: Any, mode: str) -> None:
+    done = acme("devices", mode=mode)
+    assert done.returncode == 3
+    assert "no devices" in done.stdout
+    assert ("libacme.so is missing" in done.stdout) == (mode == "unavailable")
+    assert acme("doctor", mode=mode).returncode == 3
+
+
+def test_doctor_says_what_to_do(acme: Any) -> None:
+    done = acme("doctor", mode="unavailable")
+    assert "BAD devices: libacme.so is missing" in done.stdout
+    assert "to do: install acme-driver" in done.stdout
+    assert "only these plugins are loaded: acme" in done.stdout
+    assert "ok  libacme: libacme 9" in done.stdout
+    assert "reinstall libacme" not in done.stdout   # that is well
+
+
+def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any) -> None:
+    assert acme("doctor", mode="well").returncode == 0
+    done = acme("doctor", mode="check")
+    assert done.returncode == 1
+    assert "to do: reinstall libacme" in done.stdout
+    done = acme("doctor", mode="broken", backends="acme,host")
+    assert done.returncode == 1
+    assert "RuntimeError: checks broke" in done.stdout
+    assert "RuntimeError: no such thing" in done.stdout
+    assert "report it to acme 1.0" in done.stdout
+    assert "host:0" in done.stdout
+
+
+def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "kernel_can_compare", lambda: False)
+    assert doctor.run(as_json=False) == 1
+    assert "BAD file descriptors" in capsys.readouterr().out
+
+
+def test_doctor_lists_the_plugins_that_are_not_there(acme: Any) -> None:
+    answer = json.loads(acme("doctor", "--json").stdout)
+    assert {each["name"] for each in answer["absent"]} >= {"levelzero"}
+    assert all(not each["ok"] and each["remedy"] for each in answer["absent"])
+
+
+def test_commands_of_other_packages_are_added(acme: Any, tmp_path: Path) -> None:
+    (tmp_path / "acme_commands.py").write_text(
+        "import typer\napp = typer.Typer()\n@app.command()\ndef hello() -> None:\n    print('from acme')\n"
+        "@app.callback()\ndef group() -> None:\n    pass\n"
+    )
+    more = "[xsem.commands]\nacme = acme_commands:app\nbroken = acme_commands:nothing\n"
+    done = acme("acme", "hello", more=more)
+    assert (done.returncode, done.stdout) == (0, "from acme\n")
+    assert "the command 'broken' cannot be loaded" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (KeyboardInterrupt(), 130),
+        (BackendUnavailableError("none", reason="unavailable"), 3),
+        (DeviceNotFoundError("none", reason="no_device"), 3),
+        (UnsupportedError("no", capability="x"), 3),
+        (BadArgumentError("no", reason="bad_device_id"), 2),
+        (XsemError("no", reason="other"), 1),
+        (SystemExit(5), 5),
+        (SystemExit(None), 0),
+        (SystemExit("words"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_every_end_has_its_status(monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int) -> None:
+    def ends(*_args: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(app, "app", ends)
+    monkeypatch.setattr(app, "_add_commands_of_others", lambda: None)
+    assert app.run([]) == status
+
+
+def test_an_error_is_told_with_call_code_and_causes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_args: object, **_options: object) -> None:
+        raise DriverError("it failed", reason="driver_failed", call="acmeOpen", code=5, code_name="ACME_GONE",
+                          likely_causes=("the cable",))
+
+    monkeypatch.setattr(app, "app", fails)
+    assert app.run([]) == 1
+    assert capsys.readouterr().err == (
+        "xsem: it failed [driver_failed]\n  acmeOpen returned ACME_GONE (5)\n  likely: the cable\n"
+    )

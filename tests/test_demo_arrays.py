@@ -1,0 +1,79 @@
+"""How the demo's picture is filtered: the same result whatever does it, in the list's order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xsem
+from xsem.cli.demo import arrays
+from xsem.cli.demo.picture import draw, filter_in_place
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+
+SHAPE = (16, 24, 4)
+
+
+@pytest.fixture
+def device() -> Iterator[xsem.Device]:
+    with xsem.open_device("host") as device:
+        yield device
+
+
+def shared(device: xsem.Device) -> xsem.Buffer:
+    return device.create_memory(MemoryHandleType.OPAQUE_FD, 16 * 24 * 4).map_buffer(shape=SHAPE)
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["direct", "staged"])
+def test_what_is_appended_comes_after_the_wait_and_before_the_signal(device: xsem.Device, staged: bool) -> None:
+    buffer = shared(device)
+    found = arrays._Staged(device, buffer, 10) if staged else arrays.arrays_for(device, buffer, 10)
+    found.warm_up(filter_in_place)
+    assert not buffer.numpy().any()   # on a copy
+    drawn, filtered = (device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD) for _ in "12")
+    expected = draw(3, SHAPE)
+
+    def compute() -> None:
+        found.commands.append_wait(drawn, 1)
+        found.append(filter_in_place)
+        found.commands.append_signal(filtered, 1)
+
+    if not staged:
+        compute()
+    buffer.numpy()[...] = expected
+    drawn.host_signal(1)
+    if staged:   # this one waits for what is before it
+        compute()
+    filtered.host_wait(1, timeout_s=10)
+    filter_in_place(expected)
+    assert np.array_equal(buffer.numpy(), expected)
+
+
+def test_staged_work_fails_in_words_when_the_wait_is_never_met(device: xsem.Device) -> None:
+    found = arrays._Staged(device, shared(device), 0.05)
+    semaphore = device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    found.commands.append_wait(semaphore, 1)
+    with pytest.raises(xsem.WaitTimeoutError):
+        found.append(filter_in_place)
+    semaphore.host_signal(1)
+    found.commands.synchronize(timeout_s=10)
+
+
+def test_cuda_memory_is_filtered_by_what_is_installed(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = shared(device)
+    on_gpu: Any = SimpleNamespace(__dlpack_device__=lambda: (2, 1), size=buffer.size, shape=buffer.shape)
+    made: list[tuple[str, int]] = []
+    for name in ("cupy", "torch"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+        monkeypatch.setattr(arrays, f"_{name}", lambda device, module, ordinal, buffer, name=name:
+                            made.append((name, ordinal)))
+    arrays.arrays_for(device, on_gpu, 10)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    arrays.arrays_for(device, on_gpu, 10)
+    assert made == [("cupy", 1), ("torch", 1)]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"
