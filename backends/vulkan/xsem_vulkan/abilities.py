@@ -98,8 +98,9 @@ def ask(physical: PhysicalDevice) -> Abilities:
     memory_features = {each: _memory_features(physical, each, offered) for each in MEMORIES}
     memories = frozenset(each for each, features in memory_features.items()
                          if features & vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
+    extensions = [*(SEMAPHORES[each][1] for each in semaphores), *(MEMORIES[each][1] for each in memories)]
     return Abilities(
-        extensions=frozenset([*(SEMAPHORES[each][1] for each in semaphores), *(MEMORIES[each][1] for each in memories)]),
+        extensions=frozenset(extensions),
         family=family, queues=min(family.queues, _MANY_QUEUES), memory_types=physical.memory_types(),
         semaphore_export=semaphores, memory_export=memories,
         dedicated_only=frozenset(each for each in memories

@@ -129,9 +129,8 @@ def _look(index: int, physical: PhysicalDevice) -> Check:
         abilities = ask(physical)
     except XsemError as error:
         return Check(name=name, ok=False, detail=error.message, remedy="install a newer driver")
-    exported = [f"{what} {each.value}" for what, types in (("semaphore", abilities.semaphore_export),
-                                                            ("memory", abilities.memory_export))
-                for each in sorted(types)]
+    exported = [f"semaphore {each.value}" for each in sorted(abilities.semaphore_export)]
+    exported += [f"memory {each.value}" for each in sorted(abilities.memory_export)]
     # That a driver can export nothing is no fault of the machine: it lists, and refuses.
     return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports "
                                             f"{', '.join(exported) or 'nothing'}")

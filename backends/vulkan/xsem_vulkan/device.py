@@ -173,7 +173,7 @@ class VulkanDevice(DeviceDriver):
 
     # ---- other
     def native_handle(self, token: object) -> int:
-        """VkDevice for None; VkSemaphore, VkDeviceMemory, or a mapping's VkBuffer, which begins where its memory does."""
+        """VkDevice for None; VkSemaphore, VkDeviceMemory; a mapping's VkBuffer, which begins where the memory does."""
         if token is None:
             return self._gpu.library.address(self._gpu.handle)
         if isinstance(token, VulkanSemaphore):

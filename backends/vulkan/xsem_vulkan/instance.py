@@ -132,7 +132,7 @@ class PhysicalDevice:
         self.library = instance.library
         self.functions = instance.functions
         self.handle = handle
-        properties = self.library.ffi.new("VkPhysicalDeviceProperties *")
+        properties: CData = self.library.ffi.new("VkPhysicalDeviceProperties *")
         self.functions.vkGetPhysicalDeviceProperties(handle, properties)
         self.version = int(properties.apiVersion)
         self.name = self.library.text(properties.deviceName)
@@ -202,7 +202,7 @@ class PhysicalDevice:
 
     def memory_types(self) -> MemoryTypes:
         """The memory types."""
-        answer = self.library.ffi.new("VkPhysicalDeviceMemoryProperties *")
+        answer: CData = self.library.ffi.new("VkPhysicalDeviceMemoryProperties *")
         self.functions.vkGetPhysicalDeviceMemoryProperties(self.handle, answer)
         return MemoryTypes(tuple(answer.memoryTypes[index].propertyFlags for index in range(answer.memoryTypeCount)))
 

@@ -73,7 +73,7 @@ class VulkanList(CommandListDriver):
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """vkCmdCopyBuffer."""
+        """A copy between barriers."""
         places = self._addresses.find(dst, size), self._addresses.find(src, size)
         self._recycle()
         commands = self._commands.copy(*places, size)
@@ -82,7 +82,7 @@ class VulkanList(CommandListDriver):
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """vkCmdFillBuffer, or a copy of the repeated pattern."""
+        """A fill between barriers."""
         place = self._addresses.find(dst, size)
         self._recycle()
         commands, scratch = self._commands.fill(place, pattern, size)

@@ -78,7 +78,7 @@ class Library:
 
         What a field points to is not kept alive by it: the caller keeps that until the struct has been used.
         """
-        made = self.ffi.new(f"{struct} *", fields)
+        made: CData = self.ffi.new(f"{struct} *", fields)
         made.sType = self._number(struct)
         return made
 
