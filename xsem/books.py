@@ -101,7 +101,7 @@ class Book:
         self._issuing = False  # the driver is in an append of this list
         self._issued = 0  # the driver is through with all appends up to this one
         self._last_wait = 0  # the last operation that can hold the queue
-        self._slots = 0  # places taken in the driver's queue, markers' included: they count towards max_pending
+        self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
         self._done_slots = 0
         self._unmarked = 0
         self._unpolled = 0
@@ -141,10 +141,8 @@ class Book:
                 self.record.use(self, seq)
                 self.raise_failure()
                 captured = self.recording or (self.borrowed and self.driver.capturing())
-                # A driver may take a place for each event waited for, and for the one recorded behind.
-                slots = 1 if self._limit is None else 1 + len(kept) + want_point
                 if not captured:
-                    self._check_room(slots)
+                    self._check_room()
                 for record in records:
                     record.use(self, seq)
                 outer, self._issuing = self._issuing, not reenters
@@ -166,8 +164,8 @@ class Book:
                 if self.recording:
                     self.recorded.append(entry)
                 return Point(self.session, token, self, seq, captured=True) if want_point else None
-            self._slots += slots
-            self._unmarked += slots
+            self._slots += 1
+            self._unmarked += 1
             self._unpolled += 1
             if waits or kept or operation == "wait":
                 self._last_wait = seq
@@ -188,12 +186,12 @@ class Book:
     def _room(self) -> int:
         return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
 
-    def _check_room(self, slots: int) -> None:
+    def _check_room(self) -> None:
         # The last place is kept for the marker behind all the rest: without it nobody would learn of any progress.
-        if self._limit is None or self._room() > slots:
+        if self._room() > 1 or self._limit is None:
             return
         self.poll()
-        if self._room() > slots or self._last_wait <= self.done_seq:
+        if self._room() > 1 or self._last_wait <= self.done_seq:
             return
         self._try_mark()
         raise WouldBlockError(
