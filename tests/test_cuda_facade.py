@@ -287,7 +287,8 @@ def test_fds_and_threads_of_the_process_are_as_before() -> None:
     before = counts()
     for _ in range(20):
         cycle()
-    until(lambda: counts() == before)
+    # Fewer, where a thread of an earlier test's stream was about to end.
+    until(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
 
 
 SCRIPT = """
