@@ -153,8 +153,10 @@ class Peer:
 
     def read(self, buffer: int, size: int, *, wait: int | None = None) -> Any:
         """Submit a copy of the buffer's beginning; the memory that will hold it, and an address."""
+        from xsem_vulkan.addresses import Place
+
         memory = self.host(size)
-        self.submit(self.commands.copy((memory.buffer, 0), (buffer, 0), size), wait=wait)
+        self.submit(self.commands.copy(Place(memory.buffer, 0), Place(buffer, 0), size), wait=wait)
         return memory
 
     def close(self) -> None:
