@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from vulkan_sim import folder
@@ -31,10 +32,7 @@ def library() -> Library:
     ffi = FFI()
     ffi.cdef(declarations.HANDLES + declarations.STRUCTS)
 
-    class Nothing:
-        vkGetInstanceProcAddr = None
-
-    return Library(ffi, Nothing, "none")
+    return Library(ffi, SimpleNamespace(vkGetInstanceProcAddr=None), "none")
 
 
 def ask_compiler(headers: Path, folder: Path, questions: dict[str, str]) -> dict[str, int]:
@@ -87,7 +85,9 @@ def test_numbers_are_those_of_the_headers(headers: Path, tmp_path: Path) -> None
     ours = {name: value for name, value in vars(constants).items() if name.startswith("VK_")}
     assert len(ours) > 90
     found = ask_compiler(headers, tmp_path, {name: name for name in ours})
-    assert {name: value % 2**64 for name, value in found.items()} == {name: value % 2**64 for name, value in ours.items()}
+    # printf's %lld shows VK_WHOLE_SIZE as -1.
+    assert {name: value % 2**64 for name, value in found.items()} == {
+        name: value % 2**64 for name, value in ours.items()}
 
 
 def test_every_struct_says_what_it_is(library: Library, headers: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_backend import until
-from vulkan_sim import BINARY, MEMORY, Peer, driver_of, peer, use_swiftshader
+from vulkan_sim import BINARY, MEMORY, Peer, driver_of, list_of, peer, use_swiftshader
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DeviceLostError, DriverError, OutOfMemoryError
@@ -129,7 +129,7 @@ def test_blocking_copies_work_beside_an_open_list(commands: xsem.CommandList, sh
 def test_command_buffers_and_scratch_are_used_again(
     commands: xsem.CommandList, shared: xsem.Buffer
 ) -> None:
-    mine = commands._book.driver._commands
+    mine = list_of(commands)._commands
     for _ in range(50):
         commands.append_fill(shared.view((9,), "uint8"), b"abc")
         commands.synchronize(timeout_s=20)
@@ -212,6 +212,7 @@ def test_memory_changes_hands_both_ways(commands: xsem.CommandList, device: xsem
 def test_events_order_two_lists(device: xsem.Device, commands: xsem.CommandList, shared: xsem.Buffer) -> None:
     second = device.create_command_list()
     host = device.host_buffer(SIZE)
+    filled = copied = device.create_event()
     for number in range(1, 40):
         filled, copied = device.create_event(), device.create_event()
         commands.append_fill(shared, bytes([number]), signal_event=filled)
@@ -253,7 +254,7 @@ def test_reached_point_is_not_waited_for(device: xsem.Device, commands: xsem.Com
     done = device.create_event()
     commands.append_barrier(signal_event=done)
     commands.synchronize(timeout_s=20)
-    mine = commands._book.driver
+    mine = list_of(commands)
     commands.append_barrier(wait_events=[done])
     assert mine._submission._info.waitSemaphoreCount == 0
 
@@ -265,8 +266,12 @@ def test_timeline_lives_as_long_as_its_last_point(device: xsem.Device, monkeypat
     assert driver.wait(point, 10**10)
     destroyed = []
     destroy = driver._gpu.vk.vkDestroySemaphore
-    monkeypatch.setattr(driver._gpu.vk, "vkDestroySemaphore",
-                        lambda device, handle, allocator: (destroyed.append(handle), destroy(device, handle, allocator)))
+
+    def seen(*arguments: Any) -> None:
+        destroyed.append(arguments[1])
+        destroy(*arguments)
+
+    monkeypatch.setattr(driver._gpu.vk, "vkDestroySemaphore", seen)
     made.close()
     assert destroyed == []
     assert driver.done(point)
@@ -314,7 +319,7 @@ def test_two_threads_share_the_one_queue(device: xsem.Device) -> None:
 
 
 def test_own_work_has_the_queue_to_itself(commands: xsem.CommandList, shared: xsem.Buffer) -> None:
-    mine = commands._book.driver
+    mine = list_of(commands)
     free: list[bool] = []
 
     def work() -> None:
@@ -339,10 +344,15 @@ def test_release_with_a_pending_wait_returns_at_once(
         host = second.host_buffer(SIZE)
         commands.append_wait(semaphore, acquire=[memory])
         commands.append_copy(host, memory.map_buffer())
-        closed = []
+        closed: list[bool] = []
         gpu = driver_of(second)._gpu
         close = gpu.close
-        monkeypatch.setattr(gpu, "close", lambda: (close(), closed.append(True)))
+
+        def seen() -> None:
+            close()
+            closed.append(True)
+
+        monkeypatch.setattr(gpu, "close", seen)
     assert closed == []
     other.submit(signal=theirs)
     until(lambda: closed)
@@ -377,7 +387,7 @@ def test_append_that_fails_has_no_effect_and_the_next_works(
     commands = device.create_command_list()
     commands.append_fill(shared, b"\1")
     commands.synchronize(timeout_s=20)
-    mine = commands._book.driver
+    mine = list_of(commands)
     mine._recycle()
     mine._commands._free.clear()   # so that one is allocated
     appended = mine._timeline.appended
@@ -392,34 +402,37 @@ def test_append_that_fails_has_no_effect_and_the_next_works(
     assert contents(commands, shared)[:10].tobytes() == b"abcabcabc\1"
 
 
+def count(device: xsem.Device, monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> dict[str, int]:
+    """How many objects each creating function has made that its destroying one has not destroyed."""
+    functions = driver_of(device)._gpu.vk
+    alive = dict.fromkeys((create for create, _ in pairs), 0)
+
+    def watch(name: str, real: Any, step: int) -> Any:
+        def call(*arguments: Any) -> Any:
+            code = real(*arguments)
+            alive[name] += step if not code else 0
+            return code
+        return call
+
+    for create, destroy in pairs:
+        monkeypatch.setattr(functions, create, watch(create, getattr(functions, create), 1))
+        monkeypatch.setattr(functions, destroy, watch(create, getattr(functions, destroy), -1))
+    return alive
+
+
 @pytest.mark.parametrize("function", ["vkCreateSemaphore", "vkCreateCommandPool", "vkAllocateCommandBuffers"])
 def test_list_that_cannot_be_made_leaves_nothing(
     device: xsem.Device, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     fail = failing(device, monkeypatch, function, vk.VK_ERROR_OUT_OF_HOST_MEMORY)
-    alive: set[tuple[str, int]] = set()
-    functions = driver_of(device)._gpu.vk
-    for kind in ("Semaphore", "CommandPool"):
-        create, destroy = getattr(functions, f"vkCreate{kind}"), getattr(functions, f"vkDestroy{kind}")
-
-        def created(*arguments: Any, kind: str = kind, create: Any = create) -> Any:
-            code = create(*arguments)
-            if code == 0:
-                alive.add((kind, arguments[-1][0]))
-            return code
-
-        def destroyed(*arguments: Any, kind: str = kind, destroy: Any = destroy) -> None:
-            alive.remove((kind, arguments[1]))
-            destroy(*arguments)
-
-        monkeypatch.setattr(functions, f"vkCreate{kind}", created)
-        monkeypatch.setattr(functions, f"vkDestroy{kind}", destroyed)
+    alive = count(device, monkeypatch, ("vkCreateSemaphore", "vkDestroySemaphore"),
+                  ("vkCreateCommandPool", "vkDestroyCommandPool"))
     fail.append(1)
     with pytest.raises(OutOfMemoryError):
         device.create_command_list()
-    assert alive == set()
-    for _ in range(2):
-        device.create_command_list()
+    assert set(alive.values()) == {0}
+    kept = [device.create_command_list() for _ in range(2)]
+    assert set(alive.values()) == {len(kept)}
 
 
 @pytest.mark.parametrize("function", ["vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory"])
@@ -427,27 +440,13 @@ def test_memory_that_cannot_be_made_leaves_nothing(
     device: xsem.Device, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     fail = failing(device, monkeypatch, function, vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
-    functions = driver_of(device)._gpu.vk
-    made = {"Buffer": 0, "Memory": 0}
-    for kind, create, destroy in (("Buffer", "vkCreateBuffer", "vkDestroyBuffer"),
-                                  ("Memory", "vkAllocateMemory", "vkFreeMemory")):
-        def created(*arguments: Any, kind: str = kind, create: Any = getattr(functions, create)) -> Any:
-            code = create(*arguments)
-            made[kind] += code == 0
-            return code
-
-        def destroyed(*arguments: Any, kind: str = kind, destroy: Any = getattr(functions, destroy)) -> None:
-            made[kind] -= 1
-            destroy(*arguments)
-
-        monkeypatch.setattr(functions, create, created)
-        monkeypatch.setattr(functions, destroy, destroyed)
+    alive = count(device, monkeypatch, ("vkCreateBuffer", "vkDestroyBuffer"), ("vkAllocateMemory", "vkFreeMemory"))
     for make in (lambda: device.create_memory(MEMORY, SIZE), lambda: device.host_buffer(SIZE)):
         fail.append(1)
         with pytest.raises(OutOfMemoryError) as raised:
             make()
         assert raised.value.call == function
-    assert made == {"Buffer": 0, "Memory": 0}
+    assert set(alive.values()) == {0}
 
 
 def test_lost_device_fails_the_list_and_is_still_released(

@@ -80,6 +80,11 @@ def driver_of(device: xsem.Device) -> Any:
     return device._session.driver
 
 
+def list_of(commands: xsem.CommandList) -> Any:
+    """The backend's half of a command list."""
+    return commands._book.driver
+
+
 class Peer:
     """A VkDevice of its own with one queue, which imports by raw calls: what another program does."""
 
