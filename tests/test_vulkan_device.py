@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,18 @@ from open_files import numbers
 from vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment, use_swiftshader
 
 import xsem
-from xsem.errors import BackendUnavailableError, DeviceNotFoundError, OutOfMemoryError, UnsupportedError
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    DeviceNotFoundError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import VulkanBackend, loader
+from xsem_vulkan import constants as vk
+
+_DEDICATED = vk.VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO
 
 
 @pytest.fixture
@@ -230,6 +240,83 @@ def test_exported_memory_is_as_large_as_it_says(device: xsem.Device) -> None:
         commands.release()
 
 
+def test_memory_of_a_driver_that_rounds_up_can_be_mapped_whole(
+    device: xsem.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = driver_of(device)._gpu
+    real = gpu.vk.vkCreateBuffer
+    sizes: list[int] = []
+
+    def needs(_device: Any, _wanted: Any, answer: Any) -> None:
+        answer.memoryRequirements = {"size": -(-sizes[-1] // 4096) * 4096, "alignment": 4096, "memoryTypeBits": 1}
+
+    def create(gpu: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        sizes.append(wanted.size)
+        return real(gpu, wanted, allocator, made)
+
+    monkeypatch.setattr(gpu.vk, "vkGetBufferMemoryRequirements2", needs)
+    monkeypatch.setattr(gpu.vk, "vkCreateBuffer", create)
+    memory = device.create_memory(MEMORY, 5000)
+    assert memory.allocation_size == 8192
+    assert sizes == [5000, 8192]
+
+
+def test_memory_that_must_be_dedicated_is_refused_otherwise(
+    device: xsem.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = driver_of(device)._gpu
+    real = gpu.vk.vkGetBufferMemoryRequirements2
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset({MEMORY})))
+    with pytest.raises(UnsupportedError, match="dedicated=True"):
+        device.create_memory(MEMORY, 64)
+    device.create_memory(MEMORY, 64, dedicated=True)
+
+    def needs(gpu_: Any, wanted: Any, answer: Any) -> None:
+        real(gpu_, wanted, answer)
+        gpu.library.ffi.cast("VkMemoryDedicatedRequirements *", answer.pNext).requiresDedicatedAllocation = 1
+
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset()))
+    device.create_memory(MEMORY, 64)
+    monkeypatch.setattr(gpu.vk, "vkGetBufferMemoryRequirements2", needs)
+    with pytest.raises(UnsupportedError, match="dedicated=True"):
+        device.create_memory(MEMORY, 64)
+
+
+def test_released_memory_has_no_address(device: xsem.Device) -> None:
+    driver = driver_of(device)
+    memory, _ = driver.create_memory(MEMORY, 64, False)
+    host, address = driver.host_buffer(64)
+    assert driver._addresses.find(memory.address, 64).buffer == memory.buffer
+    assert driver._addresses.find(address, 64).buffer == host.buffer
+    driver.release_memory(memory)
+    driver.release_host_buffer(host)
+    for gone in (memory.address, address):
+        with pytest.raises(BadArgumentError):
+            driver._addresses.find(gone, 1)
+
+
+def test_dedicated_memory_is_allocated_for_its_buffer(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = driver_of(device)._gpu
+    real = gpu.vk.vkAllocateMemory
+    chains: list[list[tuple[int, int]]] = []
+
+    def allocate(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        chain: list[tuple[int, int]] = []
+        ffi = gpu.library.ffi
+        each = ffi.cast("VkMemoryDedicatedAllocateInfo *", wanted.pNext)
+        while each:
+            chain.append((each.sType, each.buffer if each.sType == _DEDICATED else 0))
+            each = ffi.cast("VkMemoryDedicatedAllocateInfo *", each.pNext)
+        chains.append(chain)
+        return real(gpu_, wanted, allocator, made)
+
+    monkeypatch.setattr(gpu.vk, "vkAllocateMemory", allocate)
+    plain, dedicated = device.create_memory(MEMORY, 64), device.create_memory(MEMORY, 64, dedicated=True)
+    assert plain.allocation_size == dedicated.allocation_size
+    export = (vk.VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO, 0)
+    assert chains == [[export], [(_DEDICATED, dedicated._memory.buffer), export]]
+
+
 def test_dedicated_memory_says_so(device: xsem.Device) -> None:
     with device.create_memory(MEMORY, 4096, dedicated=True).export() as desc:
         assert desc.dedicated
@@ -321,13 +408,9 @@ def test_timeline_counts_on_the_host(device: xsem.Device) -> None:
 
 def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     # As on a driver that can: the structs are looked at, the driver is not asked.
-    import dataclasses
-
-    from xsem_vulkan import constants as vk
-
     driver = driver_of(device)
     gpu = driver._gpu
-    abilities = dataclasses.replace(gpu.abilities, semaphore_export=frozenset({BINARY, TIMELINE}))
+    abilities = replace(gpu.abilities, semaphore_export=frozenset({BINARY, TIMELINE}))
     declared = abilities.capabilities
     assert declared.features == {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
     assert declared.wait_before_signal == {TIMELINE}

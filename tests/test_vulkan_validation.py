@@ -29,6 +29,7 @@ with xsem.open_device("vulkan:0") as device, peer() as other:
         done = device.create_event()
         first.append_fill(buffer, bytes([number]))
         first.append_fill(buffer.view((9,), "uint8", offset=1), b"abc")
+        first.append_fill(buffer.view((8,), "uint8", offset=3), b"\\1")
         first.append_copy(host, buffer, signal_event=done)
         second.append_copy(buffer.view((7,), "uint8", offset=3), host.view((7,), "uint8", offset=9), wait_events=[done])
         second.append_signal(semaphores[0], release=[memory, dedicated])
