@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from xsem_vulkan import constants as vk
+from xsem_vulkan.addresses import Place
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import HostMemory, host_memory
@@ -31,10 +32,15 @@ class Commands:
                              | vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT)
         made = library.ffi.new("VkCommandPool *")
         self._vk.do("vkCreateCommandPool", gpu.handle, wanted, library.null, made)
-        self._pool = made[0]
+        self._pool: int = made[0]
         self._free: list[CData] = []
         self._busy: deque[tuple[int, CData, HostMemory | None]] = deque()
-        self._once = library.new("VkCommandBufferBeginInfo", flags=vk.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT)
+        self._begin_once = library.new("VkCommandBufferBeginInfo",
+                                       flags=vk.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT)
+        self._begin_often = library.new("VkCommandBufferBeginInfo",
+                                        flags=vk.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
+        self._everything = library.new("VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT,
+                                       dstAccessMask=_ANY_ACCESS)
         # Around a copy: after all that came before, the host's writes included, and before all that comes, its reads
         # included. Without the host's part a copy may not be seen in mapped memory though a wait has seen it done.
         self._before = library.new(
@@ -55,48 +61,47 @@ class Commands:
         A submission without commands would put nothing between an earlier wait and a later signal: the specification
         orders commands after waits and signals after commands, not signals after waits.
         """
-        library = self._gpu.library
-        commands = self._take()
-        begin = library.new("VkCommandBufferBeginInfo", flags=vk.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
-        self._vk.do("vkBeginCommandBuffer", commands, begin)
-        everything = library.new("VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT,
-                                 dstAccessMask=_ANY_ACCESS)
-        self._vk.vkCmdPipelineBarrier(commands, _ALL, _ALL, 0, 1, everything, 0, library.null, 0, library.null)
-        self._vk.do("vkEndCommandBuffer", commands)
-        return commands
+        null = self._gpu.library.null
+        return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
+            commands, _ALL, _ALL, 0, 1, self._everything, 0, null, 0, null), often=True)
 
     # ---- recording
-    def copy(self, dst: tuple[int, int], src: tuple[int, int], size: int) -> CData:
-        """A copy between (buffer, offset) and (buffer, offset)."""
-        region = self._gpu.library.ffi.new("VkBufferCopy *", {"srcOffset": src[1], "dstOffset": dst[1], "size": size})
-        commands = self._begin_transfer()
-        self._vk.vkCmdCopyBuffer(commands, src[0], dst[0], 1, region)
-        return self._end_transfer(commands)
+    def copy(self, dst: Place, src: Place, size: int) -> CData:
+        """A copy between two places."""
+        region = self._gpu.library.ffi.new("VkBufferCopy *", (src.offset, dst.offset, size))
+        return self._transfer(
+            lambda commands: self._vk.vkCmdCopyBuffer(commands, src.buffer, dst.buffer, 1, region))
 
-    def fill(self, dst: tuple[int, int], pattern: bytes, size: int) -> tuple[CData, HostMemory | None]:
-        """A fill of (buffer, offset), and what it copies from where Vulkan's own fill cannot do it."""
-        buffer, offset = dst
+    def fill(self, dst: Place, pattern: bytes, size: int) -> tuple[CData, HostMemory | None]:
+        """A fill, and the memory that it copies from where Vulkan's own fill cannot do it."""
         word = _as_word(pattern)
-        if word is not None and offset % _WORD == 0 and size % _WORD == 0:
-            commands = self._begin_transfer()
-            self._vk.vkCmdFillBuffer(commands, buffer, offset, size, word)
-            return self._end_transfer(commands), None
+        if word is not None and dst.offset % _WORD == 0 and size % _WORD == 0:
+            return self._transfer(
+                lambda commands: self._vk.vkCmdFillBuffer(commands, dst.buffer, dst.offset, size, word)), None
         # Vulkan fills aligned words. A copy may begin and end anywhere.
         chunk = pattern * max(1, min(size, _SCRATCH) // len(pattern))
         scratch = host_memory(self._gpu, len(chunk))
         try:
             ffi = self._gpu.library.ffi
             ffi.memmove(ffi.cast("void *", scratch.address), chunk, len(chunk))
-            starts = range(0, size, len(chunk))
-            regions = ffi.new("VkBufferCopy[]", [
-                {"srcOffset": 0, "dstOffset": offset + start, "size": min(len(chunk), size - start)}
-                for start in starts])
-            commands = self._begin_transfer()
-            self._vk.vkCmdCopyBuffer(commands, scratch.buffer, buffer, len(starts), regions)
-            return self._end_transfer(commands), scratch
+            regions = ffi.new("VkBufferCopy[]", [(0, dst.offset + start, min(len(chunk), size - start))
+                                                 for start in range(0, size, len(chunk))])
+            return self._transfer(lambda commands: self._vk.vkCmdCopyBuffer(
+                commands, scratch.buffer, dst.buffer, len(regions), regions)), scratch
         except BaseException:
             scratch.close()
             raise
+
+    def _transfer(self, record: Callable[[CData], object]) -> CData:
+        null = self._gpu.library.null
+        around = _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, vk.VK_PIPELINE_STAGE_TRANSFER_BIT
+
+        def recorded(commands: CData) -> None:
+            self._vk.vkCmdPipelineBarrier(commands, *around, 0, 1, self._before, 0, null, 0, null)
+            record(commands)
+            self._vk.vkCmdPipelineBarrier(commands, *reversed(around), 0, 1, self._after, 0, null, 0, null)
+
+        return self._record(recorded)
 
     def handover(self, buffers: Sequence[int], *, acquire: bool) -> CData:
         """Take buffers over from, or hand them over to, whoever shares their memory; a full barrier besides."""
@@ -111,26 +116,19 @@ class Commands:
             "dstQueueFamilyIndex": family if acquire else external,
             "buffer": buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
         } for buffer in buffers])
-        everything = library.new("VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT,
-                                 dstAccessMask=_ANY_ACCESS)
+        return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
+            commands, _ALL, _ALL, 0, 1, self._everything, len(buffers), barriers, 0, library.null))
+
+    def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
+        """A command buffer for one submission, or for many at a time; on an error it is free again."""
         commands = self._take()
-        self._vk.do("vkBeginCommandBuffer", commands, self._once)
-        self._vk.vkCmdPipelineBarrier(commands, _ALL, _ALL, 0, 1, everything, len(buffers), barriers, 0, library.null)
-        self._vk.do("vkEndCommandBuffer", commands)
-        return commands
-
-    def _begin_transfer(self) -> CData:
-        commands, null = self._take(), self._gpu.library.null
-        self._vk.do("vkBeginCommandBuffer", commands, self._once)
-        self._vk.vkCmdPipelineBarrier(commands, _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, vk.VK_PIPELINE_STAGE_TRANSFER_BIT,
-                                      0, 1, self._before, 0, null, 0, null)
-        return commands
-
-    def _end_transfer(self, commands: CData) -> CData:
-        null = self._gpu.library.null
-        self._vk.vkCmdPipelineBarrier(commands, vk.VK_PIPELINE_STAGE_TRANSFER_BIT, _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT,
-                                      0, 1, self._after, 0, null, 0, null)
-        self._vk.do("vkEndCommandBuffer", commands)
+        try:
+            self._vk.do("vkBeginCommandBuffer", commands, self._begin_often if often else self._begin_once)
+            record(commands)
+            self._vk.do("vkEndCommandBuffer", commands)
+        except BaseException:
+            self._free.append(commands)
+            raise
         return commands
 
     # ---- command buffers
