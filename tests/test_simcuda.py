@@ -224,15 +224,30 @@ def test_destroying_a_semaphore_blocks_behind_its_queued_signal() -> None:
 
 
 @on_stand_in
-def test_destroying_another_semaphore_does_not_block() -> None:
+def test_destroying_an_idle_semaphore_blocks_behind_any_wait_and_holds_the_calls_of_others() -> None:
+    """As measured on an H200: all of these return when the wait is met; queries of events return before."""
     with rig() as at:
         gate_there, gate = at.semaphore()
         _there, here = at.semaphore()
-        stream = at.stream()
+        _there, other = at.semaphore()
+        stream, second = at.stream(), at.stream()
+        event = ask("cuEventCreate", 0)
+        assert code("cuEventRecord", event, second) == 0
         assert wait(gate, 1, stream) == 0
-        assert code("cuDestroyExternalSemaphore", here) == 0
+        destroying = Elsewhere(at, lambda: code("cuDestroyExternalSemaphore", here))
+        assert destroying.is_held()
+        held = [
+            Elsewhere(at, lambda: code("cuEventRecord", ask("cuEventCreate", 0), second)),
+            Elsewhere(at, lambda: signal_to(other, 1, second)),
+            Elsewhere(at, lambda: code("cuMemAlloc", 64)),
+            Elsewhere(at, lambda: code("cuMemHostAlloc", 64, 0)),
+            Elsewhere(at, lambda: code("cuStreamCreate", 1)),
+        ]
+        assert [each.is_held() for each in held] == [True] * len(held)
+        assert code("cuEventQuery", event) == 0
         gate_there.host_signal(1)
-        ask("cuStreamSynchronize", stream)
+        assert destroying.finish() == 0
+        assert [each.finish() for each in held] == [0] * len(held)
 
 
 @on_stand_in

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, TypeAlias, overload
 
 from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError
@@ -28,6 +29,7 @@ _log = logging.getLogger("xsem")
 
 MARK_EVERY: Final = 256
 _RETRY_S: Final = 0.001
+_OPEN: Final[AbstractContextManager[None]] = nullcontext()
 
 Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
@@ -134,7 +136,8 @@ class Book:
         ReleasedError, WouldBlockError, and what the driver raises
             Nothing was appended.
         """
-        with self.lock:
+        gate = self.session.gate if waits or kept or operation == "wait" else None
+        with self.lock, _OPEN if gate is None else gate.appending():
             seq = self.seq = self.seq + 1
             try:
                 # The list itself before anything is asked of its driver: from here on nobody closes it under us.
@@ -249,6 +252,13 @@ class Book:
         elif marker.point.wait(left_ns):
             self.reached(marker.seq)
         return self.done_seq >= seq
+
+    def waits(self) -> bool:
+        """Whether a wait may be pending; asks the driver where that is not known."""
+        if self._last_wait > self.done_seq and self.failure is None and not self.closed:
+            self.cover(self._last_wait)
+            self.poll()
+        return self._last_wait > self.done_seq and self.failure is None and not self.closed
 
     def captured(self) -> bool:
         """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""

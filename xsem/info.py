@@ -44,8 +44,9 @@ class Capabilities:
     append_never_blocks : bool
         No append ever holds the calling thread.
     release_never_blocks : bool
-        No release of memory ever holds the calling thread. Where False, memory is released on xsem's own thread
-        alone (cuMemFree blocks behind any unmet wait).
+        No release of a semaphore, of memory or of a mapping ever holds the calling thread. Where False, they are
+        released on xsem's own thread alone, and only while no wait is pending on any list of the backend's devices
+        (on an H200 cuMemFree and cuDestroyExternalSemaphore block behind any unmet wait, and hold all threads).
     needs_handover : bool
         Memory must be named in ``acquire=`` and ``release=`` when it changes hands.
     independent_lists : int
