@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_backend import until
-from vulkan_sim import BINARY, MEMORY, Peer, driver_of, list_of, peer, use_swiftshader
+from vulkan_sim import BINARY, MEMORY, Peer, driver_of, environment, list_of, peer, use_swiftshader
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DeviceLostError, DriverError, OutOfMemoryError
@@ -593,3 +595,33 @@ def test_addresses_find_their_buffers_and_refuse_the_rest() -> None:
         with pytest.raises(BadArgumentError):
             space.find(address, 1)
     assert space.add_memory(5, 10) == first
+
+
+# ---- the end
+ENDS = {
+    "open": "",
+    "pending": "commands.append_wait(semaphore); commands.append_copy(host, memory.map_buffer())",
+    "forked": "import os; pid = os.fork()\nif pid == 0: raise SystemExit(0)\nassert os.waitpid(pid, 0)[1] == 0",
+}
+
+
+@pytest.mark.parametrize("left", ENDS)
+def test_process_ends_with_everything_open(left: str) -> None:
+    # SwiftShader's vkDestroyDevice waits for what is pending, for ever: nothing may be destroyed on the way out.
+    program = f"""
+import warnings, xsem
+warnings.simplefilter("ignore")
+device = xsem.open_device("vulkan:0")
+semaphore = device.create_semaphore(xsem.SemaphoreHandleType.OPAQUE_FD)
+memory, host = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096), device.host_buffer(4096)
+commands = device.create_command_list()
+commands.append_barrier()
+commands.synchronize(timeout_s=20)
+{ENDS[left]}
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), text=True, timeout=20, check=False,
+                          capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("end\n")
+    assert done.stderr == ""
