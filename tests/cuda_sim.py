@@ -4,7 +4,8 @@
     @on_stand_in(SIMCUDA_DEVICES="2")              # one process for all tests of the module with this setting
 
 The driver library is found when a process starts, and a test may bring the stand-in down. So the tests run in processes
-of their own: the first one asked for runs all of its group there, and each reports its own outcome.
+of their own: the first one asked for runs all of its group there, and each reports its own outcome. In those processes
+this module is a plugin of pytest, which leaves out what is not of the group.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["on_stand_in", "stand_in_environment"]
 _RUN = Path(__file__).parent / "simdrivers" / "run"
 _NO_COMPILER = 3
 _GROUP = "XSEM_TEST_STAND_IN_GROUP"
-_DEADLINE_S = 300
+_DEADLINE_S = 120  # for a group; below the faulthandler_timeout of pyproject.toml
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,10 +69,9 @@ def on_stand_in(test: Any = None, /, **environment: str) -> Any:
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> None:
-            inside = os.environ.get(_GROUP)
-            if inside == group:
+            if os.environ.get(_GROUP) == group:
                 function(*args, **kwargs)
-            elif inside is None:
+            else:
                 # It reads: file, two colons, the test with its parameters, a blank, the phase.
                 node = os.environ["PYTEST_CURRENT_TEST"].rsplit(" ", 1)[0].split("::", 1)[1]
                 outcomes, output = _run_group(function.__globals__["__file__"], group)
@@ -80,9 +80,19 @@ def on_stand_in(test: Any = None, /, **environment: str) -> Any:
                 if outcomes[node] is not None:
                     pytest.fail(f"on the stand-in:\n{outcomes[node]}", pytrace=False)
 
+        wrapper.stand_in_group = group  # type: ignore[attr-defined]
+        if _GROUP not in os.environ:
+            wrapper = pytest.mark.timeout(_DEADLINE_S + 10)(wrapper)
         return wrapper  # type: ignore[return-value]
 
     return decorate if test is None else decorate(test)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a process of a group: its tests alone."""
+    group = os.environ.get(_GROUP)
+    if group is not None:
+        items[:] = [item for item in items if getattr(getattr(item, "function", None), "stand_in_group", None) == group]
 
 
 @functools.cache
@@ -90,9 +100,11 @@ def _run_group(module: str, group: str) -> tuple[dict[str, str | None], str]:
     """Each test's failure, or None for those that passed; and all that was printed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                   f"--junitxml={report}", "-o", "junit_family=xunit2", module]
-        environment = {**stand_in_environment(**json.loads(group)), _GROUP: group}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "cuda_sim",
+                   "-o", f"faulthandler_timeout={_DEADLINE_S - 20}", f"--junitxml={report}",
+                   "-o", "junit_family=xunit2", module]
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**stand_in_environment(**json.loads(group)), _GROUP: group, "PYTHONPATH": path}
         environment.pop("PYTEST_CURRENT_TEST", None)
         try:
             ran = subprocess.run(command, env=environment, cwd=Path(__file__).parent.parent, check=False,

@@ -306,24 +306,6 @@ def test_append_is_refused_behind_a_wait_for_an_event() -> None:
                 commands.append_signal(sem, value)
 
 
-@pytest.mark.parametrize(("waits", "signals", "places"), [(0, False, 1), (3, False, 4), (0, True, 2), (3, True, 5)])
-def test_events_take_places_of_their_own(waits: int, signals: bool, places: int) -> None:
-    limit = 30
-    with limited(limit) as (device, driver):
-        commands, sem = device.create_command_list(), timeline(device)
-        foreign = [device.event(FakePoint(1, "foreign")) for _ in range(waits)]
-        commands.append_wait(sem, 1)
-        taken = 0
-        with pytest.raises(WouldBlockError):
-            for value in range(1, 100):
-                event = device.create_event() if signals else None
-                commands.append_signal(sem, value, wait_events=foreign, signal_event=event)
-                taken += places
-        barriers = sum(call[0] == "barrier" for call in driver.lists[0].calls)
-        # One more append would not fit: the wait, what was appended, and the markers between and behind.
-        assert limit - places < 1 + taken + barriers <= limit
-
-
 def test_release_and_synchronize_work_where_the_list_is_full() -> None:
     with limited(10) as (device, driver):
         commands, sem = device.create_command_list(), timeline(device)

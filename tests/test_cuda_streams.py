@@ -59,7 +59,7 @@ def rig(device: str = "cuda:0") -> Iterator[Rig]:
         with xsem.open_device("host") as host, xsem.open_device(device) as cuda:
             at = Rig(host, cuda)
             yield at
-        await_released()
+        await_closed(cuda)
         for stream in at.streams:
             ask(cu.cuStreamSynchronize, stream.native)
             stream.destroy()
@@ -67,10 +67,10 @@ def rig(device: str = "cuda:0") -> Iterator[Rig]:
         ask(cu.cuDevicePrimaryCtxRelease, ordinal)
 
 
-def await_released() -> None:
-    """The releasing threads have ended, so nothing of xsem calls the driver any more."""
+def await_closed(device: xsem.Device) -> None:
+    """Nothing of the device calls the driver any more."""
     deadline = time.monotonic() + BOUND_S
-    while any(thread.name.startswith("xsem-release") for thread in threading.enumerate()):
+    while device._record in device._session.releaser.records:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 

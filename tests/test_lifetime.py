@@ -8,7 +8,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -86,16 +85,16 @@ def test_appends_have_a_marker_each_256_and_no_other(opened: Opened) -> None:
     assert driver.lists[0].markers == 3
 
 
-def test_release_of_an_unused_object_asks_nothing_and_frees_at_once(opened: Opened) -> None:
-    device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    commands.append_wait(timeline(device), 1)
-    device.pending()   # what the dropped semaphore left is done
-    marks, before = driver.lists[0].markers, driver.calls
-    sem.release()
-    assert len(driver.released("release_semaphore")) == 1
-    assert driver.calls == before + 1
-    assert driver.lists[0].markers == marks
+def test_release_of_an_unused_object_asks_nothing_and_frees_at_once_where_releases_never_block() -> None:
+    with fake(NEVER_BLOCKS) as (device, driver):
+        commands, sem = device.create_command_list(), timeline(device)
+        commands.append_wait(timeline(device), 1)
+        device.pending()   # what the dropped semaphore left is done
+        marks, before = driver.lists[0].markers, driver.calls
+        sem.release()
+        assert len(driver.released("release_semaphore")) == 1
+        assert driver.calls == before + 1
+        assert driver.lists[0].markers == marks
 
 
 def test_release_returns_while_a_wait_is_pending_and_takes_effect_at_the_marker(opened: Opened) -> None:
@@ -450,8 +449,9 @@ def test_failing_release_is_logged_and_the_rest_goes_on(opened: Opened, caplog: 
     driver.release_semaphore = _failing  # type: ignore[assignment,method-assign]
     sem = timeline(device, "frames")
     sem.release()
+    until(lambda: sem._record.freed)
+    rest(device)
     assert "releasing the semaphore 'frames' failed" in caplog.text
-    assert sem._record.freed
     device.release()
     until(lambda: ("close",) in driver.log)
 
@@ -568,8 +568,8 @@ def test_import_that_loses_against_the_release_of_the_device_is_given_back(opene
     driver.create_semaphore = create  # type: ignore[method-assign]
     with pytest.raises(ReleasedError):
         timeline(device)
-    assert len(driver.released("release_semaphore")) == 1
     until(lambda: ("close",) in driver.log)
+    assert len(driver.released("release_semaphore")) == 1
 
 
 # ---- dropped objects
@@ -1028,17 +1028,17 @@ def test_log_in_the_releasing_thread_leaves_no_dummy_thread(
 def test_pending_release_is_looked_at_ever_more_rarely(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     device, driver = opened
     pauses: list[float] = []
-    original = time.sleep
+    nap = device._session.releaser._nap
+    original = nap.wait
 
-    def sleep(seconds: float) -> None:
-        if threading.current_thread().name.startswith("xsem-release"):
-            pauses.append(seconds)
-            seconds = min(seconds, 0.001)
-        original(seconds)
+    def wait(seconds: float | None = None) -> bool:
+        assert seconds is not None
+        pauses.append(seconds)
+        return original(min(seconds, 0.001))
 
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(nap, "wait", wait)
     sem.release()
     until(lambda: len(pauses) > 12)
     assert pauses[:2] == [0.0005, 0.001]

@@ -36,6 +36,7 @@ INSIDE_XSEM = """
     session
     state
     lifetime : notify
+    gate
     plugins
     spi
     types

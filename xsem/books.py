@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, TypeAlias, overload
 
 from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError
@@ -28,6 +29,7 @@ _log = logging.getLogger("xsem")
 
 MARK_EVERY: Final = 256
 _RETRY_S: Final = 0.001
+_OPEN: Final[AbstractContextManager[None]] = nullcontext()
 
 Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
@@ -101,7 +103,7 @@ class Book:
         self._issuing = False  # the driver is in an append of this list
         self._issued = 0  # the driver is through with all appends up to this one
         self._last_wait = 0  # the last operation that can hold the queue
-        self._slots = 0  # places taken in the driver's queue, markers' included: they count towards max_pending
+        self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
         self._done_slots = 0
         self._unmarked = 0
         self._unpolled = 0
@@ -134,17 +136,16 @@ class Book:
         ReleasedError, WouldBlockError, and what the driver raises
             Nothing was appended.
         """
-        with self.lock:
+        gate = self.session.gate if waits or kept or operation == "wait" else None
+        with self.lock, _OPEN if gate is None else gate.appending():
             seq = self.seq = self.seq + 1
             try:
                 # The list itself before anything is asked of its driver: from here on nobody closes it under us.
                 self.record.use(self, seq)
                 self.raise_failure()
                 captured = self.recording or (self.borrowed and self.driver.capturing())
-                # A driver may take a place for each event waited for, and for the one recorded behind.
-                slots = 1 if self._limit is None else 1 + len(kept) + want_point
                 if not captured:
-                    self._check_room(slots)
+                    self._check_room()
                 for record in records:
                     record.use(self, seq)
                 outer, self._issuing = self._issuing, not reenters
@@ -166,8 +167,8 @@ class Book:
                 if self.recording:
                     self.recorded.append(entry)
                 return Point(self.session, token, self, seq, captured=True) if want_point else None
-            self._slots += slots
-            self._unmarked += slots
+            self._slots += 1
+            self._unmarked += 1
             self._unpolled += 1
             if waits or kept or operation == "wait":
                 self._last_wait = seq
@@ -188,12 +189,12 @@ class Book:
     def _room(self) -> int:
         return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
 
-    def _check_room(self, slots: int) -> None:
+    def _check_room(self) -> None:
         # The last place is kept for the marker behind all the rest: without it nobody would learn of any progress.
-        if self._limit is None or self._room() > slots:
+        if self._room() > 1 or self._limit is None:
             return
         self.poll()
-        if self._room() > slots or self._last_wait <= self.done_seq:
+        if self._room() > 1 or self._last_wait <= self.done_seq:
             return
         self._try_mark()
         raise WouldBlockError(
@@ -251,6 +252,13 @@ class Book:
         elif marker.point.wait(left_ns):
             self.reached(marker.seq)
         return self.done_seq >= seq
+
+    def waits(self) -> bool:
+        """Whether a wait may be pending; asks the driver where that is not known."""
+        if self._last_wait > self.done_seq and self.failure is None and not self.closed:
+            self.cover(self._last_wait)
+            self.poll()
+        return self._last_wait > self.done_seq and self.failure is None and not self.closed
 
     def captured(self) -> bool:
         """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""

@@ -319,6 +319,7 @@ class CommandList(Resource):
         self._check_stopped()
         if not done:
             raise timeout_error(self._session, book.name, timeout_s, book_pending(self._session, book, target))
+        self._session.releaser.nudge()
 
     def record(self) -> Recording:
         """Record appends instead of executing them: ``with commands.record() as recording: …``, then ``replay``.

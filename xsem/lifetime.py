@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from xsem.background import Background, exiting
 from xsem.errors import ReleasedError
 from xsem.forks import generation
+from xsem.gate import Gate
 
 __all__ = ["Lease", "Record", "Releaser", "UseBook"]
 
@@ -29,6 +30,7 @@ _log = logging.getLogger("xsem")
 
 _PAUSE_FIRST_S: Final = 0.0005
 _PAUSE_LAST_S: Final = 0.05
+_NUDGE_S: Final = 0.05
 _MANY_USES: Final = 32
 
 
@@ -59,18 +61,21 @@ class Record:
         Held until this record has been freed.
     light : bool
         `free` makes no driver call: dropping the object is not worth a thread, a later call will do.
+    gate : Gate, optional
+        `free` is called at its moments only.
     """
 
     __slots__ = (
-        "_free", "_holds", "_light", "_many_uses", "_pinned", "_releaser", "_visits", "freed", "may_block", "parent",
-        "released", "uses", "what",
+        "_free", "_gate", "_holds", "_light", "_many_uses", "_pinned", "_releaser", "_visits", "freed", "may_block",
+        "parent", "released", "uses", "what",
     )
 
     def __init__(
         self, releaser: Releaser, what: str, free: Callable[[], None], *, may_block: bool, parent: Record | None,
-        light: bool = False,
+        light: bool = False, gate: Gate | None = None,
     ) -> None:
         self._releaser = releaser
+        self._gate = gate
         self.what = what
         self._free = free
         self.may_block = may_block
@@ -198,8 +203,20 @@ class Record:
         """Whether something holds it whose end will submit it again."""
         return self._holds > 0 or (self._pinned and not self._releaser.closing)
 
+    @property
+    def gated(self) -> bool:
+        """Whether it can be freed only when no wait is pending anywhere."""
+        return self._gate is not None
+
     def free(self) -> bool:
-        """Make the driver call if it was not made yet; whether this call made it."""
+        """Make the driver call if it was not made yet and may be made now; whether this call made it."""
+        if self._gate is None:
+            return self._free_now()
+        freed: list[bool] = []
+        self._gate.release(lambda: freed.append(self._free_now()))
+        return freed == [True]
+
+    def _free_now(self) -> bool:
         with self._releaser.lock:
             if self.freed or not self.released or self._holds or self._visits:
                 return False
@@ -248,6 +265,9 @@ class Releaser:
         self._inbox: deque[Callable[[], None]] = deque()
         self._later: deque[Callable[[], None]] = deque()
         self._pending: deque[Record] = deque()
+        self._nap = threading.Event()
+        self._rounds = 0
+        self._held_back = False
         self._thread = Background(f"xsem-release-{name}", self._work, lambda: bool(self._inbox or self._pending))
 
     def post(self, job: Callable[[], None]) -> None:
@@ -311,22 +331,39 @@ class Releaser:
                     pause_s = _PAUSE_FIRST_S
                 _look(waiting)
                 before = len(waiting)
-                waiting = [record for record in waiting if not self._settle(record)]
+                waiting = self._settle(waiting)
+                self._rounds += 1
                 if len(waiting) < before:
                     pause_s = _PAUSE_FIRST_S
                 if not waiting and not self._inbox and not self._pending:
                     return
-                time.sleep(pause_s)
+                self._nap.wait(pause_s)
+                self._nap.clear()
                 pause_s = min(pause_s * 2, _PAUSE_LAST_S)
         finally:
             self._pending.extend(waiting)
 
-    def _settle(self, record: Record) -> bool:
-        """Whether the thread is through with the record: freed, or held by something that will submit it again."""
-        if record.freed or (record.idle and record.free()):
-            return True
-        with self.lock:
-            return record.held_by_others
+    def _settle(self, waiting: list[Record]) -> list[Record]:
+        """Free what can be freed; what is left, but for records held by something that will submit them again."""
+        left: list[Record] = []
+        shut = False
+        for record in waiting:
+            # Where the gate was shut for one it is not asked for the next one: each time it looks at all lists.
+            if record.freed or (record.idle and not (shut and record.gated) and record.free()):
+                continue
+            shut = shut or (record.gated and record.idle)
+            with self.lock:
+                if not record.held_by_others:
+                    left.append(record)
+        self._held_back = shut
+        return left
+
+    def nudge(self) -> None:
+        """Let the thread free what had to wait for a moment without pending waits: this may be one. Takes a moment."""
+        deadline, enough = time.monotonic() + _NUDGE_S, self._rounds + 2
+        while self._held_back and self._rounds < enough and time.monotonic() < deadline:
+            self._nap.set()
+            time.sleep(_PAUSE_FIRST_S)
 
 
 def _look(records: Iterable[Record]) -> None:

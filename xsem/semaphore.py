@@ -215,7 +215,7 @@ def _wrap(
     initial_value: int | None,
 ) -> Semaphore:
     described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
-    record = session.new_record(described, lambda: session.driver.release_semaphore(token))
+    record = session.new_record(described, lambda: session.driver.release_semaphore(token), may_block=True)
     state = SemaphoreState(type, label, token, record, imported=imported, initial_value=initial_value)
     return Semaphore(device, session, state)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from xsem.errors import BusyError, DriverError, ReleasedError, UnsupportedError, XsemError
 from xsem.forks import check_generation, generation
+from xsem.gate import gate_of
 from xsem.lifetime import Record, Releaser
 from xsem.notify import Notifier
 from xsem.spi import DeviceDriver, Token
@@ -45,7 +46,11 @@ class Session:
         self.numbers = itertools.count(1)
         self._points: dict[int, Token] = {}
         self._point_keys = itertools.count(1)
-        self.record = Record(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None)
+        self.gate = None if self.capabilities.release_never_blocks else gate_of(info.backend)
+        if self.gate is not None:
+            self.gate.add(self)
+        self.record = Record(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
+                             gate=self.gate)
 
     def check(self) -> None:
         """Refuse use in a forked child and after release; do what finalizers left to be done."""
@@ -103,6 +108,10 @@ class Session:
         with self.books_lock:
             return list(self.books.values())
 
+    def waits(self) -> bool:
+        """Whether a list may have a wait pending; asks the driver."""
+        return any(book.waits() for book in self.live_books())
+
     def _close(self) -> None:
         # Points must go before the driver does, also those that somebody still refers to: nobody may ask them any more.
         for key in self._points.copy():
@@ -115,16 +124,19 @@ class Session:
     ) -> Record:
         """A record of something on this device; `parent` is the device's own unless given.
 
-        `on_thread`: `free` waits for a lock of xsem's, so it is for the releasing thread on every device.
+        `may_block`: where the device declares that releases may block, `free` is called on the releasing thread, at a
+        moment when no wait is pending. `on_thread`: `free` waits for a lock of xsem's, so it is for the releasing
+        thread on every device.
 
         Raises
         ------
         ReleasedError
             The parent, or the device, was released meanwhile; the new object is released with it.
         """
-        may_block = on_thread or (may_block and not self.capabilities.release_never_blocks)
+        gate = self.gate if may_block else None
         parent = parent or self.record
-        record = Record(self.releaser, what, free, may_block=may_block, parent=parent, light=light)
+        record = Record(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent, light=light,
+                        gate=gate)
         try:
             self.record.check()
             parent.check()

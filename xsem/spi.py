@@ -5,7 +5,8 @@ facade's. Tokens are whatever the backend likes (an int, an object); the facade 
 inside.
 
 Threads: the facade serialises the calls on one `CommandListDriver`; all else may be called from any thread, never in a
-forked child. Nothing may block but `wait`, `host_wait`, `read_level`, `write_level` and the release of memory. Failures
+forked child. Nothing may block but `wait`, `host_wait`, `read_level`, `write_level` and, unless
+`Capabilities.release_never_blocks` is declared, the releases of semaphores, memory, mappings and host buffers. Failures
 are classes of xsem.errors with ``call``, ``code`` and ``code_name``; the facade adds ``backend``.
 """
 

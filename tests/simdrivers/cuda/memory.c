@@ -99,7 +99,9 @@ static CUresult release(CUdeviceptr address, int type) {
     if (code || !address) return code;
     sim_allocation *found = sim_allocation_of(address);
     if (!found || found->address != address || found->type != type) return CUDA_ERROR_INVALID_VALUE;
+    sim_hold_others();
     sim_drain_device(found->context->device); /* measured: blocks behind any unmet wait */
+    sim_let_others();
     found = sim_allocation_of(address);       /* another thread may have been faster */
     if (!found || found->address != address) return CUDA_ERROR_INVALID_VALUE;
     take_away(found);

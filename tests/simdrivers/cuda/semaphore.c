@@ -117,6 +117,7 @@ EXPORT CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_E
     else TRY(take(&made, desc->handle.fd));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
+    made.device = context->device;
     *semaphore = made;
     *out = semaphore;
     RETURN(CUDA_SUCCESS);
@@ -130,8 +131,11 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     if (!semaphore) sim_abort("this is no external semaphore");
     if (!semaphore->object.alive || semaphore->destroying) sim_abort("this external semaphore is destroyed a second time");
     semaphore->destroying = true;
-    /* Measured: blocks while a wait or a signal is queued. */
+    /* Measured: blocks while a wait or a signal of it is queued, and, idle or not, behind any unmet wait. */
+    sim_hold_others();
+    sim_drain_device(semaphore->device);
     while (semaphore->queued) pthread_cond_wait(&sim.changed, &sim.lock);
+    sim_let_others();
     semaphore->object.alive = false;
     if (semaphore->timeline) munmap(semaphore->timeline, XSEM_HOST_TIMELINE_BYTES);
     if (semaphore->eventfd >= 0) close(semaphore->eventfd);

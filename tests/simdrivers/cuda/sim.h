@@ -95,6 +95,8 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;       /* something was completed */
     bool initialised, forked, gone, windows, guard;
+    bool held_by_others;          /* a thread sits in a free: see sim_hold_others */
+    pthread_t holder;
     int version, device_count;
     sim_context primary[MAX_DEVICES];
     unsigned long long next_id;
@@ -161,6 +163,8 @@ sim_point sim_record(sim_stream *stream);
 void sim_sleep_until(sim_point point);
 bool sim_stream_idle(sim_stream *stream);
 void sim_drain_device(int device);
+void sim_hold_others(void);
+void sim_let_others(void);
 void sim_drain_context(sim_context *context);
 
 /* ---- semaphores */
@@ -173,7 +177,7 @@ typedef struct sim_semaphore {
     xsem_host_timeline *timeline;    /* what it is: one of these three */
     int eventfd;
     sim_payload *inert;
-    int queued;
+    int queued, device;
 } sim_semaphore;
 
 typedef struct {

@@ -1,0 +1,14 @@
+"""The Vulkan backend of xsem: queues of any Vulkan 1.2 driver, as exporter (docs/vulkan.md)."""
+
+from __future__ import annotations
+
+from xsem.spi import Register, hookimpl
+from xsem_vulkan.backend import VulkanBackend
+
+__all__ = ["VulkanBackend", "xsem_register_backends"]
+
+
+@hookimpl
+def xsem_register_backends(register: Register) -> None:
+    """Offer the backend ``vulkan``; cffi and the Vulkan loader are loaded no earlier than its first use."""
+    register(VulkanBackend())

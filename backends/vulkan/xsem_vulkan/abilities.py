@@ -1,0 +1,135 @@
+"""What a device can do, asked of its driver: nothing is taken from the name of an extension alone."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from xsem.errors import UnsupportedError
+from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem_vulkan import constants as vk
+from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
+
+__all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask"]
+
+BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
+                       | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
+"""What buffers on external memory are made for: copies, fills, and shaders of the application's own."""
+
+# Vulkan's bit, and the device extension that has the functions for it. A timeline travels in an opaque fd, too.
+SEMAPHORES: Final = {
+    SemaphoreHandleType.OPAQUE_FD:
+        (vk.VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_semaphore_fd"),
+    SemaphoreHandleType.TIMELINE_SEMAPHORE_FD:
+        (vk.VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_semaphore_fd"),
+}
+MEMORIES: Final = {
+    MemoryHandleType.OPAQUE_FD: (vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_memory_fd"),
+}
+
+# Each queue of NVIDIA's driver is a channel of the GPU's; 16 are offered, and few programs have so many lists.
+_MANY_QUEUES: Final = 8
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What was found out about a device before it was opened.
+
+    Attributes
+    ----------
+    extensions : frozenset of str
+        Device extensions to be enabled.
+    family, queues : Family, int
+        The queue family to be used, and how many of its queues.
+    dedicated_only : frozenset of MemoryHandleType
+        Types whose memory can be exported from dedicated allocations alone.
+    largest_allocation : int
+        Bytes.
+    """
+
+    extensions: frozenset[str]
+    family: Family
+    queues: int
+    memory_types: MemoryTypes
+    semaphore_export: frozenset[SemaphoreHandleType]
+    memory_export: frozenset[MemoryHandleType]
+    dedicated_only: frozenset[MemoryHandleType]
+    largest_allocation: int
+    largest_value_difference: int
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """As xsem declares them."""
+        timelines = frozenset(each for each in self.semaphore_export if each.kind is Kind.TIMELINE)
+        return Capabilities(
+            semaphore_export=self.semaphore_export,
+            memory_export=self.memory_export,
+            # Vulkan has them for timelines alone.
+            features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE} if timelines else ()),
+            # A binary semaphore's signal must have been submitted before its wait is (VUID-vkQueueSubmit-
+            # pWaitSemaphores-03238), though drivers take it the other way round.
+            wait_before_signal=timelines,
+            resets_on_wait=True,
+            needs_handover=True,
+            independent_lists=self.queues,
+            max_value_difference=self.largest_value_difference,
+        )
+
+
+def ask(physical: PhysicalDevice) -> Abilities:
+    """Ask a device all that xsem wants to know.
+
+    Raises
+    ------
+    UnsupportedError
+        ``driver_too_old``: the driver is older than Vulkan 1.2, or lacks timeline semaphores; ``unsupported``: there is
+        no queue for copies.
+    """
+    if physical.version < vk.VK_API_VERSION_1_2:
+        raise UnsupportedError(f"{physical.name}: the driver is older than Vulkan 1.2; install a newer one",
+                               reason="driver_too_old", capability="vulkan_1_2", backend="vulkan")
+    if not physical.has_timelines():
+        raise UnsupportedError(f"{physical.name}: the driver has no timeline semaphores", reason="driver_too_old",
+                               capability="timelineSemaphore", backend="vulkan")
+    offered = physical.extensions()
+    family = _family(physical)
+    semaphores = frozenset(each for each in SEMAPHORES if _semaphore_exportable(physical, each, offered))
+    memory_features = {each: _memory_features(physical, each, offered) for each in MEMORIES}
+    memories = frozenset(each for each, features in memory_features.items()
+                         if features & vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
+    extensions = [*(SEMAPHORES[each][1] for each in semaphores), *(MEMORIES[each][1] for each in memories)]
+    return Abilities(
+        extensions=frozenset(extensions),
+        family=family, queues=min(family.queues, _MANY_QUEUES), memory_types=physical.memory_types(),
+        semaphore_export=semaphores, memory_export=memories,
+        dedicated_only=frozenset(each for each in memories
+                                 if memory_features[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT),
+        largest_allocation=physical.largest_allocation(),
+        largest_value_difference=physical.largest_value_difference(),
+    )
+
+
+def _semaphore_exportable(physical: PhysicalDevice, type: SemaphoreHandleType, offered: frozenset[str]) -> bool:
+    bit, extension = SEMAPHORES[type]
+    # SwiftShader has the extension and no features for timelines, and exporting one there is a segmentation fault.
+    return sys.platform != "win32" and extension in offered and bool(
+        physical.semaphore_features(bit, timeline=type.kind is Kind.TIMELINE)
+        & vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT)
+
+
+def _memory_features(physical: PhysicalDevice, type: MemoryHandleType, offered: frozenset[str]) -> int:
+    bit, extension = MEMORIES[type]
+    if sys.platform == "win32" or extension not in offered:
+        return 0
+    return physical.buffer_features(bit, BUFFER_USAGE)
+
+
+def _family(physical: PhysicalDevice) -> Family:
+    """The family with the most queues among those that do more than copies: graphics and compute imply them."""
+    able = vk.VK_QUEUE_GRAPHICS_BIT | vk.VK_QUEUE_COMPUTE_BIT
+    fitting = [each for each in physical.families() if each.flags & able and each.queues]
+    if not fitting:
+        raise UnsupportedError(f"{physical.name} has no queue for compute or graphics", capability="queue",
+                               backend="vulkan")
+    return max(fitting, key=lambda each: min(each.queues, _MANY_QUEUES))

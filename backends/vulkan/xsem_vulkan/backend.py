@@ -1,0 +1,136 @@
+"""The backend ``vulkan``: the devices that the Vulkan loader finds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
+from xsem.spi import Backend
+from xsem.types import Check, DeviceInfo
+
+if TYPE_CHECKING:
+    from xsem_vulkan.device import VulkanDevice
+    from xsem_vulkan.instance import Instance, PhysicalDevice
+
+__all__ = ["VulkanBackend"]
+
+
+class VulkanBackend(Backend):
+    """See `xsem_vulkan`."""
+
+    name: ClassVar[str] = "vulkan"
+    spi_version: ClassVar[int] = 1
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """All physical devices, those on the CPU too.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``,
+            ``no_device``.
+        """
+        from xsem_vulkan.instance import opened
+
+        with opened() as instance:
+            return [physical.info(index) for index, physical in enumerate(_physical_devices(instance))]
+
+    def open(self, index: int) -> VulkanDevice:
+        """A VkDevice of its own each time, on an instance of its own.
+
+        Raises
+        ------
+        UnsupportedError
+            ``driver_too_old``: the device has no Vulkan 1.2 with timeline semaphores.
+        """
+        from xsem_vulkan.abilities import ask
+        from xsem_vulkan.device import VulkanDevice
+        from xsem_vulkan.gpu import open_gpu
+        from xsem_vulkan.instance import Instance
+
+        instance = Instance()
+        try:
+            physical = _one(instance, index)
+            return VulkanDevice(open_gpu(physical, ask(physical)), index)
+        except BaseException:
+            instance.close()
+            raise
+
+    def details(self, index: int) -> Mapping[str, str]:
+        """Versions, kind, and which queue family is used."""
+        from xsem_vulkan.abilities import ask
+        from xsem_vulkan.instance import opened, version_text
+
+        with opened() as instance:
+            physical = _one(instance, index)
+            found = {
+                "loader": f"{instance.library.file}, Vulkan {version_text(instance.version)}",
+                "vulkan": version_text(physical.version),
+                "kind": "CPU" if physical.cpu else "GPU",
+            }
+            try:
+                abilities = ask(physical)
+            except XsemError as error:
+                return found | {"unusable": error.message}
+            return found | {
+                "queues": f"{abilities.queues} of family {abilities.family.index}",
+                "extensions": " ".join(sorted(abilities.extensions)),
+            }
+
+    def checks(self) -> Sequence[Check]:
+        """Package, loader, driver, and what each device can export."""
+        from xsem_vulkan.instance import opened
+        from xsem_vulkan.loader import load
+
+        try:
+            library = load()
+        except BackendUnavailableError as error:
+            cffi = error.reason == "cffi_missing"
+            return (Check(name="cffi" if cffi else "Vulkan loader", ok=False, detail=error.message,
+                          remedy="pip install 'xsem[vulkan]'" if cffi else _LOADER_REMEDY),)
+        found = [Check(name="Vulkan loader", ok=True, detail=library.file)]
+        try:
+            with opened() as instance:
+                for index, physical in enumerate(_physical_devices(instance)):
+                    found.append(_look(index, physical))
+        except XsemError as error:
+            found.append(Check(name="Vulkan driver", ok=False, detail=str(error),
+                               remedy="install the GPU vendor's Vulkan driver; VK_LOADER_DEBUG=all shows what the "
+                                      "loader looks for"))
+        return found
+
+
+_LOADER_REMEDY = ("install the Vulkan loader (Debian, Ubuntu: libvulkan1; Fedora: vulkan-loader)"
+                  if sys.platform.startswith("linux") else "install the GPU vendor's driver, or the Vulkan SDK")
+
+
+def _physical_devices(instance: Instance) -> Sequence[PhysicalDevice]:
+    found = instance.physical_devices()
+    if not found:
+        raise BackendUnavailableError("no Vulkan driver finds a device here", reason="no_device", backend="vulkan")
+    return found
+
+
+def _one(instance: Instance, index: int) -> PhysicalDevice:
+    found = _physical_devices(instance)
+    if not 0 <= index < len(found):
+        raise DeviceNotFoundError(f"there are {len(found)} Vulkan devices, vulkan:0 the first", reason="no_such_device",
+                                  backend="vulkan")
+    return found[index]
+
+
+def _look(index: int, physical: PhysicalDevice) -> Check:
+    from xsem_vulkan.abilities import ask
+
+    name = f"vulkan:{index}"
+    try:
+        abilities = ask(physical)
+    except XsemError as error:
+        return Check(name=name, ok=False, detail=error.message, remedy="install a newer driver")
+    exported = [f"semaphore {each.value}" for each in sorted(abilities.semaphore_export)]
+    exported += [f"memory {each.value}" for each in sorted(abilities.memory_export)]
+    # That a driver can export nothing is no fault of the machine: it lists, and refuses.
+    return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports "
+                                            f"{', '.join(exported) or 'nothing'}")

@@ -1,0 +1,181 @@
+"""Command buffers of one list: recorded, handed out, and used again once the device is through with them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from xsem_vulkan import constants as vk
+from xsem_vulkan.addresses import Place
+from xsem_vulkan.gpu import Gpu
+from xsem_vulkan.loader import CData
+from xsem_vulkan.memory import HostMemory, host_memory
+
+__all__ = ["Commands"]
+
+_ALL: Final = vk.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT
+_ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
+_SCRATCH: Final = 1 << 16
+_WORD: Final = 4
+
+
+class Commands:
+    """The list's command pool. One thread at a time, as a list is used."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._vk = gpu.vk
+        library = gpu.library
+        wanted = library.new("VkCommandPoolCreateInfo", queueFamilyIndex=gpu.family,
+                             flags=vk.VK_COMMAND_POOL_CREATE_TRANSIENT_BIT
+                             | vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT)
+        made = library.ffi.new("VkCommandPool *")
+        self._vk.do("vkCreateCommandPool", gpu.handle, wanted, library.null, made)
+        self._pool: int = made[0]
+        self._free: list[CData] = []
+        self._busy: deque[tuple[int, CData, HostMemory | None]] = deque()
+        self._begin_once = library.new("VkCommandBufferBeginInfo",
+                                       flags=vk.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT)
+        self._begin_often = library.new("VkCommandBufferBeginInfo",
+                                        flags=vk.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
+        self._everything = library.new("VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT,
+                                       dstAccessMask=_ANY_ACCESS)
+        # Around a copy: after all that came before, the host's writes included, and before all that comes, its reads
+        # included. Without the host's part a copy may not be seen in mapped memory though a wait has seen it done.
+        self._before = library.new(
+            "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT | vk.VK_ACCESS_HOST_WRITE_BIT,
+            dstAccessMask=vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT)
+        self._after = library.new(
+            "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_TRANSFER_WRITE_BIT,
+            dstAccessMask=_ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT)
+        try:
+            self.barrier = self._record_barrier()
+        except BaseException:
+            self.close()
+            raise
+
+    def _record_barrier(self) -> CData:
+        """One command buffer for every wait, signal and barrier of the list, pending as often as it likes.
+
+        A submission without commands would put nothing between an earlier wait and a later signal: the specification
+        orders commands after waits and signals after commands, not signals after waits.
+        """
+        null = self._gpu.library.null
+        return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
+            commands, _ALL, _ALL, 0, 1, self._everything, 0, null, 0, null), often=True)
+
+    # ---- recording
+    def copy(self, dst: Place, src: Place, size: int) -> CData:
+        """A copy between two places."""
+        region = self._gpu.library.ffi.new("VkBufferCopy *", (src.offset, dst.offset, size))
+        return self._transfer(
+            lambda commands: self._vk.vkCmdCopyBuffer(commands, src.buffer, dst.buffer, 1, region))
+
+    def fill(self, dst: Place, pattern: bytes, size: int) -> tuple[CData, HostMemory | None]:
+        """A fill, and the memory that it copies from where Vulkan's own fill cannot do it."""
+        word = _as_word(pattern)
+        if word is not None and dst.offset % _WORD == 0 and size % _WORD == 0:
+            return self._transfer(
+                lambda commands: self._vk.vkCmdFillBuffer(commands, dst.buffer, dst.offset, size, word)), None
+        # Vulkan fills aligned words. A copy may begin and end anywhere.
+        chunk = pattern * max(1, min(size, _SCRATCH) // len(pattern))
+        scratch = host_memory(self._gpu, len(chunk))
+        try:
+            ffi = self._gpu.library.ffi
+            ffi.memmove(ffi.cast("void *", scratch.address), chunk, len(chunk))
+            regions = ffi.new("VkBufferCopy[]", [(0, dst.offset + start, min(len(chunk), size - start))
+                                                 for start in range(0, size, len(chunk))])
+            return self._transfer(lambda commands: self._vk.vkCmdCopyBuffer(
+                commands, scratch.buffer, dst.buffer, len(regions), regions)), scratch
+        except BaseException:
+            scratch.close()
+            raise
+
+    def _transfer(self, record: Callable[[CData], object]) -> CData:
+        null = self._gpu.library.null
+        around = _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, vk.VK_PIPELINE_STAGE_TRANSFER_BIT
+
+        def recorded(commands: CData) -> None:
+            self._vk.vkCmdPipelineBarrier(commands, *around, 0, 1, self._before, 0, null, 0, null)
+            record(commands)
+            self._vk.vkCmdPipelineBarrier(commands, *reversed(around), 0, 1, self._after, 0, null, 0, null)
+
+        return self._record(recorded)
+
+    def handover(self, buffers: Sequence[int], *, acquire: bool) -> CData:
+        """Take buffers over from, or hand them over to, whoever shares their memory; a full barrier besides."""
+        library = self._gpu.library
+        family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
+        barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
+            "sType": vk.VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER,
+            # The other half of each is the other side's.
+            "srcAccessMask": 0 if acquire else _ANY_ACCESS,
+            "dstAccessMask": _ANY_ACCESS if acquire else 0,
+            "srcQueueFamilyIndex": external if acquire else family,
+            "dstQueueFamilyIndex": family if acquire else external,
+            "buffer": buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
+        } for buffer in buffers])
+        return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
+            commands, _ALL, _ALL, 0, 1, self._everything, len(buffers), barriers, 0, library.null))
+
+    def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
+        """A command buffer for one submission, or for many at a time; on an error it is free again."""
+        commands = self._take()
+        try:
+            self._vk.do("vkBeginCommandBuffer", commands, self._begin_often if often else self._begin_once)
+            record(commands)
+            self._vk.do("vkEndCommandBuffer", commands)
+        except BaseException:
+            self._free.append(commands)
+            raise
+        return commands
+
+    # ---- command buffers
+    def _take(self) -> CData:
+        if self._free:
+            return self._free.pop()
+        library = self._gpu.library
+        wanted = library.new("VkCommandBufferAllocateInfo", commandPool=self._pool, commandBufferCount=1,
+                             level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY)
+        made = library.ffi.new("VkCommandBuffer *")
+        self._vk.do("vkAllocateCommandBuffers", self._gpu.handle, wanted, made)
+        return made[0]
+
+    @property
+    def oldest_busy(self) -> int | None:
+        """The operation that the device must be through with before something can be used again."""
+        return self._busy[0][0] if self._busy else None
+
+    def lend(self, value: int, commands: CData, scratch: HostMemory | None) -> None:
+        """They are in use until operation `value` of the list is done."""
+        self._busy.append((value, commands, scratch))
+
+    def put_back(self, commands: CData, scratch: HostMemory | None) -> None:
+        """They were not submitted, or are done."""
+        self._free.append(commands)
+        if scratch is not None:
+            scratch.close()
+
+    def recycle(self, done: int) -> None:
+        """Operations up to `done` are done."""
+        while self._busy and self._busy[0][0] <= done:
+            _, commands, scratch = self._busy.popleft()
+            self.put_back(commands, scratch)
+
+    def close(self) -> None:
+        """Destroy the pool and its command buffers; nothing of it may be pending."""
+        while self._busy:
+            _, commands, scratch = self._busy.popleft()
+            self.put_back(commands, scratch)
+        self._vk.vkDestroyCommandPool(self._gpu.handle, self._pool, self._gpu.library.null)
+
+
+def _as_word(pattern: bytes) -> int | None:
+    """The 32-bit word whose repetition is the pattern's."""
+    if len(pattern) in (1, 2, _WORD):
+        return int.from_bytes(pattern * (_WORD // len(pattern)), "little")
+    word = pattern[:_WORD]
+    if len(pattern) % _WORD == 0 and word * (len(pattern) // _WORD) == pattern:
+        return int.from_bytes(word, "little")
+    return None

@@ -1,0 +1,209 @@
+"""The part of Vulkan's C interface that xsem calls, for cffi: names and layouts of the Vulkan specification.
+
+A test compares sizes, offsets and numbers with the Vulkan headers. Handles that Vulkan calls non-dispatchable are
+uint64_t on every platform here (on 64-bit ones the headers make them pointers of the same size): Python sees them as
+ints. Enumerations and flags are int32_t and uint32_t: a driver may return what no header knows yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FUNCTIONS", "HANDLES", "STRUCTS"]
+
+HANDLES: Final = """
+typedef struct VkInstance_T *VkInstance;
+typedef struct VkPhysicalDevice_T *VkPhysicalDevice;
+typedef struct VkDevice_T *VkDevice;
+typedef struct VkQueue_T *VkQueue;
+typedef struct VkCommandBuffer_T *VkCommandBuffer;
+typedef uint64_t VkSemaphore;
+typedef uint64_t VkFence;
+typedef uint64_t VkBuffer;
+typedef uint64_t VkDeviceMemory;
+typedef uint64_t VkCommandPool;
+typedef uint64_t VkImage;
+typedef uint64_t VkDeviceSize;
+typedef uint32_t VkBool32;
+typedef uint32_t VkFlags;
+typedef int32_t VkResult;
+typedef int32_t VkEnum;
+"""
+
+STRUCTS: Final = """
+typedef struct { VkEnum sType; void *pNext; } VkBaseOutStructure;
+typedef struct { uint32_t width, height, depth; } VkExtent3D;
+typedef struct {
+    VkEnum sType; const void *pNext; const char *pApplicationName; uint32_t applicationVersion;
+    const char *pEngineName; uint32_t engineVersion; uint32_t apiVersion;
+} VkApplicationInfo;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; const VkApplicationInfo *pApplicationInfo;
+    uint32_t enabledLayerCount; const char *const *ppEnabledLayerNames;
+    uint32_t enabledExtensionCount; const char *const *ppEnabledExtensionNames;
+} VkInstanceCreateInfo;
+typedef struct { char extensionName[256]; uint32_t specVersion; } VkExtensionProperties;
+
+typedef struct {
+    uint32_t apiVersion, driverVersion, vendorID, deviceID; VkEnum deviceType; char deviceName[256];
+    uint8_t pipelineCacheUUID[16]; uint64_t limits[63]; VkBool32 sparseProperties[5];
+} VkPhysicalDeviceProperties;
+typedef struct { VkEnum sType; void *pNext; VkPhysicalDeviceProperties properties; } VkPhysicalDeviceProperties2;
+typedef struct {
+    VkEnum sType; void *pNext; uint8_t deviceUUID[16], driverUUID[16], deviceLUID[8]; uint32_t deviceNodeMask;
+    VkBool32 deviceLUIDValid;
+} VkPhysicalDeviceIDProperties;
+typedef struct {
+    VkEnum sType; void *pNext; VkEnum driverID; char driverName[256], driverInfo[256]; uint8_t conformanceVersion[4];
+} VkPhysicalDeviceDriverProperties;
+typedef struct {
+    VkEnum sType; void *pNext; uint64_t maxTimelineSemaphoreValueDifference;
+} VkPhysicalDeviceTimelineSemaphoreProperties;
+typedef struct {
+    VkEnum sType; void *pNext; uint32_t maxPerSetDescriptors; VkDeviceSize maxMemoryAllocationSize;
+} VkPhysicalDeviceMaintenance3Properties;
+typedef struct { VkBool32 all[55]; } VkPhysicalDeviceFeatures;
+typedef struct { VkEnum sType; void *pNext; VkPhysicalDeviceFeatures features; } VkPhysicalDeviceFeatures2;
+typedef struct {
+    VkEnum sType; void *pNext; VkBool32 timelineSemaphore;
+} VkPhysicalDeviceTimelineSemaphoreFeatures;
+typedef struct { VkFlags propertyFlags; uint32_t heapIndex; } VkMemoryType;
+typedef struct { VkDeviceSize size; VkFlags flags; } VkMemoryHeap;
+typedef struct {
+    uint32_t memoryTypeCount; VkMemoryType memoryTypes[32]; uint32_t memoryHeapCount; VkMemoryHeap memoryHeaps[16];
+} VkPhysicalDeviceMemoryProperties;
+typedef struct {
+    VkFlags queueFlags; uint32_t queueCount, timestampValidBits; VkExtent3D minImageTransferGranularity;
+} VkQueueFamilyProperties;
+
+typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; } VkPhysicalDeviceExternalSemaphoreInfo;
+typedef struct {
+    VkEnum sType; void *pNext;
+    VkFlags exportFromImportedHandleTypes, compatibleHandleTypes, externalSemaphoreFeatures;
+} VkExternalSemaphoreProperties;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; VkFlags usage; VkEnum handleType;
+} VkPhysicalDeviceExternalBufferInfo;
+typedef struct {
+    VkFlags externalMemoryFeatures, exportFromImportedHandleTypes, compatibleHandleTypes;
+} VkExternalMemoryProperties;
+typedef struct {
+    VkEnum sType; void *pNext; VkExternalMemoryProperties externalMemoryProperties;
+} VkExternalBufferProperties;
+
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; uint32_t queueFamilyIndex, queueCount;
+    const float *pQueuePriorities;
+} VkDeviceQueueCreateInfo;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; uint32_t queueCreateInfoCount;
+    const VkDeviceQueueCreateInfo *pQueueCreateInfos; uint32_t enabledLayerCount;
+    const char *const *ppEnabledLayerNames; uint32_t enabledExtensionCount;
+    const char *const *ppEnabledExtensionNames; const VkPhysicalDeviceFeatures *pEnabledFeatures;
+} VkDeviceCreateInfo;
+
+typedef struct { VkEnum sType; const void *pNext; VkFlags flags; } VkSemaphoreCreateInfo;
+typedef struct {
+    VkEnum sType; const void *pNext; VkEnum semaphoreType; uint64_t initialValue;
+} VkSemaphoreTypeCreateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkFlags handleTypes; } VkExportSemaphoreCreateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkSemaphore semaphore; VkEnum handleType; } VkSemaphoreGetFdInfoKHR;
+typedef struct {
+    VkEnum sType; const void *pNext; VkSemaphore semaphore; VkFlags flags; VkEnum handleType; int fd;
+} VkImportSemaphoreFdInfoKHR;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; uint32_t semaphoreCount; const VkSemaphore *pSemaphores;
+    const uint64_t *pValues;
+} VkSemaphoreWaitInfo;
+typedef struct { VkEnum sType; const void *pNext; VkSemaphore semaphore; uint64_t value; } VkSemaphoreSignalInfo;
+
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; VkDeviceSize size; VkFlags usage; VkEnum sharingMode;
+    uint32_t queueFamilyIndexCount; const uint32_t *pQueueFamilyIndices;
+} VkBufferCreateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkFlags handleTypes; } VkExternalMemoryBufferCreateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkBuffer buffer; } VkBufferMemoryRequirementsInfo2;
+typedef struct { VkDeviceSize size, alignment; uint32_t memoryTypeBits; } VkMemoryRequirements;
+typedef struct { VkEnum sType; void *pNext; VkMemoryRequirements memoryRequirements; } VkMemoryRequirements2;
+typedef struct {
+    VkEnum sType; void *pNext; VkBool32 prefersDedicatedAllocation, requiresDedicatedAllocation;
+} VkMemoryDedicatedRequirements;
+typedef struct {
+    VkEnum sType; const void *pNext; VkDeviceSize allocationSize; uint32_t memoryTypeIndex;
+} VkMemoryAllocateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkFlags handleTypes; } VkExportMemoryAllocateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkImage image; VkBuffer buffer; } VkMemoryDedicatedAllocateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkDeviceMemory memory; VkEnum handleType; } VkMemoryGetFdInfoKHR;
+typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; int fd; } VkImportMemoryFdInfoKHR;
+
+typedef struct { VkEnum sType; const void *pNext; VkFlags flags; uint32_t queueFamilyIndex; } VkCommandPoolCreateInfo;
+typedef struct {
+    VkEnum sType; const void *pNext; VkCommandPool commandPool; VkEnum level; uint32_t commandBufferCount;
+} VkCommandBufferAllocateInfo;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; const void *pInheritanceInfo;
+} VkCommandBufferBeginInfo;
+typedef struct { VkEnum sType; const void *pNext; VkFlags srcAccessMask, dstAccessMask; } VkMemoryBarrier;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags srcAccessMask, dstAccessMask; uint32_t srcQueueFamilyIndex,
+    dstQueueFamilyIndex; VkBuffer buffer; VkDeviceSize offset, size;
+} VkBufferMemoryBarrier;
+typedef struct { VkDeviceSize srcOffset, dstOffset, size; } VkBufferCopy;
+typedef struct {
+    VkEnum sType; const void *pNext; uint32_t waitSemaphoreCount; const VkSemaphore *pWaitSemaphores;
+    const VkFlags *pWaitDstStageMask; uint32_t commandBufferCount; const VkCommandBuffer *pCommandBuffers;
+    uint32_t signalSemaphoreCount; const VkSemaphore *pSignalSemaphores;
+} VkSubmitInfo;
+typedef struct {
+    VkEnum sType; const void *pNext; uint32_t waitSemaphoreValueCount; const uint64_t *pWaitSemaphoreValues;
+    uint32_t signalSemaphoreValueCount; const uint64_t *pSignalSemaphoreValues;
+} VkTimelineSemaphoreSubmitInfo;
+"""
+
+# What each function takes; every pointer to an allocator is NULL here.
+FUNCTIONS: Final = """
+void *vkGetInstanceProcAddr(VkInstance, const char *);
+VkResult vkEnumerateInstanceVersion(uint32_t *);
+VkResult vkCreateInstance(const VkInstanceCreateInfo *, const void *, VkInstance *);
+void vkDestroyInstance(VkInstance, const void *);
+VkResult vkEnumeratePhysicalDevices(VkInstance, uint32_t *, VkPhysicalDevice *);
+void vkGetPhysicalDeviceProperties(VkPhysicalDevice, VkPhysicalDeviceProperties *);
+void vkGetPhysicalDeviceProperties2(VkPhysicalDevice, VkPhysicalDeviceProperties2 *);
+void vkGetPhysicalDeviceFeatures2(VkPhysicalDevice, VkPhysicalDeviceFeatures2 *);
+void vkGetPhysicalDeviceMemoryProperties(VkPhysicalDevice, VkPhysicalDeviceMemoryProperties *);
+void vkGetPhysicalDeviceQueueFamilyProperties(VkPhysicalDevice, uint32_t *, VkQueueFamilyProperties *);
+VkResult vkEnumerateDeviceExtensionProperties(VkPhysicalDevice, const char *, uint32_t *, VkExtensionProperties *);
+void vkGetPhysicalDeviceExternalSemaphoreProperties(VkPhysicalDevice,
+    const VkPhysicalDeviceExternalSemaphoreInfo *, VkExternalSemaphoreProperties *);
+void vkGetPhysicalDeviceExternalBufferProperties(VkPhysicalDevice,
+    const VkPhysicalDeviceExternalBufferInfo *, VkExternalBufferProperties *);
+VkResult vkCreateDevice(VkPhysicalDevice, const VkDeviceCreateInfo *, const void *, VkDevice *);
+void *vkGetDeviceProcAddr(VkDevice, const char *);
+void vkDestroyDevice(VkDevice, const void *);
+void vkGetDeviceQueue(VkDevice, uint32_t, uint32_t, VkQueue *);
+VkResult vkQueueSubmit(VkQueue, uint32_t, const VkSubmitInfo *, VkFence);
+VkResult vkCreateSemaphore(VkDevice, const VkSemaphoreCreateInfo *, const void *, VkSemaphore *);
+void vkDestroySemaphore(VkDevice, VkSemaphore, const void *);
+VkResult vkGetSemaphoreCounterValue(VkDevice, VkSemaphore, uint64_t *);
+VkResult vkWaitSemaphores(VkDevice, const VkSemaphoreWaitInfo *, uint64_t);
+VkResult vkSignalSemaphore(VkDevice, const VkSemaphoreSignalInfo *);
+VkResult vkGetSemaphoreFdKHR(VkDevice, const VkSemaphoreGetFdInfoKHR *, int *);
+VkResult vkImportSemaphoreFdKHR(VkDevice, const VkImportSemaphoreFdInfoKHR *);
+VkResult vkCreateBuffer(VkDevice, const VkBufferCreateInfo *, const void *, VkBuffer *);
+void vkDestroyBuffer(VkDevice, VkBuffer, const void *);
+void vkGetBufferMemoryRequirements2(VkDevice, const VkBufferMemoryRequirementsInfo2 *, VkMemoryRequirements2 *);
+VkResult vkAllocateMemory(VkDevice, const VkMemoryAllocateInfo *, const void *, VkDeviceMemory *);
+void vkFreeMemory(VkDevice, VkDeviceMemory, const void *);
+VkResult vkBindBufferMemory(VkDevice, VkBuffer, VkDeviceMemory, VkDeviceSize);
+VkResult vkMapMemory(VkDevice, VkDeviceMemory, VkDeviceSize, VkDeviceSize, VkFlags, void **);
+VkResult vkGetMemoryFdKHR(VkDevice, const VkMemoryGetFdInfoKHR *, int *);
+VkResult vkCreateCommandPool(VkDevice, const VkCommandPoolCreateInfo *, const void *, VkCommandPool *);
+void vkDestroyCommandPool(VkDevice, VkCommandPool, const void *);
+VkResult vkAllocateCommandBuffers(VkDevice, const VkCommandBufferAllocateInfo *, VkCommandBuffer *);
+VkResult vkBeginCommandBuffer(VkCommandBuffer, const VkCommandBufferBeginInfo *);
+VkResult vkEndCommandBuffer(VkCommandBuffer);
+void vkCmdPipelineBarrier(VkCommandBuffer, VkFlags, VkFlags, VkFlags, uint32_t, const VkMemoryBarrier *,
+    uint32_t, const VkBufferMemoryBarrier *, uint32_t, const void *);
+void vkCmdCopyBuffer(VkCommandBuffer, VkBuffer, VkBuffer, uint32_t, const VkBufferCopy *);
+void vkCmdFillBuffer(VkCommandBuffer, VkBuffer, VkDeviceSize, VkDeviceSize, uint32_t);
+"""

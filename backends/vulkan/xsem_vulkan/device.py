@@ -1,0 +1,193 @@
+"""A Vulkan device behind the driver interface."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from xsem.errors import BusyError, UnsupportedError
+from xsem.spi import DeviceDriver
+from xsem.types import Capabilities, Kind, MemoryHandleType, OwnedHandle, SemaphoreHandleType
+from xsem_vulkan.abilities import MEMORIES, SEMAPHORES
+from xsem_vulkan.addresses import AddressSpace
+from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.lists import VulkanList
+from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
+from xsem_vulkan.semaphores import (
+    Point,
+    VulkanSemaphore,
+    counter_value,
+    create_semaphore,
+    export_fd,
+    host_signal,
+    wait_for_value,
+)
+
+__all__ = ["VulkanDevice"]
+
+_DLPACK_VULKAN: Final = 7
+
+
+class VulkanDevice(DeviceDriver):
+    """One open device.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        Owned from here on.
+    index : int
+        Position among the backend's devices.
+    """
+
+    def __init__(self, gpu: Gpu, index: int) -> None:
+        self._gpu = gpu
+        self._index = index
+        self._capabilities = gpu.abilities.capabilities
+        self._addresses = AddressSpace()
+        self._lists: set[VulkanList] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the driver said when it was asked."""
+        return self._capabilities
+
+    def close(self) -> None:
+        """Destroy the device; its lists are closed."""
+        self._gpu.close()
+
+    # ---- lists and points
+    def create_command_list(self) -> VulkanList:
+        """A list with a queue to itself, as long as there is one.
+
+        One list more than there are queues shares the queue of another: xsem's own blocking copies need a list, and a
+        device with one queue could not do them otherwise.
+
+        Raises
+        ------
+        BusyError
+            ``too_many_lists``.
+        """
+        with self._lock:
+            queues = self._gpu.queues
+            if len(self._lists) > len(queues):
+                raise BusyError(f"the device has {len(queues)} queues and {len(self._lists)} command lists open; "
+                                "release some", reason="too_many_lists")
+            queue: Queue = min(queues, key=lambda each: each.lists)
+            made = VulkanList(self._gpu, queue, self._addresses, self._forget)
+            self._lists.add(made)
+            queue.lists += 1
+        return made
+
+    def _forget(self, gone: VulkanList) -> None:
+        with self._lock:
+            self._lists.discard(gone)
+            gone.queue.lists -= 1
+
+    def done(self, point: Point) -> bool:
+        """Ask the list's timeline."""
+        return point.timeline.reached(point.value)
+
+    def wait(self, point: Point, timeout_ns: int) -> bool:
+        """Sleep until the list's timeline is there."""
+        return point.timeline.wait(point.value, timeout_ns)
+
+    def release_point(self, point: Point) -> None:
+        """The last one destroys the timeline of a closed list."""
+        point.timeline.drop()
+
+    # ---- semaphores
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> VulkanSemaphore:
+        """A new VkSemaphore for export."""
+        if type not in self._capabilities.semaphore_export:
+            raise UnsupportedError(f"the device does not export {type.value} semaphores", backend="vulkan",
+                                   capability=f"semaphore.export.{type.value}")
+        return create_semaphore(self._gpu, timeline=type.kind is Kind.TIMELINE, initial_value=initial_value,
+                                export=SEMAPHORES[type][0])
+
+    def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle:
+        """A new fd."""
+        bit = SEMAPHORES[SemaphoreHandleType.OPAQUE_FD][0]
+        wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle, handleType=bit)
+        return export_fd(self._gpu, "vkGetSemaphoreFdKHR", wanted)
+
+    def release_semaphore(self, semaphore: VulkanSemaphore) -> None:
+        """Destroy it; what was exported lives on in its importers."""
+        self._gpu.vk.vkDestroySemaphore(self._gpu.handle, semaphore.handle, self._gpu.library.null)
+
+    def semaphore_value(self, semaphore: VulkanSemaphore) -> int:
+        """A timeline's value now."""
+        semaphore.check_timeline("value")
+        return counter_value(self._gpu, semaphore.handle)
+
+    def host_signal(self, semaphore: VulkanSemaphore, value: int | None) -> None:
+        """Set a timeline's value."""
+        semaphore.check_timeline("signal")
+        host_signal(self._gpu, semaphore.handle, value or 0)
+
+    def host_wait(self, semaphore: VulkanSemaphore, value: int | None, timeout_ns: int) -> bool:
+        """Block until a timeline has the value, or the time is over."""
+        semaphore.check_timeline("wait")
+        return wait_for_value(self._gpu, semaphore.handle, value or 0, timeout_ns)
+
+    # ---- memory
+    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[VulkanMemory, int]:
+        """A buffer on memory for export; not zeroed."""
+        if type not in self._capabilities.memory_export:
+            raise UnsupportedError(f"the device does not export {type.value} memory", backend="vulkan",
+                                   capability=f"memory.export.{type.value}")
+        made = create_memory(self._gpu, self._addresses, type, size, dedicated=dedicated)
+        return made, made.size
+
+    def export_memory(self, memory: VulkanMemory) -> OwnedHandle:
+        """A new fd."""
+        bit = MEMORIES[MemoryHandleType.OPAQUE_FD][0]
+        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=bit)
+        return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
+
+    def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, int]:
+        """An address in the memory's own range: no pointer, a name for `append_copy` and `append_fill`."""
+        return Mapping(memory), memory.address + offset
+
+    def unmap_buffer(self, buffer: Mapping) -> None:
+        """Nothing was made."""
+
+    def release_memory(self, memory: VulkanMemory) -> None:
+        """Free it; what was exported lives on in its importers."""
+        memory.close()
+
+    def host_buffer(self, size: int) -> tuple[HostMemory, int]:
+        """Coherent host memory; the address is a pointer."""
+        made = host_memory(self._gpu, size)
+        try:
+            self._addresses.add_host(made.address, size, made.buffer)
+        except BaseException:
+            made.close()
+            raise
+        return made, made.address
+
+    def release_host_buffer(self, buffer: HostMemory) -> None:
+        """Free it."""
+        self._addresses.remove_host(buffer.address)
+        buffer.close()
+
+    # ---- other
+    def native_handle(self, token: object) -> int:
+        """VkDevice for None; VkSemaphore, VkDeviceMemory; a mapping's VkBuffer, which begins where the memory does."""
+        if token is None:
+            return self._gpu.library.address(self._gpu.handle)
+        if isinstance(token, VulkanSemaphore):
+            return token.handle
+        if isinstance(token, VulkanMemory):
+            return token.memory
+        if isinstance(token, Mapping):
+            return token.memory.buffer
+        if isinstance(token, HostMemory):
+            return token.buffer
+        if isinstance(token, int):
+            return token
+        raise UnsupportedError("there is no native handle for this", capability="native_handle", backend="vulkan")
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """kDLVulkan: no library takes such a capsule for memory of the host or of CUDA."""
+        return (_DLPACK_VULKAN, self._index)

@@ -1,0 +1,229 @@
+"""An instance, and what its physical devices say of themselves."""
+
+from __future__ import annotations
+
+import uuid as _uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from xsem.errors import BackendUnavailableError, XsemError
+from xsem.types import DeviceInfo
+from xsem_vulkan import constants as vk
+from xsem_vulkan.loader import CData, Functions, Library, load
+from xsem_vulkan.results import check
+
+__all__ = ["Instance", "PhysicalDevice", "opened", "version_text"]
+
+_GLOBAL: Final = ("vkEnumerateInstanceVersion", "vkCreateInstance")
+_OF_INSTANCE: Final = (
+    "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties",
+    "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceMemoryProperties",
+    "vkGetPhysicalDeviceQueueFamilyProperties", "vkEnumerateDeviceExtensionProperties",
+    "vkGetPhysicalDeviceExternalSemaphoreProperties", "vkGetPhysicalDeviceExternalBufferProperties",
+    "vkCreateDevice", "vkGetDeviceProcAddr",
+)
+
+
+class Instance:
+    """A VkInstance of xsem's own; made by `opened` for a look, or kept while a device is open.
+
+    Raises
+    ------
+    BackendUnavailableError
+        ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``.
+    """
+
+    def __init__(self) -> None:
+        self.library: Library = load()
+        library = self.library
+        first = library.functions(library.null, _GLOBAL)
+        self.version = _loader_version(library, first)
+        application = library.new("VkApplicationInfo", apiVersion=vk.VK_API_VERSION_1_2)
+        wanted = library.new("VkInstanceCreateInfo", pApplicationInfo=application)
+        made = library.ffi.new("VkInstance *")
+        try:
+            first.do("vkCreateInstance", wanted, library.null, made)
+        except XsemError as error:
+            raise _unavailable(error) from error
+        self.handle: CData = made[0]
+        self.functions: Functions = library.functions(self.handle, _OF_INSTANCE)
+
+    def physical_devices(self) -> Sequence[PhysicalDevice]:
+        """All of them, in the loader's order."""
+        count = self.library.ffi.new("uint32_t *")
+        enumerate_ = self.functions.vkEnumeratePhysicalDevices
+        while True:
+            try:
+                check("vkEnumeratePhysicalDevices", enumerate_(self.handle, count, self.library.null))
+                found = self.library.ffi.new("VkPhysicalDevice[]", count[0])
+                code = check("vkEnumeratePhysicalDevices", enumerate_(self.handle, count, found))
+            except XsemError as error:
+                raise _unavailable(error) from error
+            if code != vk.VK_INCOMPLETE:   # one more came in between
+                return [PhysicalDevice(self, found[index]) for index in range(count[0])]
+
+    def close(self) -> None:
+        """Destroy it, after all that was made of it."""
+        self.functions.vkDestroyInstance(self.handle, self.library.null)
+
+
+@contextmanager
+def opened() -> Iterator[Instance]:
+    """An instance for the length of a ``with`` block."""
+    instance = Instance()
+    try:
+        yield instance
+    finally:
+        instance.close()
+
+
+def _loader_version(library: Library, first: Functions) -> int:
+    version = library.ffi.new("uint32_t *", vk.VK_API_VERSION_1_1 - 1)
+    if first.has("vkEnumerateInstanceVersion"):
+        first.do("vkEnumerateInstanceVersion", version)
+    if version[0] < vk.VK_API_VERSION_1_1:
+        raise BackendUnavailableError("the Vulkan loader is older than Vulkan 1.1; install a newer one",
+                                      reason="driver_too_old", backend="vulkan")
+    return int(version[0])
+
+
+def _unavailable(error: XsemError) -> XsemError:
+    """No instance and no devices means: not here. Only a lack of memory says nothing about the machine."""
+    if isinstance(error, BackendUnavailableError | MemoryError):
+        return error
+    return BackendUnavailableError(
+        "a Vulkan driver is installed and does not start", reason="driver_failed", backend="vulkan",
+        call=error.call, code=error.code, code_name=error.code_name,
+        likely_causes=("the driver's library and its kernel module are of different releases",
+                       "the user may not open the GPU's device nodes"))
+
+
+@dataclass(frozen=True)
+class Family:
+    """A queue family."""
+
+    index: int
+    flags: int
+    queues: int
+
+
+@dataclass(frozen=True)
+class MemoryTypes:
+    """Property flags of every memory type, in the driver's order, which puts the better one first."""
+
+    flags: tuple[int, ...]
+
+    def choose(self, allowed: int, wanted: int, preferred: int = 0) -> int | None:
+        """The first type among the bits of `allowed` with all `wanted` flags, one with all `preferred` ones if any."""
+        fitting = [index for index, flags in enumerate(self.flags)
+                   if allowed >> index & 1 and flags & wanted == wanted
+                   and not flags & vk.VK_MEMORY_PROPERTY_PROTECTED_BIT]
+        best = [index for index in fitting if self.flags[index] & preferred == preferred]
+        return next(iter(best or fitting), None)
+
+
+class PhysicalDevice:
+    """One VkPhysicalDevice; every question is asked of the driver when it is put."""
+
+    def __init__(self, instance: Instance, handle: CData) -> None:
+        self.instance = instance
+        self.library = instance.library
+        self.functions = instance.functions
+        self.handle = handle
+        properties: CData = self.library.ffi.new("VkPhysicalDeviceProperties *")
+        self.functions.vkGetPhysicalDeviceProperties(handle, properties)
+        self.version = int(properties.apiVersion)
+        self.name = self.library.text(properties.deviceName)
+        self.cpu = properties.deviceType == vk.VK_PHYSICAL_DEVICE_TYPE_CPU
+        self._driver_version = int(properties.driverVersion)
+
+    def info(self, index: int) -> DeviceInfo:
+        """What `xsem.devices` tells about it."""
+        if self.version < vk.VK_API_VERSION_1_1:   # the functions for the rest are not there to be asked
+            return DeviceInfo(id=f"vulkan:{index}", backend="vulkan", index=index, name=self.name,
+                              driver_version=version_text(self._driver_version))
+        identity = self._properties("VkPhysicalDeviceIDProperties")
+        return DeviceInfo(
+            id=f"vulkan:{index}", backend="vulkan", index=index, name=self.name,
+            uuid=_uuid.UUID(bytes=bytes(identity.deviceUUID)),
+            luid=bytes(identity.deviceLUID) if identity.deviceLUIDValid else None,
+            driver_uuid=_uuid.UUID(bytes=bytes(identity.driverUUID)), driver_version=self.driver(),
+        )
+
+    def driver(self) -> str:
+        """Name and version of the driver, in its own words where it has any."""
+        if self.version < vk.VK_API_VERSION_1_2:
+            return version_text(self._driver_version)
+        driver = self._properties("VkPhysicalDeviceDriverProperties")
+        version = self.library.text(driver.driverInfo) or version_text(self._driver_version)
+        return f"{self.library.text(driver.driverName)} {version}".strip()
+
+    def _properties(self, struct: str) -> CData:
+        wanted = self.library.new("VkPhysicalDeviceProperties2")
+        answer = self.library.linked(struct, wanted)
+        self.functions.vkGetPhysicalDeviceProperties2(self.handle, wanted)
+        return answer
+
+    def largest_allocation(self) -> int:
+        """Bytes."""
+        return int(self._properties("VkPhysicalDeviceMaintenance3Properties").maxMemoryAllocationSize)
+
+    def largest_value_difference(self) -> int:
+        """How far a timeline's value may be from another one pending."""
+        answer = self._properties("VkPhysicalDeviceTimelineSemaphoreProperties")
+        return int(answer.maxTimelineSemaphoreValueDifference)
+
+    def has_timelines(self) -> bool:
+        """Whether timeline semaphores can be enabled."""
+        wanted = self.library.new("VkPhysicalDeviceFeatures2")
+        answer = self.library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted)
+        self.functions.vkGetPhysicalDeviceFeatures2(self.handle, wanted)
+        return bool(answer.timelineSemaphore)
+
+    def extensions(self) -> frozenset[str]:
+        """Names of the device extensions."""
+        count = self.library.ffi.new("uint32_t *")
+        null, ask = self.library.null, self.functions.do
+        while True:
+            ask("vkEnumerateDeviceExtensionProperties", self.handle, null, count, null)
+            found = self.library.ffi.new("VkExtensionProperties[]", count[0])
+            if ask("vkEnumerateDeviceExtensionProperties", self.handle, null, count, found) != vk.VK_INCOMPLETE:
+                return frozenset(self.library.text(found[index].extensionName) for index in range(count[0]))
+
+    def families(self) -> Sequence[Family]:
+        """The queue families."""
+        count = self.library.ffi.new("uint32_t *")
+        self.functions.vkGetPhysicalDeviceQueueFamilyProperties(self.handle, count, self.library.null)
+        found = self.library.ffi.new("VkQueueFamilyProperties[]", count[0])
+        self.functions.vkGetPhysicalDeviceQueueFamilyProperties(self.handle, count, found)
+        return [Family(index, found[index].queueFlags, found[index].queueCount) for index in range(count[0])]
+
+    def memory_types(self) -> MemoryTypes:
+        """The memory types."""
+        answer: CData = self.library.ffi.new("VkPhysicalDeviceMemoryProperties *")
+        self.functions.vkGetPhysicalDeviceMemoryProperties(self.handle, answer)
+        return MemoryTypes(tuple(answer.memoryTypes[index].propertyFlags for index in range(answer.memoryTypeCount)))
+
+    def semaphore_features(self, handle_type: int, *, timeline: bool) -> int:
+        """VkExternalSemaphoreFeatureFlags of a handle type, for binary semaphores or for timelines."""
+        kind = vk.VK_SEMAPHORE_TYPE_TIMELINE if timeline else vk.VK_SEMAPHORE_TYPE_BINARY
+        wanted = self.library.new("VkPhysicalDeviceExternalSemaphoreInfo", handleType=handle_type)
+        typed = self.library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=kind)
+        answer = self.library.new("VkExternalSemaphoreProperties")
+        self.functions.vkGetPhysicalDeviceExternalSemaphoreProperties(self.handle, wanted, answer)
+        del typed   # until here
+        return int(answer.externalSemaphoreFeatures)
+
+    def buffer_features(self, handle_type: int, usage: int) -> int:
+        """VkExternalMemoryFeatureFlags of a handle type, for buffers of that usage."""
+        wanted = self.library.new("VkPhysicalDeviceExternalBufferInfo", usage=usage, handleType=handle_type)
+        answer = self.library.new("VkExternalBufferProperties")
+        self.functions.vkGetPhysicalDeviceExternalBufferProperties(self.handle, wanted, answer)
+        return int(answer.externalMemoryProperties.externalMemoryFeatures)
+
+
+def version_text(version: int) -> str:
+    """A packed version as Vulkan packs its own (a vendor may pack its driver's otherwise)."""
+    return f"{version >> 22 & 127}.{version >> 12 & 1023}.{version & 4095}"

@@ -1,0 +1,151 @@
+"""Command lists: every append is one submission to a queue, complete when it returns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from xsem.errors import DeviceLostError, XsemError
+from xsem.spi import CommandListDriver
+from xsem.types import SignalParams, WaitParams
+from xsem_vulkan.addresses import AddressSpace
+from xsem_vulkan.commands import Commands
+from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.loader import CData
+from xsem_vulkan.memory import HostMemory, VulkanMemory
+from xsem_vulkan.semaphores import Point, Timeline, VulkanSemaphore
+from xsem_vulkan.submission import Submission
+
+__all__ = ["VulkanList"]
+
+_keys: Final = itertools.count(1)
+
+Waits = list[tuple[int, int]]
+
+
+class VulkanList(CommandListDriver):
+    """One in-order list. Its timeline counts its operations, so that every one has a point at no further cost.
+
+    Each operation begins or ends with a barrier over everything, and so the next one in the list, and nothing else on
+    the queue, need know what it did.
+    """
+
+    def __init__(
+        self, gpu: Gpu, queue: Queue, addresses: AddressSpace, forget: Callable[[VulkanList], None]
+    ) -> None:
+        self._gpu = gpu
+        self.queue = queue
+        self._addresses = addresses
+        self._forget = forget
+        self._submission = Submission(gpu)
+        self._timeline = Timeline(gpu)
+        try:
+            self._commands = Commands(gpu)
+        except BaseException:
+            self._timeline.drop()
+            raise
+        # The facade keeps books by key, so two lists on one queue need two: a negative number is nobody's handle.
+        self.key = queue.address if queue.lists == 0 else -next(_keys)
+
+    # ---- appending
+    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+        """A full barrier after the points."""
+        return self._append(self._commands.barrier, self._open(wait_points), [], want_point)
+
+    def append_wait(
+        self, semaphores: Sequence[VulkanSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
+        acquire: Sequence[VulkanMemory], want_point: bool,
+    ) -> Point | None:
+        """A barrier after points and semaphores; with `acquire` it takes the memory over."""
+        waits = self._open(wait_points)
+        waits += [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
+        return self._hand(acquire, waits, [], want_point, acquire=True)
+
+    def append_signal(
+        self, semaphores: Sequence[VulkanSemaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
+        release: Sequence[VulkanMemory], want_point: bool,
+    ) -> Point | None:
+        """A barrier, with `release` one that hands the memory over; then the signals."""
+        signals = [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
+        return self._hand(release, self._open(wait_points), signals, want_point, acquire=False)
+
+    def append_copy(
+        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """A copy between barriers."""
+        places = self._addresses.find(dst, size), self._addresses.find(src, size)
+        self._recycle()
+        commands = self._commands.copy(*places, size)
+        return self._append_once(commands, None, self._open(wait_points), [], want_point)
+
+    def append_fill(
+        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """A fill between barriers."""
+        place = self._addresses.find(dst, size)
+        self._recycle()
+        commands, scratch = self._commands.fill(place, pattern, size)
+        return self._append_once(commands, scratch, self._open(wait_points), [], want_point)
+
+    def append_work(self, work: Callable[[], object]) -> None:
+        """Call it while the queue is nobody else's: it may submit to it."""
+        with self.queue.lock:
+            work()
+
+    def close(self) -> None:
+        """Destroy what is the list's own. Its timeline stays while a point of it is held."""
+        if self._idle():
+            self._commands.close()
+        else:
+            # Given up after an error of the driver's, with work still pending: what that uses must not be destroyed.
+            self._gpu.stuck = True
+        self._timeline.drop()
+        self._forget(self)
+
+    # ---- inside
+    def _hand(
+        self, memories: Sequence[VulkanMemory], waits: Waits, signals: Waits, want_point: bool, *, acquire: bool
+    ) -> Point | None:
+        if not memories:
+            return self._append(self._commands.barrier, waits, signals, want_point)
+        self._recycle()
+        commands = self._commands.handover([each.buffer for each in memories], acquire=acquire)
+        return self._append_once(commands, None, waits, signals, want_point)
+
+    def _append_once(
+        self, commands: CData, scratch: HostMemory | None, waits: Waits, signals: Waits, want_point: bool
+    ) -> Point | None:
+        """Append what was recorded for this once."""
+        try:
+            point = self._append(commands, waits, signals, want_point)
+        except BaseException:
+            self._commands.put_back(commands, scratch)
+            raise
+        self._commands.lend(self._timeline.appended, commands, scratch)
+        return point
+
+    def _append(self, commands: CData, waits: Waits, signals: Waits, want_point: bool) -> Point | None:
+        timeline = self._timeline
+        value = timeline.appended + 1
+        with self.queue.lock:
+            self._submission.submit(self.queue, waits, commands, [*signals, (timeline.handle, value)])
+        timeline.appended = value
+        return Point(timeline, value) if want_point else None
+
+    def _open(self, points: Sequence[Point]) -> Waits:
+        """What is left to wait for: a point that is reached costs no semaphore of the queue's."""
+        return [(point.timeline.handle, point.value) for point in points if not point.timeline.reached(point.value)]
+
+    def _recycle(self) -> None:
+        oldest = self._commands.oldest_busy
+        if oldest is not None and self._timeline.reached(oldest):
+            self._commands.recycle(self._timeline.known)
+
+    def _idle(self) -> bool:
+        try:
+            return self._timeline.reached(self._timeline.appended)
+        except DeviceLostError:
+            return True   # what a lost device had pending counts as done
+        except XsemError:
+            return False

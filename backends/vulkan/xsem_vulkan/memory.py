@@ -1,0 +1,192 @@
+"""Memory: made for export, or the host's own for copies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xsem.errors import OutOfMemoryError, UnsupportedError
+from xsem.types import MemoryHandleType
+from xsem_vulkan import constants as vk
+from xsem_vulkan.abilities import BUFFER_USAGE, MEMORIES
+from xsem_vulkan.addresses import LARGEST, AddressSpace
+from xsem_vulkan.gpu import Gpu
+
+__all__ = ["HostMemory", "Mapping", "VulkanMemory", "create_memory", "host_memory"]
+
+_ALIGNMENTS_TRIED = 3
+
+
+class _Needs(NamedTuple):
+    size: int
+    types: int
+    dedicated: bool
+
+
+class VulkanMemory:
+    """A VkDeviceMemory under one VkBuffer that covers all of it."""
+
+    def __init__(self, gpu: Gpu, addresses: AddressSpace, memory: int, buffer: int, size: int) -> None:
+        self._gpu = gpu
+        self._addresses = addresses
+        self.memory = memory
+        self.buffer = buffer
+        self.size = size
+        self.address = addresses.add_memory(buffer, size)
+
+    def close(self) -> None:
+        """Free it."""
+        self._addresses.remove_memory(self.address)
+        _free(self._gpu, self.buffer, self.memory)
+
+
+class Mapping:
+    """A range of a memory. Nothing is made for it: the memory's one buffer serves all."""
+
+    def __init__(self, memory: VulkanMemory) -> None:
+        self.memory = memory
+
+
+class HostMemory:
+    """Memory of the host's that the device reaches, mapped as long as it lives."""
+
+    def __init__(self, gpu: Gpu, memory: int, buffer: int, address: int) -> None:
+        self._gpu = gpu
+        self.memory = memory
+        self.buffer = buffer
+        self.address = address
+
+    def close(self) -> None:
+        """Free it; that unmaps it."""
+        _free(self._gpu, self.buffer, self.memory)
+
+
+def create_memory(
+    gpu: Gpu, addresses: AddressSpace, type: MemoryHandleType, size: int, *, dedicated: bool
+) -> VulkanMemory:
+    """Memory that can be exported as `type`, of at least `size` bytes.
+
+    Raises
+    ------
+    OutOfMemoryError
+        ``out_of_memory``.
+    UnsupportedError
+        ``unsupported``: the driver exports dedicated memory alone.
+    """
+    bit, _ = MEMORIES[type]
+    _check_size(gpu, size)
+    buffer, needs = _whole_buffer(gpu, size, bit)
+    try:
+        if not dedicated and (needs.dedicated or type in gpu.abilities.dedicated_only):
+            # The importer must be told, and the descriptor says what the caller said.
+            raise UnsupportedError("the driver exports such memory from dedicated allocations alone: dedicated=True",
+                                   capability=f"memory.export.{type.value}.shared", backend="vulkan")
+        index = gpu.abilities.memory_types.choose(needs.types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
+        if index is None:
+            index = gpu.abilities.memory_types.choose(needs.types, 0)
+        memory = _allocate(gpu, buffer, needs.size, _known(index), export=bit, dedicated=dedicated)
+    except BaseException:
+        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        raise
+    try:
+        return VulkanMemory(gpu, addresses, memory, buffer, needs.size)
+    except BaseException:
+        _free(gpu, buffer, memory)
+        raise
+
+
+def host_memory(gpu: Gpu, size: int) -> HostMemory:
+    """Host memory of `size` bytes that copies can use, coherent: no flushes."""
+    _check_size(gpu, size)
+    buffer = _create_buffer(gpu, size, 0)
+    try:
+        needs = _needs(gpu, buffer)
+        wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+        # Cached: reading what is not takes microseconds a cache line. Vulkan promises a type with the first two.
+        index = gpu.abilities.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
+        memory = _allocate(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
+    except BaseException:
+        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        raise
+    try:
+        pointer = gpu.library.ffi.new("void **")
+        gpu.vk.do("vkMapMemory", gpu.handle, memory, 0, vk.VK_WHOLE_SIZE, 0, pointer)
+        return HostMemory(gpu, memory, buffer, gpu.library.address(pointer[0]))
+    except BaseException:
+        _free(gpu, buffer, memory)
+        raise
+
+
+def _check_size(gpu: Gpu, size: int) -> None:
+    largest = min(gpu.abilities.largest_allocation, LARGEST)
+    if size > largest:
+        raise OutOfMemoryError(f"{size} bytes are more than the device allocates at once, {largest}",
+                               reason="out_of_memory", backend="vulkan")
+
+
+def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, _Needs]:
+    """A buffer that covers all the memory that it needs: every byte of the allocation can be mapped then."""
+    for _ in range(_ALIGNMENTS_TRIED):
+        buffer = _create_buffer(gpu, size, export)
+        try:
+            needs = _needs(gpu, buffer)
+        except BaseException:
+            gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+            raise
+        if needs.size <= size:
+            return buffer, needs
+        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        size = needs.size
+    raise OutOfMemoryError("the driver wants ever more memory for the buffer", reason="out_of_memory",
+                           backend="vulkan")
+
+
+def _create_buffer(gpu: Gpu, size: int, export: int) -> int:
+    library = gpu.library
+    wanted = library.new("VkBufferCreateInfo", size=size, usage=BUFFER_USAGE,
+                         sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
+    external = library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=export) if export else None
+    made = library.ffi.new("VkBuffer *")
+    gpu.vk.do("vkCreateBuffer", gpu.handle, wanted, library.null, made)
+    del external   # until here
+    return int(made[0])
+
+
+def _needs(gpu: Gpu, buffer: int) -> _Needs:
+    library = gpu.library
+    wanted = library.new("VkBufferMemoryRequirementsInfo2", buffer=buffer)
+    answer = library.new("VkMemoryRequirements2")
+    dedicated = library.linked("VkMemoryDedicatedRequirements", answer)
+    gpu.vk.vkGetBufferMemoryRequirements2(gpu.handle, wanted, answer)
+    needs = answer.memoryRequirements
+    return _Needs(int(needs.size), int(needs.memoryTypeBits), bool(dedicated.requiresDedicatedAllocation))
+
+
+def _allocate(gpu: Gpu, buffer: int, size: int, type_index: int, *, export: int, dedicated: bool) -> int:
+    library = gpu.library
+    wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)
+    kept = []
+    if export:
+        kept.append(library.linked("VkExportMemoryAllocateInfo", wanted, handleTypes=export))
+    if dedicated:
+        kept.append(library.linked("VkMemoryDedicatedAllocateInfo", wanted, buffer=buffer))
+    made = library.ffi.new("VkDeviceMemory *")
+    gpu.vk.do("vkAllocateMemory", gpu.handle, wanted, library.null, made)
+    kept.clear()   # until here
+    try:
+        gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, made[0], 0)
+    except BaseException:
+        gpu.vk.vkFreeMemory(gpu.handle, made[0], library.null)
+        raise
+    return int(made[0])
+
+
+def _free(gpu: Gpu, buffer: int, memory: int) -> None:
+    gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+    gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
+
+
+def _known(index: int | None) -> int:
+    if index is None:
+        raise OutOfMemoryError("no kind of memory of the device fits the buffer", reason="out_of_memory",
+                               backend="vulkan")
+    return index

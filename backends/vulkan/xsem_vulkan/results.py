@@ -1,0 +1,108 @@
+"""What a VkResult means: the one place where codes become errors."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn, TypedDict
+
+from xsem.errors import (
+    BackendUnavailableError,
+    BadHandleError,
+    BusyError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    XsemError,
+)
+from xsem_vulkan import constants
+
+__all__ = ["check", "code_name", "device_lost", "error_for"]
+
+_NAMES: Final[dict[int, str]] = {
+    value: name for name, value in vars(constants).items()
+    if name in ("VK_SUCCESS", "VK_NOT_READY", "VK_TIMEOUT", "VK_INCOMPLETE") or name.startswith("VK_ERROR_")
+}
+
+_NO_MEMORY: Final = {
+    constants.VK_ERROR_OUT_OF_HOST_MEMORY: "the host is out of memory",
+    constants.VK_ERROR_OUT_OF_DEVICE_MEMORY: "the device is out of memory",
+    constants.VK_ERROR_OUT_OF_POOL_MEMORY: "a pool of the driver is exhausted",
+    constants.VK_ERROR_FRAGMENTED_POOL: "a pool of the driver is fragmented",
+    constants.VK_ERROR_FRAGMENTATION: "the driver's memory is fragmented",
+    constants.VK_ERROR_MEMORY_MAP_FAILED: "the driver cannot map the memory",
+}
+_MISSING: Final = {
+    constants.VK_ERROR_LAYER_NOT_PRESENT: ("a layer", "vulkan_layer"),
+    constants.VK_ERROR_EXTENSION_NOT_PRESENT: ("an extension", "vulkan_extension"),
+    constants.VK_ERROR_FEATURE_NOT_PRESENT: ("a feature", "vulkan_feature"),
+    constants.VK_ERROR_FORMAT_NOT_SUPPORTED: ("a format", "vulkan_format"),
+}
+
+
+class _Source(TypedDict):
+    backend: str
+    call: str
+    code: int
+    code_name: str | None
+
+
+def code_name(code: int) -> str | None:
+    """Vulkan's name for a VkResult; None where xsem knows none."""
+    return _NAMES.get(code)
+
+
+def check(call: str, code: int) -> int:
+    """Give a success code back (VK_TIMEOUT is one), and raise what an error code stands for.
+
+    Raises
+    ------
+    XsemError
+        See `error_for`.
+    """
+    if code < 0:
+        raise error_for(call, code)
+    return code
+
+
+def error_for(call: str, code: int) -> XsemError:
+    """The error that a code of `call` stands for; a code without a name here is a DriverError, too."""
+    if code in _NO_MEMORY:
+        return OutOfMemoryError(f"{_NO_MEMORY[code]}; release something, or ask for less", reason="out_of_memory",
+                                **_from(call, code))
+    if code in _MISSING:
+        what, capability = _MISSING[code]
+        return UnsupportedError(f"the driver lacks {what} that {call} needs", reason="not_supported",
+                                capability=capability, **_from(call, code))
+    if code == constants.VK_ERROR_DEVICE_LOST:
+        return DeviceLostError("the device is lost: earlier work on it failed, or it was removed; open it anew",
+                               reason="device_lost", from_earlier_work=True, **_from(call, code))
+    if code == constants.VK_ERROR_TOO_MANY_OBJECTS:
+        # The specification gives this code to the functions that make fds where the process has no number left.
+        if call.endswith("FdKHR"):
+            return BusyError("the process may open no more files; release something, or raise RLIMIT_NOFILE",
+                             reason="fd_limit", **_from(call, code))
+        return BusyError("the driver makes no more objects of this kind; release some", reason="too_many_objects",
+                         **_from(call, code))
+    if code == constants.VK_ERROR_INVALID_EXTERNAL_HANDLE:
+        return BadHandleError("the driver does not take the handle as an object of this device and driver",
+                              reason="refused_by_driver", **_from(call, code))
+    if code == constants.VK_ERROR_INCOMPATIBLE_DRIVER:
+        return BackendUnavailableError(
+            "the Vulkan loader finds no driver that it can use", reason="no_driver", likely_causes=(
+                "the GPU vendor's Vulkan driver is not installed (Mesa's: mesa-vulkan-drivers)",
+                "the container was not given the GPU's graphics part (NVIDIA_DRIVER_CAPABILITIES=all)",
+                "VK_DRIVER_FILES or VK_ICD_FILENAMES names a file that is not there",
+            ), **_from(call, code))
+    if code in _NAMES:
+        return DriverError(f"{call} failed", reason="driver_error", **_from(call, code))
+    return DriverError(f"{call} failed with a code that xsem has no name for", reason="unknown_code",
+                       **_from(call, code))
+
+
+def device_lost(call: str) -> NoReturn:
+    """Raise DeviceLostError where a driver shows it otherwise than by the code."""
+    raise error_for(call, constants.VK_ERROR_DEVICE_LOST)
+
+
+def _from(call: str, code: int) -> _Source:
+    return {"backend": "vulkan", "call": call, "code": code, "code_name": code_name(code)}

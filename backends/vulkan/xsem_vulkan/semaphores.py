@@ -1,0 +1,138 @@
+"""Semaphores: made for export, and the timelines that lists count their work with."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+from xsem.errors import UnsupportedError
+from xsem.types import OwnedHandle
+from xsem_vulkan import constants as vk
+from xsem_vulkan.gpu import Gpu
+from xsem_vulkan.results import check, device_lost
+
+__all__ = ["Point", "Timeline", "VulkanSemaphore", "counter_value", "create_semaphore", "export_fd", "host_signal",
+           "wait_for_value"]
+
+_NO_VALUE: Final = 2**64 - 1
+
+
+class VulkanSemaphore:
+    """A VkSemaphore, binary or timeline."""
+
+    def __init__(self, handle: int, *, timeline: bool) -> None:
+        self.handle = handle
+        self.timeline = timeline
+
+    def check_timeline(self, what: str) -> None:
+        """Refuse what Vulkan's host functions do for timelines alone."""
+        if not self.timeline:
+            raise UnsupportedError(f"Vulkan has no {what} of a binary semaphore on the host; append it to a list",
+                                   capability=f"binary.{what}", backend="vulkan")
+
+
+def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export: int = 0) -> VulkanSemaphore:
+    """A new one; `export` is the bit of the handle type that it will be exported as, 0 for none."""
+    library = gpu.library
+    wanted = library.new("VkSemaphoreCreateInfo")
+    kept = []
+    if timeline:
+        kept.append(library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE,
+                                   initialValue=initial_value))
+    if export:
+        kept.append(library.linked("VkExportSemaphoreCreateInfo", wanted, handleTypes=export))
+    made = library.ffi.new("VkSemaphore *")
+    gpu.vk.do("vkCreateSemaphore", gpu.handle, wanted, library.null, made)
+    kept.clear()   # until here
+    return VulkanSemaphore(made[0], timeline=timeline)
+
+
+def export_fd(gpu: Gpu, call: str, wanted: object) -> OwnedHandle:
+    """Call vkGetSemaphoreFdKHR or vkGetMemoryFdKHR: a new fd, the caller's own."""
+    fd = gpu.library.ffi.new("int *", -1)
+    gpu.vk.do(call, gpu.handle, wanted, fd)
+    # lavapipe's fds are inherited by every program that is started (Mesa 22.3 and 25.0); SwiftShader's are not.
+    os.set_inheritable(fd[0], False)
+    return OwnedHandle(fd[0])
+
+
+def counter_value(gpu: Gpu, handle: int) -> int:
+    """A timeline's value now."""
+    value = gpu.library.ffi.new("uint64_t *")
+    code = gpu.vk.vkGetSemaphoreCounterValue(gpu.handle, handle, value)
+    check("vkGetSemaphoreCounterValue", code)
+    return int(value[0])
+
+
+def wait_for_value(gpu: Gpu, handle: int, value: int, timeout_ns: int) -> bool:
+    """Block until a timeline has that value, or the time is over; whether it has."""
+    ffi = gpu.library.ffi
+    handles, values = ffi.new("VkSemaphore[1]", [handle]), ffi.new("uint64_t[1]", [value])
+    wanted = gpu.library.new("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=handles, pValues=values)
+    # VK_TIMEOUT is a success code.
+    return gpu.vk.do("vkWaitSemaphores", gpu.handle, wanted, max(0, timeout_ns)) == vk.VK_SUCCESS
+
+
+def host_signal(gpu: Gpu, handle: int, value: int) -> None:
+    """Set a timeline's value."""
+    gpu.vk.do("vkSignalSemaphore", gpu.handle,
+              gpu.library.new("VkSemaphoreSignalInfo", semaphore=handle, value=value))
+
+
+class Timeline:
+    """Counts a list's operations as the device does them. It lives as long as the list or any of its points."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.handle = create_semaphore(gpu, timeline=True).handle
+        self.appended = 0
+        """The value of the last operation given to the driver."""
+        self._reached = 0
+        self._users = 1
+        self._lock = threading.Lock()
+
+    @property
+    def known(self) -> int:
+        """The last value that `reached` has seen."""
+        return self._reached
+
+    def reached(self, value: int) -> bool:
+        """Whether operation `value` is done; never blocks."""
+        if self._reached < value:
+            found = counter_value(self._gpu, self.handle)
+            if found == _NO_VALUE:
+                # A lost device may say so instead of returning the code.
+                device_lost("vkGetSemaphoreCounterValue")
+            self._reached = max(self._reached, found)
+        return self._reached >= value
+
+    def wait(self, value: int, timeout_ns: int) -> bool:
+        """Block until operation `value` is done, or the time is over."""
+        if self._reached >= value:
+            return True
+        return wait_for_value(self._gpu, self.handle, value, timeout_ns) and self.reached(value)
+
+    def use(self) -> None:
+        """One more user."""
+        with self._lock:
+            self._users += 1
+
+    def drop(self) -> None:
+        """One user less; the last one destroys it."""
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last and not self._gpu.stuck:
+            self._gpu.vk.vkDestroySemaphore(self._gpu.handle, self.handle, self._gpu.library.null)
+
+
+class Point:
+    """One operation of a list."""
+
+    __slots__ = ("timeline", "value")
+
+    def __init__(self, timeline: Timeline, value: int) -> None:
+        timeline.use()
+        self.timeline = timeline
+        self.value = value

@@ -1,0 +1,183 @@
+"""Releases that sit behind every unmet wait are made when no wait is pending on any list of the backend's devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, timeline, until
+
+import xsem
+from xsem.errors import DriverError
+from xsem.gate import Gate, gate_of
+from xsem.resource import Resource
+from xsem.types import MemoryHandleType
+
+pytestmark = pytest.mark.timeout(30)
+
+Opened = tuple[xsem.Device, FakeDriver]
+WATCHED_S = 0.2
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with fake() as (device, driver):
+        yield device, driver
+
+
+def stays(driver: FakeDriver, *names: str) -> None:
+    """None of the releases is made for as long as something that must not happen is watched for."""
+    deadline = time.monotonic() + WATCHED_S
+    while time.monotonic() < deadline:
+        assert not [name for name in names if driver.released(name)]
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("what", ["semaphore", "memory", "buffer"])
+def test_idle_object_is_not_released_while_another_one_is_waited_for(opened: Opened, what: str) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+    made: Resource = {"semaphore": binary(device), "memory": memory, "buffer": memory.map_buffer()}[what]
+    call = {"semaphore": "release_semaphore", "memory": "release_memory", "buffer": "unmap_buffer"}[what]
+    if what == "memory":
+        gc.collect()   # its mapping
+    commands.append_wait(waited, 1)
+    began = time.monotonic()
+    made.release()
+    assert time.monotonic() - began < 5
+    stays(driver, call)
+    driver.lists[0].reach_all()
+    until(lambda: driver.released(call))
+
+
+def test_wait_for_a_foreign_event_counts(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_barrier(wait_events=[device.event(FakePoint(1, "foreign"))])
+    sem.release()
+    stays(driver, "release_semaphore")
+    driver.lists[0].reach_all()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_signals_alone_hold_no_release(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
+    commands.append_signal(other, 1)   # pending, and no wait before it: it will end by itself
+    sem.release()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_wait_on_another_device_of_the_backend_counts() -> None:
+    with fake() as (one, driver), fake() as (two, other):
+        commands, waited = two.create_command_list(), timeline(two)
+        commands.append_wait(waited, 1)
+        timeline(one).release()
+        stays(driver, "release_semaphore")
+        other.lists[0].reach_all()
+        until(lambda: driver.released("release_semaphore"))
+
+
+def test_failed_list_holds_no_release(opened: Opened) -> None:
+    device, driver = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    commands.append_wait(waited, 1, signal_event=device.create_event())
+    sem.release()
+    stays(driver, "release_semaphore")
+    for point in driver.lists[0].points:
+        point.error = DriverError("lost", reason="driver", from_earlier_work=True)
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_where_releases_never_block_nothing_is_held() -> None:
+    with fake(dataclasses.replace(ALL, release_never_blocks=True)) as (device, driver):
+        assert device._session.gate is None
+        commands, waited = device.create_command_list(), timeline(device)
+        commands.append_wait(waited, 1)
+        timeline(device).release()
+        assert driver.released("release_semaphore")
+        driver.lists[0].reach_all()
+
+
+def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opened) -> None:
+    """A loop that always has a wait pending, but for the moment after synchronize(), loses no memory."""
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    for frame in range(1, 20):
+        commands.append_wait(waited, frame)
+        timeline(device).release()
+        until(lambda: device._session.releaser._held_back)
+        driver.lists[0].reach_all()
+        commands.synchronize()
+        assert len(driver.released("release_semaphore")) == frame
+
+
+def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened) -> None:
+    device, driver = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    inside, go, order = threading.Event(), threading.Event(), []
+    original = driver.release_semaphore
+
+    def release(semaphore: int) -> None:
+        inside.set()
+        assert go.wait(10)
+        order.append("released")
+        original(semaphore)
+
+    driver.release_semaphore = release  # type: ignore[method-assign]
+    sem.release()
+    assert inside.wait(10)
+    commands.append_signal(waited, 1)   # holds nothing, is held by nothing
+
+    def append() -> None:
+        commands.append_wait(waited, 1)
+        order.append("appended")
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    time.sleep(0.05)
+    assert order == []
+    go.set()
+    thread.join()
+    assert order == ["released", "appended"]
+    driver.release_semaphore = original  # type: ignore[method-assign]
+    driver.lists[0].reach_all()
+
+
+def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
+    gate = Gate()
+    with gate.appending():
+        assert not gate.release(lambda: pytest.fail("called"))
+        with gate.appending():   # what is appended may append
+            pass
+        assert not gate.release(lambda: pytest.fail("called"))
+    called: list[int] = []
+    assert gate.release(lambda: called.append(1))
+    assert called == [1]
+
+
+def test_gate_does_not_wait_for_an_append_in_another_thread() -> None:
+    gate = Gate()
+    inside, go = threading.Event(), threading.Event()
+
+    def append() -> None:
+        with gate.appending():
+            inside.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    assert inside.wait(10)
+    assert not gate.release(lambda: pytest.fail("called"))
+    go.set()
+    thread.join()
+
+
+def test_gate_is_one_for_each_backend() -> None:
+    assert gate_of("one") is gate_of("one")
+    assert gate_of("one") is not gate_of("other")

@@ -1,0 +1,138 @@
+"""What a device declares follows from its driver's answers, whatever they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from vulkan_sim import BINARY, MEMORY, TIMELINE
+
+from xsem.errors import UnsupportedError
+from xsem.types import Feature
+from xsem_vulkan import constants as vk
+from xsem_vulkan.abilities import Abilities, ask
+from xsem_vulkan.instance import Family, MemoryTypes
+
+LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
+BOTH = frozenset({"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd", "VK_KHR_swapchain"})
+
+
+@dataclass
+class Answers:
+    """A physical device as NVIDIA's driver describes an H200, where a test does not say otherwise."""
+
+    name: str = "GPU"
+    version: int = vk.VK_API_VERSION_1_2 + (1 << 12)
+    timelines: bool = True
+    offered: frozenset[str] = BOTH
+    binary: int = 3
+    timeline: int = 3
+    memory: int = 6
+    queues: list[Family] = field(default_factory=lambda: [Family(0, 0xF, 16), Family(1, 0xC, 2), Family(2, 0xE, 8)])
+    asked: list[tuple[int, bool]] = field(default_factory=list)
+
+    def has_timelines(self) -> bool:
+        return self.timelines
+
+    def extensions(self) -> frozenset[str]:
+        return self.offered
+
+    def families(self) -> list[Family]:
+        return self.queues
+
+    def memory_types(self) -> MemoryTypes:
+        return MemoryTypes((0, LOCAL, VISIBLE | COHERENT, VISIBLE | COHERENT | CACHED, LOCAL | VISIBLE | COHERENT))
+
+    def semaphore_features(self, handle_type: int, *, timeline: bool) -> int:
+        self.asked.append((handle_type, timeline))
+        return self.timeline if timeline else self.binary
+
+    def buffer_features(self, handle_type: int, usage: int) -> int:
+        return self.memory if handle_type == vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT and usage & 3 == 3 else 0
+
+    def largest_allocation(self) -> int:
+        return 2**32
+
+    def largest_value_difference(self) -> int:
+        return 2**31 - 1
+
+
+def abilities(**answers: Any) -> Abilities:
+    given: Any = Answers(**answers)
+    return ask(given)
+
+
+def test_driver_that_exports_everything_declares_everything() -> None:
+    found = abilities()
+    declared = found.capabilities
+    assert declared.semaphore_export == {BINARY, TIMELINE}
+    assert declared.memory_export == {MEMORY}
+    assert declared.features == {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
+    assert declared.wait_before_signal == {TIMELINE}   # of a binary one it is against the specification
+    assert declared.max_value_difference == 2**31 - 1
+    assert declared.independent_lists == found.queues == 8
+    assert found.extensions == {"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd"}
+
+
+@pytest.mark.parametrize("features", [0, 2])
+def test_type_that_cannot_be_exported_is_not_declared(features: int) -> None:
+    assert abilities(timeline=features).capabilities.semaphore_export == {BINARY}
+    assert abilities(timeline=features).capabilities.features == frozenset()
+    assert abilities(timeline=features).capabilities.wait_before_signal == frozenset()
+    assert abilities(binary=features).capabilities.semaphore_export == {TIMELINE}
+
+
+@pytest.mark.parametrize("features", [0, 1, 4])
+def test_memory_that_cannot_be_exported_is_not_declared(features: int) -> None:
+    assert abilities(memory=features).capabilities.memory_export == frozenset()
+
+
+def test_memory_that_must_be_dedicated_is_noted() -> None:
+    assert abilities(memory=7).dedicated_only == {MEMORY}
+    assert abilities(memory=6).dedicated_only == frozenset()
+
+
+def test_nothing_is_asked_of_an_extension_that_is_not_there() -> None:
+    given: Any = Answers(offered=frozenset({"VK_KHR_external_memory_fd"}))
+    found = ask(given)
+    assert given.asked == []
+    assert found.capabilities.semaphore_export == frozenset()
+    assert found.capabilities.memory_export == {MEMORY}
+    assert found.extensions == {"VK_KHR_external_memory_fd"}
+    assert abilities(offered=frozenset()).extensions == frozenset()
+
+
+@pytest.mark.parametrize(("answers", "capability"), [
+    ({"version": vk.VK_API_VERSION_1_1}, "vulkan_1_2"), ({"timelines": False}, "timelineSemaphore"),
+    ({"queues": [Family(0, vk.VK_QUEUE_TRANSFER_BIT, 4)]}, "queue"), ({"queues": []}, "queue"),
+])
+def test_device_that_cannot_be_used_is_refused(answers: dict[str, Any], capability: str) -> None:
+    with pytest.raises(UnsupportedError, match="GPU") as raised:
+        abilities(**answers)
+    assert raised.value.capability == capability
+
+
+@pytest.mark.parametrize(("families", "chosen", "queues"), [
+    ([Family(0, 0xF, 1)], 0, 1),                              # Intel, SwiftShader
+    ([Family(0, 0xF, 1), Family(1, 0xE, 4)], 1, 4),           # AMD: one for graphics, four for compute
+    ([Family(0, 0xF, 16), Family(2, 0xE, 8)], 0, 8),          # no more are used than eight, so the first wins
+    ([Family(0, 0xC, 16), Family(1, 0xE, 2)], 1, 2),          # one for copies alone is not taken
+])
+def test_family_with_the_most_queues_is_used(families: list[Family], chosen: int, queues: int) -> None:
+    found = abilities(queues=families)
+    assert (found.family.index, found.queues) == (chosen, queues)
+
+
+@pytest.mark.parametrize(("allowed", "wanted", "preferred", "chosen"), [
+    (0b11111, LOCAL, 0, 1), (0b10000, LOCAL, 0, 4), (0b00100, LOCAL, 0, None), (0b00001, 0, 0, 0),
+    (0b11111, VISIBLE | COHERENT, VISIBLE | COHERENT | CACHED, 3), (0b10111, VISIBLE | COHERENT, CACHED, 2),
+])
+def test_memory_type_is_the_first_that_fits_best(
+    allowed: int, wanted: int, preferred: int, chosen: int | None
+) -> None:
+    assert abilities().memory_types.choose(allowed, wanted, preferred) == chosen
+
+
+def test_protected_memory_is_never_chosen() -> None:
+    assert MemoryTypes((LOCAL | vk.VK_MEMORY_PROPERTY_PROTECTED_BIT, LOCAL)).choose(3, LOCAL) == 1
