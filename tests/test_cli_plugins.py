@@ -147,6 +147,13 @@ def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any
     assert "host:0" in done.stdout
 
 
+def test_doctor_ends_well_where_a_library_is_missing_and_another_backend_works(acme: Any) -> None:
+    done = acme("doctor", mode="unavailable", backends="acme,host")
+    assert done.returncode == 0
+    assert "BAD devices: libacme.so is missing" in done.stdout
+    assert "to do: install acme-driver" in done.stdout
+
+
 def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

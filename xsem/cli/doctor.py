@@ -14,7 +14,7 @@ from typing import Final
 from rich.console import Console
 
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
-from xsem.errors import XsemError
+from xsem.errors import BackendUnavailableError, XsemError
 from xsem.ownership import kernel_can_compare
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.types import Check
@@ -35,10 +35,15 @@ class _Section:
     name: str
     checks: list[Check]
     works: bool
+    missing: bool = False
+    """The machine has no such device or library: nothing is wrong with that."""
 
 
 def run(*, as_json: bool) -> int:
-    """Print what was found; BAD_ANSWER where something installed is broken, NOT_TRIED where no backend works."""
+    """Print what was found; BAD_ANSWER where something is broken, NOT_TRIED where no backend works.
+
+    What this machine does not have, a vendor's library or its package, is named with what to do, and is not broken.
+    """
     general = _general()
     found = registry()
     sections = [_backend(found, name) for name in sorted(found.backends)]
@@ -55,7 +60,7 @@ def run(*, as_json: bool) -> int:
         _print(general, sections, absent)
     if not any(section.works for section in sections):
         return NOT_TRIED
-    broken = any(not check.ok for section in sections for check in section.checks)
+    broken = any(not check.ok for section in sections if not section.missing for check in section.checks)
     return BAD_ANSWER if broken or any(not check.ok for check in general) else DONE
 
 
@@ -87,18 +92,19 @@ def _backend(found: Registry, name: str) -> _Section:
     except Exception as error:  # must not raise by contract; a defect of a plugin must not hide the rest
         checks.append(Check(name="checks", ok=False, detail=f"{type(error).__name__}: {error}",
                             remedy=f"report it to {loaded.distribution}"))
-    works = False
+    works = missing = False
     try:
         devices = loaded.backend.devices()
         works = bool(devices)
         checks.append(Check(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none",
                             remedy="" if works else "see the lines above"))
     except XsemError as error:
+        missing = isinstance(error, BackendUnavailableError)
         checks.append(Check(name="devices", ok=False, detail=error.message, remedy="; ".join(error.likely_causes)))
     except Exception as error:
         checks.append(Check(name="devices", ok=False, detail=f"{type(error).__name__}: {error}",
                             remedy=f"report it to {loaded.distribution}"))
-    return _Section(name, checks, works)
+    return _Section(name, checks, works, missing)
 
 
 def _absent(name: str) -> Check:
