@@ -1,7 +1,7 @@
 """One side of a test: a device and what it made, moved by plain calls, so that it can be in another process.
 
-Objects go by numbers. Everything that is appended goes to a list of the actor's; `read` copies into memory of its own, to
-be fetched when the list is done.
+Objects go by numbers. Everything that is appended goes to a list of the actor's; `read` copies into memory of its own,
+to be fetched when the list is done.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class Actor:
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
         """One more descriptor."""
-        return self._stamped(self.get(semaphore).export(), importer)
+        desc: SemaphoreDesc = self.get(semaphore).export()
+        return self._stamped(desc, importer)
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         """Import; `desc` stays the caller's."""
@@ -120,7 +121,8 @@ class Actor:
 
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
         """One more descriptor."""
-        return self._stamped(self.get(memory).export(), importer)
+        desc: MemoryDesc = self.get(memory).export()
+        return self._stamped(desc, importer)
 
     def import_memory(self, desc: MemoryDesc) -> int:
         """Import; `desc` stays the caller's."""

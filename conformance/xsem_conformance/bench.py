@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,8 +13,8 @@ import xsem
 from xsem.plugins import registry
 from xsem.spi import DeviceDriver
 from xsem_conformance.actor import Actor, Side
-from xsem_conformance.outcomes import Blocked, Case, expect
-from xsem_conformance.peer import Peer, PeerFailed
+from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.peer import Peer, PeerFailedError
 
 __all__ = ["IN", "OUT", "Bench", "End", "Shared", "soon"]
 
@@ -57,7 +56,7 @@ class End:
         """A command list."""
         return self.side.new_list()
 
-    def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | None | Sequence[int | None] = None,
+    def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
              memory: Shared | None = None) -> None:
         """Append a wait for one or several, and take the memory over."""
         several = [shared] if isinstance(shared, Shared) else list(shared)
@@ -65,7 +64,7 @@ class End:
         self.side.wait(commands, [self._pick(each) for each in several], values,
                        [] if memory is None else [self._pick(memory)])
 
-    def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | None | Sequence[int | None] = None,
+    def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
                memory: Shared | None = None) -> None:
         """Hand the memory over, and append a signal of one or several."""
         several = [shared] if isinstance(shared, Shared) else list(shared)
@@ -102,7 +101,7 @@ class End:
             self.side.synchronize(commands, self._patience_s)
         except xsem.WaitTimeoutError as error:
             raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
-        except PeerFailed as error:
+        except PeerFailedError as error:
             if error.reason != "timeout":
                 raise
             raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
@@ -137,16 +136,16 @@ class Bench:
 
         Raises
         ------
-        Blocked
+        BlockedError
             It cannot open its device.
         """
         if self._peer is None:
             peer = Peer(self._exporter)
             try:
                 self._about = peer.about()
-            except PeerFailed as error:
+            except PeerFailedError as error:
                 peer.close()
-                raise Blocked(f"the exporter {self._exporter} cannot be opened: {error}") from error
+                raise BlockedError(f"the exporter {self._exporter} cannot be opened: {error}") from error
             self._peer = peer
         return self._peer
 
@@ -171,12 +170,12 @@ class Bench:
 
         Raises
         ------
-        Blocked
+        BlockedError
             The exporter does not export that type.
         """
         peer = self.peer
         if type not in self._about["semaphore_export"]:
-            raise Blocked(f"{self._about['id']} exports no semaphore of type {type}")
+            raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
         there, desc = peer.create_semaphore(type, self.importer)
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
@@ -187,7 +186,7 @@ class Bench:
         both = [each for each in self._about["memory_export"]
                 if each in {each.value for each in self.device.capabilities.memory_import}]
         if not both:
-            raise Blocked(f"{self._about['id']} exports no memory that {self.device.info.id} imports")
+            raise BlockedError(f"{self._about['id']} exports no memory that {self.device.info.id} imports")
         there, desc = peer.create_memory(both[0], size, self.importer)
         with desc:
             shared = Shared(self.here.import_memory(desc), there)
@@ -213,7 +212,7 @@ class Bench:
             if self._peer is not None:
                 try:
                     self._peer.forget()
-                except PeerFailed:
+                except PeerFailedError:
                     self._peer.kill()
                     self._peer.close()
                     self._peer = None

@@ -27,7 +27,7 @@ class Check:
     Attributes
     ----------
     run : callable
-        Takes the bench and the case; returns where the requirement is met, raises `Broken` where it is not.
+        Takes the bench and the case; returns where the requirement is met, raises `BrokenError` where it is not.
     deadline_s : float
         What takes longer hangs.
     """

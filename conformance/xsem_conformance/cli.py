@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from xsem_conformance import verdict, waivers
-from xsem_conformance.compare import NotComparable
+from xsem_conformance.compare import NotComparableError
 from xsem_conformance.compare import compare as compare_reports
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import profiles
@@ -110,7 +110,7 @@ def list_requirements(
     from xsem_conformance.requirements import load
 
     checks = all_checks()
-    for each in load().requirements:
+    for each in load().requirements.values():
         if area and each.area != area:
             continue
         how = "facade" if each.subject == "facade" else "run" if each.id in checks else "-"
@@ -124,15 +124,15 @@ def show(requirement: str) -> None:
     from xsem_conformance.requirements import load
 
     loaded = load()
-    found = next((each for each in loaded.requirements if each.id == requirement), None)
+    found = loaded.requirements.get(requirement)
     if found is None:
         raise typer.BadParameter(f"there is no requirement {requirement!r}", param_hint="ID")
     print(f"{found.id} ({found.level}, {found.subject}): {found.text}")
     if found.capability:
         print(f"  needs: {found.capability}")
-    for clause in loaded.clauses:
-        if clause.id in found.clauses:
-            print(f"  {clause.id}: {clause.gist} ({clause.source})")
+    for name in found.clauses:
+        clause = loaded.clauses[name]
+        print(f"  {clause.id}: {clause.gist} ({clause.source})")
     check = all_checks().get(found.id)
     if check is not None:
         print(f"  check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s")
@@ -145,7 +145,7 @@ def compare(before: Path, after: Path) -> None:
     try:
         found = compare_reports(json.loads(before.read_text(encoding="utf-8")),
                                 json.loads(after.read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError, NotComparable) as error:
+    except (OSError, KeyError, TypeError, ValueError, NotComparableError) as error:
         print(f"xsem: cannot compare: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
     for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["Comparison", "NotComparable", "compare"]
+__all__ = ["Comparison", "NotComparableError", "compare"]
 
 # From best to worst. UNSUPPORTED stands below PASS: what was supported and passed is gone.
 _RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4, "FAIL": 4}
 
 
-class NotComparable(ValueError):
+class NotComparableError(ValueError):
     """The two reports are not of the same thing."""
 
 
@@ -31,7 +31,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Comparison:
 
     Raises
     ------
-    NotComparable
+    NotComparableError
         Another schema, backend or exporter.
     """
     for what, one, other in (
@@ -40,7 +40,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Comparison:
         ("exporter", before["exporter"]["backend"], after["exporter"]["backend"]),
     ):
         if one != other:
-            raise NotComparable(f"the reports differ in their {what}: {one} and {other}")
+            raise NotComparableError(f"the reports differ in their {what}: {one} and {other}")
     found = Comparison()
     old = {case["key"]: case["outcome"] for case in before["cases"]}
     new = {case["key"]: case["outcome"] for case in after["cases"]}

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final, Self
 
-__all__ = ["NONE", "Blocked", "Broken", "Case", "Outcome", "Result", "expect"]
+__all__ = ["NONE", "BlockedError", "BrokenError", "Case", "Outcome", "Result", "expect"]
 
 NONE: Final = "-"
 """In a case's key: does not apply."""
@@ -37,6 +37,8 @@ class Case:
     handle_type: str = NONE
     exporter: str = NONE
     direction: str = NONE
+    kind: str = ""
+    """For a check of semaphores and memory: which of them `handle_type` is. Not in the key."""
 
     @property
     def key(self) -> str:
@@ -68,15 +70,15 @@ class Result:
     seconds: float = 0.0
 
 
-class Broken(AssertionError):
+class BrokenError(AssertionError):
     """A requirement is not met; the message says what was seen."""
 
 
-class Blocked(Exception):
+class BlockedError(Exception):
     """What the case needs beside the device cannot be had here."""
 
 
 def expect(met: object, otherwise: str) -> None:
-    """Go on if `met`; else raise `Broken` with what was seen."""
+    """Go on if `met`; else raise `BrokenError` with what was seen."""
     if not met:
-        raise Broken(otherwise)
+        raise BrokenError(otherwise)

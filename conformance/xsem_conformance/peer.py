@@ -1,7 +1,7 @@
 """The exporter's side, in a process of its own: ``python -m xsem_conformance.peer FD DEVICE`` serves one `Actor`.
 
-A request is a message of `xsem.ipc` whose payload is JSON: ``{"operation": …, "arguments": […]}``, with descriptors beside
-it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is the calling end.
+A request is a message of `xsem.ipc` whose payload is JSON, ``{"operation": …, "arguments": […]}``, with descriptors
+beside it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is the calling end.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from xsem.errors import XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.actor import OPERATIONS, Actor
 
-__all__ = ["Peer", "PeerFailed", "main"]
+__all__ = ["Peer", "PeerFailedError", "main"]
 
 _ANSWER_S: Final = 60.0
 
 
-class PeerFailed(Exception):
+class PeerFailedError(Exception):
     """What the other process reports, or that it is gone; `reason` is the error's where it has one."""
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -49,14 +49,15 @@ class Peer:
 
     def _ask(self, operation: str, *arguments: Any, descs: Sequence[SemaphoreDesc | MemoryDesc] = ()) -> Any:
         try:
-            ipc.send(self._socket, *descs, payload=json.dumps({"operation": operation, "arguments": arguments}).encode())
+            asked = json.dumps({"operation": operation, "arguments": arguments})
+            ipc.send(self._socket, *descs, payload=asked.encode())
             message = ipc.receive(self._socket, timeout_s=_ANSWER_S)
         except (XsemError, OSError) as error:
-            raise PeerFailed(f"the exporter's process does not answer: {error}") from error
+            raise PeerFailedError(f"the exporter's process does not answer: {error}") from error
         answer = json.loads(message.payload)
         if "error" in answer:
             message.close()
-            raise PeerFailed(f"exporter, {operation}: {answer['error']['message']}", answer["error"]["reason"])
+            raise PeerFailedError(f"exporter, {operation}: {answer['error']['message']}", answer["error"]["reason"])
         given = [*message.semaphores, *message.memories]
         if given:
             return (answer["result"], given[0]) if answer["result"] is not None else given[0]

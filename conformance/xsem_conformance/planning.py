@@ -1,17 +1,37 @@
-"""Which cases there are for a device with what it declares, and which of them can be run."""
+"""Which cases there are for a device and an exporter with what they declare, and which of them can be run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from xsem.types import Capabilities, Kind, MemoryHandleType, SemaphoreHandleType
-from xsem_conformance.bench import IN, OUT
+from xsem.types import Capabilities, SemaphoreHandleType
 from xsem_conformance.checks import Check
+from xsem_conformance.expressions import HandleType, parse
 from xsem_conformance.outcomes import NONE, Case
-from xsem_conformance.requirements import Requirement, missing
+from xsem_conformance.requirements import Requirement, applies
 
-__all__ = ["Planned", "plan"]
+__all__ = ["Planned", "Surroundings", "plan"]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What there is beside the device under test.
+
+    Attributes
+    ----------
+    exporter : str
+        Its backend.
+    capabilities : Capabilities
+        What the exporter declares.
+    exporter_uuid, second_device : bool
+        Whether the exporter's device has a UUID, and whether the device's backend has another device.
+    """
+
+    exporter: str
+    capabilities: Capabilities
+    exporter_uuid: bool
+    second_device: bool
 
 
 @dataclass(frozen=True)
@@ -20,39 +40,57 @@ class Planned:
 
     Attributes
     ----------
-    requirement : Requirement
-    missing : str
-        The capability that is needed and not declared, as `xsem_conformance.refusals` takes it where the driver can be
+    undeclared : str
+        The capability that the device does not declare, as `xsem_conformance.refusals` takes it where the driver can be
         asked, else in words; empty where the case is to be run.
+    blocked : str
+        What the exporter cannot give.
     """
 
     case: Case
     requirement: Requirement
     check: Check
-    missing: str
+    undeclared: str = ""
+    blocked: str = ""
 
 
 def plan(
-    requirements: Iterable[Requirement], checks: Mapping[str, Check], capabilities: Capabilities, exporter: str
+    requirements: Iterable[Requirement], checks: Mapping[str, Check], capabilities: Capabilities, around: Surroundings
 ) -> list[Planned]:
     """Every case of every requirement of a device or backend that has a check, in the order of the requirements."""
     found = []
     for requirement in requirements:
         if requirement.subject == "facade" or requirement.id not in checks:
             continue
-        directions = (IN, OUT) if requirement.direction else (NONE,)
-        for type in _types(requirement):
-            for direction in directions:
-                case = Case(requirement.id, type, exporter if requirement.exporter else NONE, direction)
-                found.append(Planned(case, requirement, checks[requirement.id],
-                                     missing(requirement, capabilities, type)))
+        if any(not getattr(around, need) for need in requirement.needs):
+            continue   # there is nothing to ask
+        types: tuple[HandleType | None, ...] = requirement.candidates or (None,)
+        for type in types:
+            declared = applies(requirement, capabilities, type)
+            if not declared and requirement.capability.startswith("not "):
+                continue   # it is about what is not declared, and this is
+            for direction in requirement.directions or (NONE,):
+                named = NONE if type is None else _name(type, requirement)
+                case = Case(requirement.id, named, around.exporter, direction)
+                found.append(Planned(
+                    case, requirement, checks[requirement.id],
+                    undeclared="" if declared else _capability(requirement, type),
+                    blocked="" if parse(requirement.exporter)(around.capabilities, type)
+                    else f"the exporter does not declare {requirement.exporter}"))
     return found
 
 
-def _types(requirement: Requirement) -> list[str]:
-    if requirement.handle_type == "":
-        return [NONE]
-    if requirement.handle_type == "memory":
-        return [each.value for each in MemoryHandleType]
-    kinds = {"semaphore": set(Kind), "binary": {Kind.BINARY}, "timeline": {Kind.TIMELINE}}[requirement.handle_type]
-    return [each.value for each in SemaphoreHandleType if each.kind in kinds]
+def _name(type: HandleType, requirement: Requirement) -> str:
+    # opaque_fd and opaque_win32 are semaphores and memory: where a requirement is about both, the case says which.
+    if len(requirement.per) < 2:
+        return str(type.value)
+    return f"{'semaphore' if isinstance(type, SemaphoreHandleType) else 'memory'}.{type.value}"
+
+
+def _capability(requirement: Requirement, type: HandleType | None) -> str:
+    if type is not None:
+        for kind in ("import", "export"):
+            what = "semaphore" if isinstance(type, SemaphoreHandleType) else "memory"
+            if f"{kind}:$type" in requirement.capability:
+                return f"{what}_{kind}:{type.value}"
+    return requirement.capability

@@ -14,8 +14,8 @@ from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType, SignalParams
 from xsem_conformance.bench import SETTLE_S, Bench, Shared
-from xsem_conformance.outcomes import Blocked, Case
-from xsem_conformance.peer import PeerFailed
+from xsem_conformance.outcomes import BlockedError, Case
+from xsem_conformance.peer import PeerFailedError
 
 __all__ = ["QUIRKS", "measure"]
 
@@ -31,7 +31,7 @@ def measure(bench: Bench) -> dict[str, Any]:
             stack.enter_context(bench.fresh(Case(name)))
             try:
                 found[name] = quirk(bench)
-            except (Blocked, PeerFailed, XsemError, AssertionError) as error:
+            except (BlockedError, PeerFailedError, XsemError, AssertionError) as error:
                 found[name] = f"not known: {error}"
     return found
 
@@ -251,6 +251,6 @@ def free_behind_a_wait(bench: Bench) -> str:
 
 QUIRKS: Final[dict[str, Callable[[Bench], Any]]] = {
     function.__name__: function for function in (
-        resets_on_wait, wait_before_signal, pending_appends, fd_after_failed_import, fd_after_import, timeline_goes_back,
-        release_behind_a_wait, free_behind_a_wait)
+        resets_on_wait, wait_before_signal, pending_appends, fd_after_failed_import, fd_after_import,
+        timeline_goes_back, release_behind_a_wait, free_behind_a_wait)
 }

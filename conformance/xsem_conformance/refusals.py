@@ -1,4 +1,4 @@
-"""Whether a driver refuses what its device does not declare: asked of the driver itself, past the facade's own check."""
+"""Whether a driver refuses what its device does not declare: asked of the driver itself, past the facade's check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def declared(capabilities: Capabilities, name: str) -> bool:
 
 def undeclared(capabilities: Capabilities) -> Iterator[str]:
     """All capabilities of that form that a device does not declare and that can be asked for."""
-    types: dict[str, type[SemaphoreHandleType] | type[MemoryHandleType]] = {
+    types: dict[str, type[SemaphoreHandleType | MemoryHandleType]] = {
         kind: SemaphoreHandleType if kind.startswith("semaphore") else MemoryHandleType for kind in _KINDS}
     for kind, members in types.items():
         for member in members:

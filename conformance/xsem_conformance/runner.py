@@ -17,13 +17,13 @@ from xsem_conformance import worker
 from xsem_conformance.bench import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 
-__all__ = ["Unavailable", "Workers"]
+__all__ = ["UnavailableError", "Workers"]
 
 _START_S: Final = 120.0
 _TAIL: Final = 2000
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """The device cannot be opened; the message says why."""
 
 
@@ -33,7 +33,7 @@ class _Worker:
     def __init__(self, device: str, exporter: str, patience_s: float) -> None:
         their_keys, self._keys = os.pipe()
         self._answers, their_answers = os.pipe()
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         try:
             # A session of its own, so that its exporter's process ends with it.
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
@@ -81,10 +81,8 @@ class _Worker:
     def close(self, *, grace_s: float) -> int:
         """End it; its status."""
         os.close(self._keys)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=grace_s)
-        except subprocess.TimeoutExpired:
-            pass
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         status = self.process.wait()
@@ -127,7 +125,7 @@ class Workers:
                 said = (first or {}).get("unavailable") or started.tail() or "it ended"
                 started.close(grace_s=0)
                 started._said.close()
-                raise Unavailable(said)
+                raise UnavailableError(said)
             self._worker = started
         return self._worker
 

@@ -13,12 +13,12 @@ from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
 from xsem_conformance.bench import PATIENCE_S
 from xsem_conformance.checks import all_checks
-from xsem_conformance.outcomes import Outcome, Result
-from xsem_conformance.planning import Planned, plan
+from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.planning import Planned, Surroundings, plan
 from xsem_conformance.profiles import Profile
 from xsem_conformance.refusals import undeclared
 from xsem_conformance.requirements import Requirement, load
-from xsem_conformance.runner import Unavailable, Workers
+from xsem_conformance.runner import UnavailableError, Workers
 
 __all__ = ["Run", "run"]
 
@@ -66,75 +66,67 @@ def run(
     `only` limits the run to requirements whose id begins so.
     """
     began = dt.datetime.now(dt.UTC)
-    requirements = [each for each in load().requirements if not only or each.id.startswith(tuple(only))]
-    exported = _info(exporter)
+    requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
+    exported = _look(exporter)
     try:
         with xsem.open_device(device) as opened:
             info, capabilities = opened.info, opened.capabilities
     except XsemError as error:
-        run_ = Run(None, exported, None, profile, requirements, began)
+        run_ = Run(None, exported[0] if exported else None, None, profile, requirements, began)
         run_.problems.append(f"{device} cannot be opened: {error}")
-        return _without_device(run_, exporter, str(error), progress)
-    run_ = Run(info, exported, capabilities, profile, requirements, began)
-    cases = plan(requirements, all_checks(), capabilities, exporter.partition(":")[0])
-    asks = [] if only else list(undeclared(capabilities))
+        around = Surroundings(exporter.partition(":")[0], Capabilities(), exporter_uuid=True, second_device=True)
+        for planned in plan(requirements, all_checks(), Capabilities(), around):
+            run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, str(error)))
+        return run_
+    run_ = Run(info, exported[0] if exported else None, capabilities, profile, requirements, began)
+    around = Surroundings(
+        exporter.partition(":")[0], exported[1] if exported else Capabilities(),
+        exporter_uuid=exported is not None and exported[0].uuid is not None,
+        second_device=len(xsem.devices(info.backend)) > 1)
+    cases = plan(requirements, all_checks(), capabilities, around)
+    asks = list(undeclared(capabilities)) if any(each.undeclared for each in cases) else []
     total = len(cases) + len(asks)
     with Workers(device, exporter, patience_s) as workers:
-        refused: dict[str, Result] = {}
         for name in asks:
-            run_.refusals.append(_of_device(lambda name=name: workers.refusal(name), name))  # type: ignore[misc]
-            refused[name] = run_.refusals[-1]
+            run_.refusals.append(_tried(Case(name), lambda name=name: workers.refusal(name)))  # type: ignore[misc]
             progress(run_.refusals[-1], len(run_.refusals), total)
+        refused = {each.case.requirement: each for each in run_.refusals}
         for planned in cases:
-            result = _result(workers, planned, refused)
-            run_.results.append(result)
-            progress(result, len(run_.refusals) + len(run_.results), total)
+            run_.results.append(_result(workers, planned, refused))
+            progress(run_.results[-1], len(run_.refusals) + len(run_.results), total)
         if quirks and not only:
             try:
                 run_.quirks = workers.quirks()
-            except Unavailable as error:
+            except UnavailableError as error:
                 run_.quirks = {"problem": str(error)}
-    run_.problems += profile.lacking(capabilities)
     run_.problems += waivers.apply(waived, run_.results, began.date())
     if not only:
+        run_.problems += profile.lacking(capabilities)
         run_.problems += verdict.unmet(profile, requirements, run_.results)
     return run_
 
 
-def _of_device(act: Callable[[], Result], name: str) -> Result:
-    from xsem_conformance.outcomes import Case
-
+def _tried(case: Case, act: Callable[[], Result]) -> Result:
     try:
         return act()
-    except Unavailable as error:
-        return Result(Case(name), Outcome.UNAVAILABLE, str(error))
+    except UnavailableError as error:
+        return Result(case, Outcome.UNAVAILABLE, str(error))
 
 
 def _result(workers: Workers, planned: Planned, refused: dict[str, Result]) -> Result:
-    if planned.missing:
-        asked = refused.get(planned.missing)
+    if planned.undeclared:
+        asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
             return Result(planned.case, Outcome.FAIL, asked.detail)
-        return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.missing}")
-    try:
-        return workers.run(planned.case, planned.check.deadline_s)
-    except Unavailable as error:
-        return Result(planned.case, Outcome.UNAVAILABLE, str(error))
+        return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
+    if planned.blocked:
+        return Result(planned.case, Outcome.BLOCKED, planned.blocked)
+    return _tried(planned.case, lambda: workers.run(planned.case, planned.check.deadline_s))
 
 
-def _without_device(
-    run_: Run, exporter: str, why: str, progress: Callable[[Result, int, int], object]
-) -> Run:
-    cases = plan(run_.requirements, all_checks(), Capabilities(), exporter.partition(":")[0])
-    for planned in cases:
-        run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, why))
-        progress(run_.results[-1], len(run_.results), len(cases))
-    return run_
-
-
-def _info(name: str) -> DeviceInfo | None:
+def _look(name: str) -> tuple[DeviceInfo, Capabilities] | None:
     try:
         with xsem.open_device(name) as device:
-            return device.info
+            return device.info, device.capabilities
     except XsemError:
         return None

@@ -16,8 +16,8 @@ from typing import Any, TextIO
 from xsem.errors import UnsupportedError, XsemError
 from xsem_conformance.bench import Bench
 from xsem_conformance.checks import all_checks
-from xsem_conformance.outcomes import Blocked, Case, Outcome
-from xsem_conformance.peer import PeerFailed
+from xsem_conformance.outcomes import BlockedError, Case, Outcome
+from xsem_conformance.peer import PeerFailedError
 from xsem_conformance.quirks import measure
 from xsem_conformance.refusals import refuses
 
@@ -52,14 +52,16 @@ def _run(bench: Bench, key: str) -> tuple[Outcome, str]:
         if key.startswith(REFUSAL):
             return refuses(bench.driver, key.removeprefix(REFUSAL))
         case = Case.from_key(key)
+        kind, _, plain = case.handle_type.rpartition(".")
+        case = Case(case.requirement, plain, case.exporter, case.direction, kind)
         with bench.fresh(case):
             all_checks()[case.requirement].run(bench, case)
         return Outcome.PASS, ""
     except AssertionError as error:
         return Outcome.FAIL, str(error) or _where(error)
-    except Blocked as error:
+    except BlockedError as error:
         return Outcome.BLOCKED, str(error)
-    except PeerFailed as error:
+    except PeerFailedError as error:
         return Outcome.ERROR, str(error)
     except UnsupportedError as error:
         return Outcome.FAIL, f"declared, and yet: {error}"

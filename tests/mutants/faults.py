@@ -23,8 +23,8 @@ from xsem.types import (
 
 _DRIVER_CALLS = (
     "done", "release_point", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
-    "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "read_level", "write_level", "release_array",
-    "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value", "host_signal",
+    "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "read_level", "write_level",
+    "release_array", "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value", "host_signal",
     "host_wait", "host_buffer", "release_host_buffer", "open_event", "wait", "native_handle", "dlpack_device", "quiet",
 )
 _LIST_CALLS = (
@@ -107,6 +107,12 @@ def _snake(name: str) -> str:
     return "".join("_" + each.lower() if each.isupper() else each for each in name).lstrip("_")
 
 
+def _plus(param: Any, more: int) -> Any:
+    if param.value is None or param.value >= 2**64 - 1:
+        return param
+    return dataclasses.replace(param, value=param.value + more)
+
+
 # ---- waits and signals
 @_list
 class SignalLost(List):
@@ -138,8 +144,7 @@ class WaitOneLate(List):
     """A timeline wait needs one value more."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        late = [each if each.value is None or each.value >= 2**64 - 1 else dataclasses.replace(each, value=each.value + 1)
-                for each in params]
+        late = [_plus(each, 1) for each in params]
         return self.inner.append_wait(semaphores, late, wait_points, acquire, want_point)
 
 
@@ -148,7 +153,8 @@ class ValueOf32Bits(List):
     """Waits see the low 32 bits of a value."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        low = [each if each.value is None else dataclasses.replace(each, value=each.value & 0xFFFFFFFF) for each in params]
+        low = [each if each.value is None else dataclasses.replace(each, value=each.value & 0xFFFFFFFF)
+               for each in params]
         return self.inner.append_wait(semaphores, low, wait_points, acquire, want_point)
 
 
@@ -157,8 +163,7 @@ class SignalOneMore(List):
     """A timeline signal sets one more than asked."""
 
     def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
-        more = [each if each.value is None or each.value >= 2**64 - 1 else dataclasses.replace(each, value=each.value + 1)
-                for each in params]
+        more = [_plus(each, 1) for each in params]
         return self.inner.append_signal(semaphores, more, wait_points, release, want_point)
 
 

@@ -1,4 +1,4 @@
-"""A plugin with a device ``mutant:0``: another backend's, with one fault. XSEM_MUTANT names fault and backend: ``wait_ignored of host``."""
+"""A plugin with a device ``mutant:0``, another backend's with one fault: ``XSEM_MUTANT="wait_ignored of host"``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from xsem import spi
 from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
 from xsem_conformance.bench import IN, OUT
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.outcomes import NONE, Outcome, Result
+from xsem_conformance.requirements import Requirement
 from xsem_conformance.session import Run
 
 __all__ = ["build", "check"]
@@ -38,7 +39,8 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
             "level": requirement.level,
             "text": requirement.text,
             "clauses": list(requirement.clauses),
-            "handle_type": result.case.handle_type,
+            "kind": _kind(result.case.handle_type, requirement),
+            "handle_type": result.case.handle_type.rpartition(".")[2],
             "direction": result.case.direction,
             "outcome": result.outcome.value,
             "detail": result.detail,
@@ -108,12 +110,13 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
 def _matrix(run: Run) -> Iterable[dict[str, Any]]:
     """Per handle type and direction: declared, imports, synchronises; each apart, because drivers differ in each."""
     area = {each.id: each.area for each in run.requirements}
+    requirements = {each.id: each for each in run.requirements}
     for kind, members in (("semaphore", SemaphoreHandleType), ("memory", MemoryHandleType)):
         for type in members:
             into: frozenset[Any] = (frozenset() if run.capabilities is None
                                     else getattr(run.capabilities, f"{kind}_import"))
-            mine = [result for result in run.results if result.case.handle_type == type.value
-                    and _of_kind(area[result.case.requirement], kind)]
+            mine = [result for result in run.results if result.case.handle_type.rpartition(".")[2] == type.value
+                    and _kind(result.case.handle_type, requirements[result.case.requirement]) == kind]
             for direction in (IN, OUT):
                 yield {
                     "kind": kind,
@@ -127,8 +130,12 @@ def _matrix(run: Run) -> Iterable[dict[str, Any]]:
                 }
 
 
-def _of_kind(area: str, kind: str) -> bool:
-    return area != "BUF" or kind == "memory"
+def _kind(handle_type: str, requirement: Requirement) -> str:
+    """Semaphore, memory, or "-" where the case is about no handle type."""
+    if handle_type == NONE:
+        return NONE
+    kind, dot, _ = handle_type.partition(".")
+    return kind if dot else requirement.per[0]
 
 
 def _verdict(results: Iterable[Result]) -> str:

@@ -20,7 +20,7 @@ def html(report: dict[str, Any]) -> str:
                                      lstrip_blocks=True)
     text = resources.files("xsem_conformance.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     areas = sorted({case["area"] for case in report["cases"]})
-    types = [("", "-"), *dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"])]
+    types = [("-", "-"), *dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"])]
     rows = [(kind, type, [_cell(report, kind, type, area) for area in areas]) for kind, type in types]
     rows = [row for row in rows if any(cell is not None for cell in row[2])]
     # Devices are read from the top: what fails first, what is not there last.
@@ -36,7 +36,7 @@ def html(report: dict[str, Any]) -> str:
 
 def _cell(report: dict[str, Any], kind: str, type: str, area: str) -> dict[str, Any] | None:
     mine = [case for case in report["cases"]
-            if case["handle_type"] == type and case["area"] == area and _kind(report, case) == kind]
+            if case["handle_type"] == type and case["area"] == area and case["kind"] == kind]
     if not mine:
         return None
     outcomes = [case["outcome"] for case in mine]
@@ -45,10 +45,3 @@ def _cell(report: dict[str, Any], kind: str, type: str, area: str) -> dict[str, 
     return {"worst": worst, "mark": _MARKS[worst], "passed": outcomes.count("PASS"), "tried": tried,
             "first": next(case["key"] for case in mine if case["outcome"] == worst)}
 
-
-def _kind(report: dict[str, Any], case: dict[str, Any]) -> str:
-    if case["handle_type"] == "-":
-        return ""
-    kinds = {row["kind"] for row in report["handle_types"] if row["handle_type"] == case["handle_type"]}
-    # OPAQUE_FD and OPAQUE_WIN32 are semaphores and memory: the case says which.
-    return str(case.get("kind") or ("semaphore" if "semaphore" in kinds else "memory"))

@@ -9,18 +9,19 @@ __all__ = ["junit"]
 
 
 def junit(report: dict[str, Any]) -> str:
-    """XML: a suite per device, a case per key, the requirement as a property. Nothing is called skipped but UNSUPPORTED."""
+    """A suite, a case per key, the requirement as a property; UNSUPPORTED and WAIVED are called skipped."""
     counts = report["counts"]
+    errors = counts["ERROR"] + counts["BLOCKED"] + counts["UNAVAILABLE"]
     suite = ET.Element("testsuite", name=f"xsem conformance {report['device']['id']}", tests=str(len(report["cases"])),
-                       failures=str(counts["FAIL"]), errors=str(counts["ERROR"] + counts["BLOCKED"] + counts["UNAVAILABLE"]),
+                       failures=str(counts["FAIL"]), errors=str(errors),
                        skipped=str(counts["UNSUPPORTED"] + counts["WAIVED"]), timestamp=report["date"])
     for case in report["cases"]:
         element = ET.SubElement(suite, "testcase", classname=f"xsem.{case['area']}", name=case["key"],
                                 time=f"{case['seconds']:.3f}")
         properties = ET.SubElement(element, "properties")
         ET.SubElement(properties, "property", name="requirement", value=case["requirement"])
-        tag = {"FAIL": "failure", "ERROR": "error", "BLOCKED": "error", "UNAVAILABLE": "error", "UNSUPPORTED": "skipped",
-               "WAIVED": "skipped"}.get(case["outcome"])
+        tag = {"FAIL": "failure", "ERROR": "error", "BLOCKED": "error", "UNAVAILABLE": "error",
+               "UNSUPPORTED": "skipped", "WAIVED": "skipped"}.get(case["outcome"])
         if tag is not None:
             ET.SubElement(element, tag, message=f"{case['outcome']}: {case['detail']}"[:2000])
     return ET.tostring(suite, encoding="unicode", xml_declaration=True)

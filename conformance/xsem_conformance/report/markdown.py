@@ -15,8 +15,8 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         f"# Conformance of {device['id'] or 'a device that could not be opened'}: {device['name']}",
         "",
-        f"{device['driver_version']}, against {exporter['id']} ({exporter['name']}), profile {report['profile']}, "
-        f"{report['date'][:10]}, exit status {report['status']}.",
+        (f"{device['driver_version']}, against {exporter['id']} ({exporter['name']}), profile {report['profile']}, "
+         f"{report['date'][:10]}, exit status {report['status']}."),
         "",
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
         "",
@@ -25,7 +25,7 @@ def markdown(report: dict[str, Any]) -> str:
     lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
               f"{row['imports']} | {row['synchronises']} |"
-              for row in report["handle_types"] if row["declared"] or row["imports"] not in ("-",)]
+              for row in report["handle_types"] if row["declared"] or row["imports"] != "-"]
     bad = [case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")]
     if bad:
         lines += ["", "## Not passed", ""]

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import xsem
 from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
-from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Kind, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.bench import IN, SETTLE_S, Bench, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, expect
 
 AT_ONCE_S: Final = 5.0
 """Far above what a call costs, far below a wait that nobody meets."""
 
 
 # ---- import
-@check("IMP-SEMAPHORE")
-def declared_semaphore_type_imports(bench: Bench, case: Case) -> None:
+@check("XSEM-IMP-001")
+def declared_type_imports(bench: Bench, case: Case) -> None:
+    """An object of a declared type imports, and is the same object on both sides."""
+    (_memory_imports if case.kind == "memory" else _semaphore_imports)(bench, case)
+
+
+def _semaphore_imports(bench: Bench, case: Case) -> None:
     """A semaphore of a declared type imports, and gets through one signal."""
     semaphore, value = bench.semaphore(case.handle_type), _one(case)
     _, device = bench.ends(IN)
@@ -30,8 +38,7 @@ def declared_semaphore_type_imports(bench: Bench, case: Case) -> None:
     device.finish(commands, "a signal of a semaphore just imported")
 
 
-@check("IMP-MEMORY")
-def declared_memory_type_imports(bench: Bench, case: Case) -> None:
+def _memory_imports(bench: Bench, case: Case) -> None:
     """Memory of a declared type imports and maps, and has the size that its descriptor says."""
     there, desc = bench.peer.create_memory(case.handle_type, 1 << 16, bench.importer)
     with desc:
@@ -42,9 +49,20 @@ def declared_memory_type_imports(bench: Bench, case: Case) -> None:
     bench.peer.release(there)
 
 
-@check("IMP-TWICE")
-def two_imports_are_one_payload(bench: Bench, case: Case) -> None:
-    """A handle imported twice gives two semaphores with one state."""
+@check("XSEM-IMP-002")
+def two_imports_are_one_object(bench: Bench, case: Case) -> None:
+    """What is signalled or written through one import arrives through the other."""
+    if case.kind == "memory":
+        shared = bench.memory()
+        with bench.peer.export_memory(shared.there, bench.importer) as memory_desc:
+            other = bench.here.import_memory(memory_desc)
+        commands = bench.here.new_list()
+        bench.here.write(commands, shared.here, 128, base64.b64encode(b"\x5a" * 64).decode())
+        reading = bench.here.read(commands, other, 128, 64)
+        bench.here.synchronize(commands, bench.patience_s)
+        found = base64.b64decode(bench.here.fetch(reading))
+        expect(found == b"\x5a" * 64, "what was written through one import is not read through the other")
+        return
     semaphore, value = bench.semaphore(case.handle_type), _one(case)
     with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
         again = bench.here.get(bench.here.import_semaphore(desc))
@@ -54,9 +72,18 @@ def two_imports_are_one_payload(bench: Bench, case: Case) -> None:
     waits.synchronize(timeout_s=bench.patience_s)
 
 
-@check("IMP-OUTLIVES")
+@check("XSEM-OWN-009")
 def import_outlives_the_exporters_object(bench: Bench, case: Case) -> None:
-    """The exporter releases its own semaphore; the import goes on working."""
+    """The exporter releases its own object; the import goes on working."""
+    if case.kind == "memory":
+        shared = bench.memory()
+        bench.peer.release(shared.there)
+        commands = bench.here.new_list()
+        bench.here.write(commands, shared.here, 0, base64.b64encode(b"\x21" * 64).decode())
+        reading = bench.here.read(commands, shared.here, 0, 64)
+        bench.here.synchronize(commands, bench.patience_s)
+        expect(base64.b64decode(bench.here.fetch(reading)) == b"\x21" * 64, "the memory lost what was written")
+        return
     semaphore, value = bench.semaphore(case.handle_type), _one(case)
     bench.peer.release(semaphore.there)
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
@@ -65,10 +92,16 @@ def import_outlives_the_exporters_object(bench: Bench, case: Case) -> None:
     waits.synchronize(timeout_s=bench.patience_s)
 
 
-@check("IMP-NO-LEAK", deadline_s=60)
+@check("XSEM-OWN-006", deadline_s=60)
 def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
     """Fifty imports, used and released: as many file descriptors as before, within what a driver keeps in store."""
     def once() -> None:
+        if case.kind == "memory":
+            memory = bench.memory()
+            bench.here.mapping(memory.here)
+            bench.here.release(memory.here)
+            bench.peer.release(memory.there)
+            return
         semaphore, value = bench.semaphore(case.handle_type), _one(case)
         imported = bench.here.get(semaphore.here)
         commands = bench.device.create_command_list()
@@ -88,65 +121,109 @@ def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
 
 
 # ---- ownership, asked of the driver itself
-@check("OWN-SUCCESS")
+@check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(bench: Bench, case: Case) -> None:
-    """After an import the duplicate is the driver's or the caller's, and the driver says which."""
-    semaphore = bench.semaphore(case.handle_type)
-    with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
+    """After an import the driver has detached the handle exactly if the number is no longer the caller's to close."""
+    memory = case.kind == "memory"
+    shared = bench.memory() if memory else bench.semaphore(case.handle_type)
+    desc = (bench.peer.export_memory if memory else bench.peer.export_semaphore)(shared.there, bench.importer)
+    with desc:
         assert isinstance(desc.handle, OwnedHandle)
         own = OwnedHandle(os.dup(desc.handle.fileno()))
         number = own.fileno()
-        token = bench.driver.import_semaphore(desc, own)
+        token = (bench.driver.import_memory if memory else bench.driver.import_semaphore)(desc, own)  # type: ignore[arg-type]
         taken = own.closed
         alive = _is_open(number)
-        own.close()
-        bench.driver.release_semaphore(token)
+        if alive and not taken:
+            own.close()
+        (bench.driver.release_memory if memory else bench.driver.release_semaphore)(token)
         expect(taken or alive, "the driver closed the handle and did not say so: the caller would close another's")
         expect(_is_open(desc.handle.fileno()), "the caller's own handle was closed")
 
 
-@check("OWN-FAILURE")
+@check("XSEM-OWN-005")
 def driver_says_what_became_of_a_refused_handle(bench: Bench, case: Case) -> None:
     """A handle of the wrong sort is refused with `ImportFailure`, and what that says of the handle is true."""
-    number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    with OwnedHandle(number) as own:
-        type = SemaphoreHandleType(case.handle_type)
-        desc = SemaphoreDesc(type=type, handle=own, device_uuid=bench.device.info.uuid if type.device_bound else None)
-        _refused(own, lambda: bench.driver.import_semaphore(desc, own))
+    _refused(bench, case, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), "/dev/null")
 
 
-@check("OWN-MEMORY")
-def driver_says_what_became_of_refused_memory(bench: Bench, case: Case) -> None:
-    """The same for memory."""
-    number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    with OwnedHandle(number) as own:
-        type = MemoryHandleType(case.handle_type)
-        desc = MemoryDesc(type=type, handle=own, allocation_size=4096,
-                          device_uuid=bench.device.info.uuid if type.device_bound else None)
-        _refused(own, lambda: bench.driver.import_memory(desc, own))
+@check("XSEM-IMP-003")
+def handles_of_other_things_are_refused(bench: Bench, case: Case) -> None:
+    """A pipe, a directory, a socket and /dev/null are each refused."""
+    for what, number in _others():
+        _refused(bench, case, number, what)
 
 
-def _refused(own: OwnedHandle, act: object) -> None:
-    number = own.fileno()
+@check("XSEM-ERR-001")
+def refusal_carries_an_error_of_xsems(bench: Bench, case: Case) -> None:
+    """The refusal of a bad handle has a reason, and call and code where a driver was asked."""
+    error = _refused(bench, case, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), "/dev/null")
+    expect(error.reason and str(error), "the refusal has no reason, or no words")
+    expect((error.call is None) == (error.code is None), "the refusal names a call or a code, and not the other")
+
+
+@check("XSEM-ERR-002")
+def device_is_as_before_after_a_refused_import(bench: Bench, case: Case) -> None:
+    """After a refused import pending work goes on, and a good handle imports and synchronises."""
+    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
+    waits.append_wait(bench.here.get(semaphore.here), value)
+    _refused(bench, case, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), "/dev/null")
+    expect(not waits.query(), "the refused import met a pending wait")
+    another = bench.semaphore(case.handle_type)
+    signals.append_signal([bench.here.get(semaphore.here), bench.here.get(another.here)], [value, value])
+    waits.append_wait(bench.here.get(another.here), value)
+    waits.synchronize(timeout_s=bench.patience_s)
+
+
+def _others() -> Iterator[tuple[str, int]]:
+    read, write = os.pipe()
+    os.close(write)
+    yield "a pipe", read
+    yield "a directory", os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+    one, other = socket.socketpair()
+    other.close()
+    yield "a socket", one.detach()
+    yield "/dev/null", os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+
+def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError:
+    """Give the driver a handle that is none; the error it is refused with, whose word on the handle must be true."""
+    before = os.fstat(number)
+    own = OwnedHandle(number)
+    uuid = bench.device.info.uuid
     try:
-        act()  # type: ignore[operator]
+        if case.kind == "memory":
+            memory = MemoryHandleType(case.handle_type)
+            bench.driver.import_memory(MemoryDesc(type=memory, handle=own, allocation_size=4096,
+                                                  device_uuid=uuid if memory.device_bound else None), own)
+        else:
+            semaphore = SemaphoreHandleType(case.handle_type)
+            bench.driver.import_semaphore(SemaphoreDesc(type=semaphore, handle=own,
+                                                        device_uuid=uuid if semaphore.device_bound else None), own)
     except ImportFailure as failure:
-        expect(isinstance(failure.error, xsem.XsemError), f"the error is {failure.error!r}, none of xsem's")
-        alive = _is_open(number)
+        alive = _is(number, before)
         if failure.fate == "left":
-            expect(alive, "the driver says that the handle is the caller's, and has closed it")
-        elif failure.fate == "taken" and not own.closed:
-            expect(not alive, "the driver says that it took the handle, and has left it open: it leaks")
-        if not alive and not own.closed:
-            own.detach()
-        return
+            expect(alive, f"{what}: the driver says that the handle is the caller's, and has closed it")
+        elif failure.fate == "taken":
+            expect(own.closed or not alive, f"{what}: the driver says that it took the handle, and has left it open")
+        if not isinstance(failure.error, xsem.XsemError):
+            raise BrokenError(f"{what}: the error is {failure.error!r}, none of xsem's") from failure
+        return failure.error
+    except BrokenError:
+        raise
     except Exception as error:
-        raise AssertionError(f"raised {error!r}, not ImportFailure") from error
-    raise AssertionError("the driver imported /dev/null")
+        raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
+    finally:
+        if _is(number, before):
+            own.close()
+        elif not own.closed:
+            own.detach()
+    raise AssertionError(f"the driver imported {what}")
 
 
 # ---- release
-@check("LIFE-PENDING")
+@check("XSEM-LIFE-002")
 def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> None:
     """Release returns at once, twice is harmless, and the wait goes on and is met."""
     producer, _ = bench.ends(IN)
@@ -163,10 +240,10 @@ def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> Non
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
     commands.synchronize(timeout_s=bench.patience_s)
+    _release_behind_a_held_signal_keeps_it(bench, case)
 
 
-@check("LIFE-SIGNAL")
-def release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
+def _release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
     """A semaphore released while its signal is held behind a wait is still signalled."""
     producer, _ = bench.ends(IN)
     gate, semaphore, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
@@ -182,11 +259,14 @@ def release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
     producer.finish(waits, "the exporter's wait for a signal whose semaphore was released")
 
 
-@check("LIFE-MEMORY")
+@check("XSEM-LIFE-003")
 def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> None:
     """Memory released while a copy from it is held behind a wait is copied all the same."""
     producer, device = bench.ends(IN)
-    semaphore, memory, value = bench.semaphore(case.handle_type), bench.memory(), _one(case)
+    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
+                if each.value in bench.peer.about()["semaphore_export"])
+    semaphore, memory = bench.semaphore(type.value), bench.memory()
+    value = 1 if type.kind is Kind.TIMELINE else None
     waits, writes = device.new_list(), producer.new_list()
     device.wait(waits, semaphore, value, memory)
     reading = device.read(waits, memory, 64)
@@ -197,6 +277,55 @@ def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> Non
     producer.signal(writes, semaphore, value, memory)
     device.finish(waits, "the copy behind the wait")
     expect(device.fetch(reading) == b"\x77" * 64, "the copy read something else")
+
+
+@check("XSEM-LIFE-004")
+def imported_again_it_has_the_state_of_now(bench: Bench, case: Case) -> None:
+    """After release and a new import no wait passes by what was signalled or waited for before."""
+    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    commands, signals = bench.device.create_command_list(), bench.device.create_command_list()
+    commands.append_signal(bench.here.get(semaphore.here), value)
+    commands.append_wait(bench.here.get(semaphore.here), value)
+    commands.synchronize(timeout_s=bench.patience_s)
+    bench.here.release(semaphore.here)
+    with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
+        again = bench.here.get(bench.here.import_semaphore(desc))
+    with bench.peer.export_semaphore(bench.semaphore(case.handle_type).there, bench.importer) as desc:
+        fresh = bench.here.get(bench.here.import_semaphore(desc))
+    after = None if value is None else 2
+    commands.append_wait(again, after)
+    other = bench.device.create_command_list()
+    other.append_wait(fresh, value)
+    threading.Event().wait(SETTLE_S)
+    expect(not commands.query(), "a wait after a new import passed by what was signalled before")
+    expect(not other.query(), "a wait for a new object passed by what another one was signalled")
+    signals.append_signal([again, fresh], [after, value])
+    commands.synchronize(timeout_s=bench.patience_s)
+    other.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-LIFE-007")
+def device_is_opened_again_and_again(bench: Bench, case: Case) -> None:
+    """Of two drivers one works on when the other is closed; twenty openings leave no more descriptors than one."""
+    info = bench.device.info
+    with xsem.open_device(info) as one, xsem.open_device(info) as two:
+        one.create_command_list().synchronize(timeout_s=bench.patience_s)
+        one.release()
+        two.create_command_list().synchronize(timeout_s=bench.patience_s)
+    before = _fds()
+    for _ in range(20):
+        with xsem.open_device(info) as device:
+            device.create_command_list().synchronize(timeout_s=bench.patience_s)
+    soon(lambda: _fds() <= before + 5, f"twenty openings left {_fds() - before} file descriptors open",
+         bench.patience_s)
+
+
+def _is(number: int, before: os.stat_result) -> bool:
+    try:
+        now = os.fstat(number)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino, now.st_rdev) == (before.st_dev, before.st_ino, before.st_rdev)
 
 
 def _is_open(number: int) -> bool:

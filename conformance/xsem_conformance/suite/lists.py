@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import warnings
 
+from xsem.handles import OwnedHandle
+from xsem.types import Kind, SemaphoreDesc, WaitParams
 from xsem_conformance.bench import IN, SETTLE_S, Bench, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 
 
-@check("EVT-AFTER")
+@check("XSEM-EVT-003")
 def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
     """An event that a wait signals is not reached before the wait is met."""
     producer, _ = bench.ends(IN)
@@ -23,7 +28,7 @@ def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
     event.wait(timeout_s=bench.patience_s)
 
 
-@check("EVT-ORDERS")
+@check("XSEM-EVT-002")
 def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
     """Work that waits for another list's event is pending as long as that list is held."""
     producer, _ = bench.ends(IN)
@@ -39,7 +44,7 @@ def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
     after.wait(timeout_s=bench.patience_s)
 
 
-@check("EVT-SIGNAL")
+@check("XSEM-EVT-001")
 def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
     """A signal with wait_events is not seen before those events are reached."""
     producer, _ = bench.ends(IN)
@@ -56,7 +61,7 @@ def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
     third.synchronize(timeout_s=bench.patience_s)
 
 
-@check("LIST-INDEPENDENT")
+@check("XSEM-LIST-001")
 def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
     """A list that waits holds no other list: signals pass, also the one that it waits for."""
     semaphore, other, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
@@ -69,7 +74,7 @@ def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
     waits.synchronize(timeout_s=bench.patience_s)
 
 
-@check("LIST-ORDER")
+@check("XSEM-ORD-004")
 def list_is_in_order(bench: Bench, case: Case) -> None:
     """A signal behind a wait on the same list is not seen before the wait is met."""
     producer, _ = bench.ends(IN)
@@ -85,7 +90,7 @@ def list_is_in_order(bench: Bench, case: Case) -> None:
     second.synchronize(timeout_s=bench.patience_s)
 
 
-@check("LIST-THREADS", deadline_s=60)
+@check("XSEM-THR-002", deadline_s=60)
 def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
     """Four threads, each with a list and a semaphore, signal and wait 100 times."""
     timeline = _one(case) is not None
@@ -111,7 +116,7 @@ def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
     expect(not failures, f"a thread failed: {failures[:1]}")
 
 
-@check("KILL-PEER")
+@check("XSEM-KILL-001")
 def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
     """With the exporter killed, a pending wait stays pending, the device's own signal meets it, new objects work."""
     semaphore, value = bench.semaphore(case.handle_type), _one(case)
@@ -125,6 +130,177 @@ def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
     another = bench.semaphore(case.handle_type)   # from a new exporter
     signals.append_signal(bench.here.get(another.here), value)
     signals.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-KILL-002")
+def devices_own_signal_meets_a_wait_whose_exporter_was_killed(bench: Bench, case: Case) -> None:
+    """On another list of the device."""
+    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
+    waits.append_wait(bench.here.get(semaphore.here), value)
+    bench.kill_peer()
+    signals.append_signal(bench.here.get(semaphore.here), value)
+    waits.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-WBS-003")
+def later_signal_of_another_list_frees_a_waiting_list(bench: Bench, case: Case) -> None:
+    """The waiting list holds back nothing that could free it."""
+    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    waits = bench.device.create_command_list()
+    waits.append_wait(bench.here.get(semaphore.here), value)
+    threading.Event().wait(SETTLE_S)
+    expect(not waits.query(), "a wait was met before any signal")
+    signals = bench.device.create_command_list()
+    signals.append_signal(bench.here.get(semaphore.here), value)
+    waits.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-BIN-004")
+def one_signal_meets_one_of_two_waits(bench: Bench, case: Case) -> None:
+    """Of two waits on two lists one signal meets exactly one, and the next signal meets the other."""
+    producer, _ = bench.ends(IN)
+    semaphore = bench.semaphore(case.handle_type)
+    lists = [bench.device.create_command_list() for _ in range(2)]
+    for each in lists:
+        each.append_wait(bench.here.get(semaphore.here))
+    signals = producer.new_list()
+    producer.signal(signals, semaphore)
+    soon(lambda: any(each.query() for each in lists), "neither of two waits was met by a signal", bench.patience_s)
+    threading.Event().wait(SETTLE_S)
+    expect(sum(each.query() for each in lists) == 1, "one signal met two waits")
+    producer.signal(signals, semaphore)
+    for each in lists:
+        each.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-EVT-004")
+def operation_without_events_waits_for_none(bench: Bench, case: Case) -> None:
+    """It is done while an event of another list is not reached."""
+    producer, _ = bench.ends(IN)
+    gate, other, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    first, second = bench.device.create_command_list(), bench.device.create_command_list()
+    held = bench.device.create_event()
+    first.append_wait(bench.here.get(gate.here), value, signal_event=held)
+    second.append_signal(bench.here.get(other.here), value)
+    second.synchronize(timeout_s=bench.patience_s)
+    expect(not held.query(), "an event was reached before its wait was met")
+    signals = producer.new_list()
+    producer.signal(signals, gate, value)
+    held.wait(timeout_s=bench.patience_s)
+
+
+@check("XSEM-EVT-005")
+def point_is_not_done_while_its_operation_is_held(bench: Bench, case: Case) -> None:
+    """Asked of the driver: not done at once, `wait` ends with its time, and reached once it stays so."""
+    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
+                if each.value in bench.peer.about()["semaphore_export"])
+    value = 1 if type.kind is Kind.TIMELINE else None
+    shared = bench.semaphore(type.value)
+    with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
+        assert isinstance(desc.handle, OwnedHandle)
+        with OwnedHandle(os.dup(desc.handle.fileno())) as own:
+            token = bench.driver.import_semaphore(desc, own)
+    commands = bench.driver.create_command_list()
+    point = commands.append_wait([token], [WaitParams(value=value)], (), (), True)
+    expect(not bench.driver.done(point), "the point of a held wait is done")
+    began = time.monotonic()
+    expect(not bench.driver.wait(point, 20_000_000), "waiting for the point of a held wait says that it is reached")
+    expect(time.monotonic() - began < bench.patience_s, "waiting for a point takes longer than the time it was given")
+    bench.peer.host_signal(shared.there, value)
+    soon(lambda: bench.driver.done(point), "a point is never reached", bench.patience_s)
+    expect(bench.driver.done(point) and bench.driver.wait(point, 0), "a point that was reached is not any more")
+    bench.driver.release_point(point)
+    bench.driver.release_semaphore(token)
+    commands.close()
+
+
+@check("XSEM-ORD-005")
+def append_behind_an_unmet_wait_returns(bench: Bench, case: Case) -> None:
+    """A wait that is not met and a signal behind it return to the caller while both are pending."""
+    producer, _ = bench.ends(IN)
+    gate, semaphore, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    commands = bench.device.create_command_list()
+    began = time.monotonic()
+    commands.append_wait(bench.here.get(gate.here), value)
+    commands.append_signal(bench.here.get(semaphore.here), value)
+    expect(time.monotonic() - began < bench.patience_s / 2, "an append waited for its wait to be met")
+    expect(not commands.query(), "the wait was met before its signal")
+    signals = producer.new_list()
+    producer.signal(signals, gate, value)
+    commands.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-LIST-002")
+def last_list_runs_while_all_others_wait(bench: Bench, case: Case) -> None:
+    """Of as many lists as are declared independent, at most 64, all but one wait and the last one runs to its end."""
+    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
+                if each.value in bench.peer.about()["semaphore_export"])
+    timeline = type.kind is Kind.TIMELINE
+    count = min(64, bench.device.capabilities.independent_lists)
+    other = bench.semaphore(type.value)
+    gates = [bench.semaphore(type.value)] if timeline else [bench.semaphore(type.value) for _ in range(count - 1)]
+    lists = [bench.device.create_command_list() for _ in range(count)]
+    for index, each in enumerate(lists[:-1]):
+        each.append_wait(bench.here.get(gates[index % len(gates)].here), 1 if timeline else None)
+    lists[-1].append_signal(bench.here.get(other.here), 1 if timeline else None)
+    lists[-1].synchronize(timeout_s=bench.patience_s)
+    expect(not any(each.query() for each in lists[:-1]), "a held list is done")
+    for gate in gates:
+        bench.peer.host_signal(gate.there, 1 if timeline else None)
+    for each in lists:
+        each.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-THR-001", deadline_s=60)
+def threads_import_use_and_release(bench: Bench, case: Case) -> None:
+    """Eight threads import, use and release semaphores at once."""
+    value = _one(case)
+    descs = [[bench.peer.export_semaphore(bench.semaphore(case.handle_type).there, bench.importer) for _ in range(4)]
+             for _ in range(8)]
+    failures: list[BaseException] = []
+
+    def work(mine: list[SemaphoreDesc]) -> None:
+        try:
+            for desc in mine:
+                with desc, bench.device.import_semaphore(desc) as semaphore:
+                    commands = bench.device.create_command_list()
+                    commands.append_signal(semaphore, value)
+                    commands.append_wait(semaphore, value)
+                    commands.synchronize(timeout_s=bench.patience_s)
+                    commands.release()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in descs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not failures, f"a thread failed: {failures[:1]}")
+
+
+@check("XSEM-FORK-002")
+def parent_goes_on_after_a_child_was_forked(bench: Bench, case: Case) -> None:
+    """After a child was forked and has ended, a pending wait is still pending, and is met; new imports work."""
+    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
+                if each.value in bench.peer.about()["semaphore_export"])
+    value = 1 if type.kind is Kind.TIMELINE else None
+    semaphore = bench.semaphore(type.value)
+    commands = bench.device.create_command_list()
+    commands.append_wait(bench.here.get(semaphore.here), value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)   # of forking with threads: that is what is tested
+        child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    expect(not commands.query(), "the wait was met by a child's end")
+    bench.peer.host_signal(semaphore.there, value)
+    commands.synchronize(timeout_s=bench.patience_s)
+    another = bench.semaphore(type.value)
+    commands.append_signal(bench.here.get(another.here), value)
+    commands.synchronize(timeout_s=bench.patience_s)
 
 
 def _one(case: Case, value: int = 1) -> int | None:

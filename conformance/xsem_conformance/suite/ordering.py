@@ -7,7 +7,7 @@ from typing import Final
 from xsem.types import Kind, SemaphoreHandleType
 from xsem_conformance.bench import Bench, End, Shared
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Blocked, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, expect
 
 OLD: Final = b"\x11" * 64
 NEW: Final = b"\xee" * 64
@@ -23,12 +23,12 @@ def _put(end: End, memory: Shared, data: bytes) -> None:
     end.finish(commands, "a copy with nothing before it")
 
 
-@check("ORD-WAIT")
+@check("XSEM-ORD-001")
 def later_work_sees_what_was_written_before_the_signal(bench: Bench, case: Case) -> None:
     """Append the consumer's wait and read, see both pending, and only then write and signal."""
     producer, consumer = bench.ends(case.direction)
     if not consumer.waits_early(case.handle_type):
-        raise Blocked(f"{consumer.name} may not wait before the signal is submitted; see the gated check")
+        raise BlockedError(f"{consumer.name} may not wait before the signal is submitted; see the gated check")
     semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
     value = _value(case.handle_type)
     _put(producer, memory, OLD)
@@ -44,7 +44,7 @@ def later_work_sees_what_was_written_before_the_signal(bench: Bench, case: Case)
     expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not what was written before the signal")
 
 
-@check("ORD-CONTROL")
+@check("XSEM-ORD-002")
 def without_the_wait_the_same_read_sees_the_old_data(bench: Bench, case: Case) -> None:
     """The control: the same read without the wait is done before the producer starts."""
     producer, consumer = bench.ends(case.direction)
@@ -66,13 +66,15 @@ def without_the_wait_the_same_read_sees_the_old_data(bench: Bench, case: Case) -
     expect(consumer.fetch(reading) == NEW, f"{consumer.name} read old data behind a wait that was met")
 
 
-@check("ORD-GATED")
+@check("XSEM-ORD-003")
 def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
     """Hold the producer's queue by a gate: its signal, appended, must not overtake what it waits behind."""
     producer, consumer = bench.ends(case.direction)
     gate_type = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD.value
+    if gate_type not in bench.peer.about()["semaphore_export"]:
+        raise BlockedError(f"nothing can hold {producer.name} back: the exporter makes no timelines")
     if not producer.waits_early(gate_type):
-        raise Blocked(f"nothing can hold {producer.name} back: it may not wait for a timeline before its signal")
+        raise BlockedError(f"nothing can hold {producer.name} back: it may not wait for a timeline before its signal")
     gate, semaphore, memory = bench.semaphore(gate_type), bench.semaphore(case.handle_type), bench.memory()
     value = _value(case.handle_type)
     _put(producer, memory, OLD)
@@ -91,7 +93,7 @@ def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
     expect(found == NEW, f"{consumer.name} read {_told(found)}: the signal overtook the write before it")
 
 
-@check("ORD-ROUNDS", deadline_s=60)
+@check("XSEM-STR-001", deadline_s=60)
 def a_hundred_rounds_lose_nothing(bench: Bench, case: Case) -> None:
     """Take turns on one buffer: each side reads what the other wrote, 100 times."""
     producer, consumer = bench.ends(case.direction)

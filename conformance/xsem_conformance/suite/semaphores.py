@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from xsem.errors import WaitTimeoutError
 from xsem.types import Feature
-from xsem_conformance.bench import IN, Bench, Shared
+from xsem_conformance.bench import IN, SETTLE_S, Bench
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Blocked, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, expect
 
 EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 
 
 # ---- both kinds
-@check("WBS-PENDING")
+@check("XSEM-WBS-001")
 def wait_is_pending_until_its_signal(bench: Bench, case: Case) -> None:
     """A wait that is appended first stays pending, and is met by the signal."""
     producer, consumer = bench.ends(case.direction)
     semaphore, value = bench.semaphore(case.handle_type), _one(case)
     if not consumer.waits_early(case.handle_type):
-        raise Blocked(f"{consumer.name} may not wait before the signal is submitted")
+        raise BlockedError(f"{consumer.name} may not wait before the signal is submitted")
     waits, signals = consumer.new_list(), producer.new_list()
     consumer.wait(waits, semaphore, value)
     consumer.stays_pending(waits, "a wait")
@@ -27,7 +28,7 @@ def wait_is_pending_until_its_signal(bench: Bench, case: Case) -> None:
     consumer.finish(waits, "a wait")
 
 
-@check("SEM-SIGNAL-FIRST")
+@check("XSEM-BIN-002")
 def wait_is_met_by_an_earlier_signal(bench: Bench, case: Case) -> None:
     """A signal that is done before the wait is appended meets it."""
     producer, consumer = bench.ends(case.direction)
@@ -37,10 +38,14 @@ def wait_is_met_by_an_earlier_signal(bench: Bench, case: Case) -> None:
     producer.finish(signals, "a signal")
     consumer.wait(waits, semaphore, value)
     consumer.finish(waits, "a wait")
+    for _ in range(10):   # and on one list
+        producer.signal(signals, semaphore, value)
+        producer.wait(signals, semaphore, value)
+    producer.finish(signals, "ten signals, each with its wait")
 
 
 # ---- binary
-@check("BIN-RESET")
+@check("XSEM-BIN-003")
 def met_wait_resets(bench: Bench, case: Case) -> None:
     """One signal meets one wait: the next one is pending until the next signal."""
     producer, consumer = bench.ends(case.direction)
@@ -59,20 +64,8 @@ def met_wait_resets(bench: Bench, case: Case) -> None:
     consumer.finish(waits, "a wait")
 
 
-@check("BIN-SAME")
-def signal_and_wait_on_one_list(bench: Bench, case: Case) -> None:
-    """The device can be its own producer."""
-    semaphore = bench.semaphore(case.handle_type)
-    _, device = bench.ends(IN)
-    commands = device.new_list()
-    for _ in range(10):
-        device.signal(commands, semaphore)
-        device.wait(commands, semaphore)
-    device.finish(commands, "ten signals, each with its wait")
-
-
 # ---- timelines
-@check("TL-BELOW")
+@check("XSEM-TL-001")
 def value_below_does_not_meet_a_wait(bench: Bench, case: Case) -> None:
     """A wait for 7 is pending at 6, and met at 7."""
     producer, consumer = bench.ends(case.direction)
@@ -86,7 +79,7 @@ def value_below_does_not_meet_a_wait(bench: Bench, case: Case) -> None:
     consumer.finish(waits, "a wait for 7 at 7")
 
 
-@check("TL-ABOVE")
+@check("XSEM-TL-002")
 def value_above_meets_a_wait(bench: Bench, case: Case) -> None:
     """A wait for 7 is met by 100; and so are all later ones for less."""
     producer, consumer = bench.ends(case.direction)
@@ -100,7 +93,7 @@ def value_above_meets_a_wait(bench: Bench, case: Case) -> None:
     consumer.finish(waits, "waits for no more than 100 at 100")
 
 
-@check("TL-EDGES")
+@check("XSEM-TL-005")
 def values_are_compared_as_64_unsigned_bits(bench: Bench, case: Case) -> None:
     """A wait for the edges of 31, 32, 63 and 64 bits is pending one below, and met at the value."""
     producer, consumer = bench.ends(case.direction)
@@ -121,11 +114,11 @@ def values_are_compared_as_64_unsigned_bits(bench: Bench, case: Case) -> None:
         below = value
 
 
-@check("TL-VALUE")
+@check("XSEM-TL-003")
 def signal_sets_the_value(bench: Bench, case: Case) -> None:
     """What the device signals, the exporter reads: exactly."""
     if Feature.READ_VALUE.value not in bench.peer.about()["features"]:
-        raise Blocked("the exporter cannot read a timeline's value")
+        raise BlockedError("the exporter cannot read a timeline's value")
     semaphore = bench.semaphore(case.handle_type)
     _, device = bench.ends(IN)
     commands = device.new_list()
@@ -138,8 +131,103 @@ def signal_sets_the_value(bench: Bench, case: Case) -> None:
         expect(found == value, f"the device signalled {value}, and the timeline is at {found}")
 
 
+@check("XSEM-TL-004")
+def timeline_starts_at_its_initial_value(bench: Bench, case: Case) -> None:
+    """A new timeline is at 0: a wait for that passes, one for 1 is pending."""
+    semaphore = bench.semaphore(case.handle_type)
+    _, device = bench.ends(IN)
+    passes, waits = device.new_list(), device.new_list()
+    device.wait(passes, semaphore, 0)
+    device.finish(passes, "a wait for the initial value")
+    device.wait(waits, semaphore, 1)
+    device.stays_pending(waits, "a wait for 1 at 0")
+    device.signal(passes, semaphore, 1)
+    device.finish(waits, "a wait for 1")
+
+
+@check("XSEM-TL-007")
+def device_reads_the_value(bench: Bench, case: Case) -> None:
+    """The device reads what the exporter signalled last, and what it signalled itself."""
+    producer, device = bench.ends(IN)
+    semaphore = bench.semaphore(case.handle_type)
+    for end, value in ((producer, 5), (device, 9), (producer, 2**33)):
+        commands = end.new_list()
+        end.signal(commands, semaphore, value)
+        end.finish(commands, "a signal")
+        found = bench.here.get(semaphore.here).value()
+        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}")
+
+
+@check("XSEM-TL-008")
+def signal_from_the_devices_host_meets_the_exporters_wait(bench: Bench, case: Case) -> None:
+    """A wait of the exporter's is pending until the device's host signals."""
+    exporter, _ = bench.ends(IN)
+    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    waits = exporter.new_list()
+    if exporter.waits_early(case.handle_type):
+        exporter.wait(waits, semaphore, value)
+        exporter.stays_pending(waits, "a wait")
+    bench.here.get(semaphore.here).host_signal(value)
+    if not exporter.waits_early(case.handle_type):
+        exporter.wait(waits, semaphore, value)
+    exporter.finish(waits, "a wait")
+
+
+@check("XSEM-TL-009")
+def wait_of_the_devices_host(bench: Bench, case: Case) -> None:
+    """It says when its time ends unmet, and when the exporter has signalled."""
+    exporter, _ = bench.ends(IN)
+    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    imported = bench.here.get(semaphore.here)
+    try:
+        imported.host_wait(value, timeout_s=SETTLE_S)
+    except WaitTimeoutError:
+        pass
+    else:
+        raise AssertionError("a host wait was met without a signal")
+    commands = exporter.new_list()
+    exporter.signal(commands, semaphore, value)
+    imported.host_wait(value, timeout_s=bench.patience_s)
+
+
+@check("XSEM-WBS-002")
+def rising_waits_are_met_as_the_values_come(bench: Bench, case: Case) -> None:
+    """Each signal lets exactly those waits go that it reaches."""
+    producer, consumer = bench.ends(case.direction)
+    semaphore = bench.semaphore(case.handle_type)
+    lists = [consumer.new_list() for _ in range(3)]
+    for index, waits in enumerate(lists):
+        consumer.wait(waits, semaphore, 10 * (index + 1))
+    signals = producer.new_list()
+    for value, met in ((9, 0), (10, 1), (25, 2), (30, 3)):
+        producer.signal(signals, semaphore, value)
+        producer.finish(signals, "a signal")
+        for index, waits in enumerate(lists):
+            if index < met:
+                consumer.finish(waits, f"the wait for {10 * (index + 1)} at {value}")
+            else:
+                consumer.stays_pending(waits, f"the wait for {10 * (index + 1)} at {value}")
+
+
+@check("XSEM-STR-002", deadline_s=90)
+def a_thousand_values_in_turn(bench: Bench, case: Case) -> None:
+    """Odd values by one side and even ones by the other: each waits for the other's."""
+    exporter, device = bench.ends(IN)
+    semaphore = bench.semaphore(case.handle_type)
+    one, other = exporter.new_list(), device.new_list()
+    for value in range(1, 1001, 2):
+        exporter.wait(one, semaphore, value - 1)
+        exporter.signal(one, semaphore, value)
+        device.wait(other, semaphore, value)
+        device.signal(other, semaphore, value + 1)
+        if value % 100 == 99:
+            device.finish(other, f"turn {value}")
+    exporter.finish(one, "the exporter's last turn")
+    device.finish(other, "the device's last turn")
+
+
 # ---- batches
-@check("BATCH-WAIT")
+@check("XSEM-BATCH-001")
 def batched_wait_needs_all(bench: Bench, case: Case) -> None:
     """A wait for several is pending as long as one of them is not met, whichever."""
     producer, consumer = bench.ends(case.direction)
@@ -158,7 +246,7 @@ def batched_wait_needs_all(bench: Bench, case: Case) -> None:
         consumer.finish(waits, "a wait for three")
 
 
-@check("BATCH-SIGNAL")
+@check("XSEM-BATCH-002")
 def batched_signal_signals_each_with_its_own_value(bench: Bench, case: Case) -> None:
     """Every semaphore of a batch gets its own value, and no other's."""
     producer, consumer = bench.ends(case.direction)
@@ -179,7 +267,26 @@ def batched_signal_signals_each_with_its_own_value(bench: Bench, case: Case) -> 
             consumer.finish(beyond, "a wait")
 
 
-@check("BATCH-64")
+@check("XSEM-BATCH-003")
+def batch_of_both_kinds(bench: Bench, case: Case) -> None:
+    """A batch of a binary semaphore and a timeline waits for both and signals both, each by its own rule."""
+    producer, consumer = bench.ends(case.direction)
+    binary, timeline = bench.semaphore("opaque_fd"), bench.semaphore("timeline_semaphore_fd")
+    signals, waits = producer.new_list(), consumer.new_list()
+    producer.signal(signals, [binary, timeline], [None, 7])
+    producer.finish(signals, "a batch of both kinds")
+    consumer.wait(waits, [timeline, binary], [7, None])
+    consumer.finish(waits, "a wait for a batch of both kinds")
+    if consumer.waits_early("timeline_semaphore_fd"):
+        producer.signal(signals, binary)
+        producer.finish(signals, "a signal")
+        consumer.wait(waits, [binary, timeline], [None, 8])
+        consumer.stays_pending(waits, "a wait for both kinds, of which the timeline is missing,")
+        producer.signal(signals, timeline, 8)
+        consumer.finish(waits, "a wait for both kinds")
+
+
+@check("XSEM-BATCH-004")
 def sixty_four_in_one_batch(bench: Bench, case: Case) -> None:
     """A batch of 64 is signalled and waited for whole."""
     producer, consumer = bench.ends(case.direction)
@@ -194,7 +301,3 @@ def sixty_four_in_one_batch(bench: Bench, case: Case) -> None:
 
 def _one(case: Case, value: int = 1) -> int | None:
     return value if "timeline" in case.handle_type or "fence" in case.handle_type else None
-
-
-def _both(one: Shared, other: Shared) -> tuple[Shared, Shared]:
-    return one, other

@@ -1,0 +1,103 @@
+"""What the backend says of its devices, and that what is not declared is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import xsem
+from xsem.plugins import registry
+from xsem.types import Capabilities
+from xsem_conformance.bench import Bench
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import Case, Outcome, expect
+from xsem_conformance.refusals import refuses, undeclared
+
+_LIST = """
+import json, sys
+from xsem.plugins import registry
+print(json.dumps([(each.id, each.index, each.name, str(each.uuid)) for each in registry().get(sys.argv[1]).devices()]))
+"""
+
+
+@check("XSEM-DISC-001")
+def list_of_devices_is_orderly_and_the_same_again(bench: Bench, case: Case) -> None:
+    """Name, index and id of each; the same list again, and in another process."""
+    name = bench.device.info.backend
+    backend = registry().get(name)
+    found = [(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()]
+    for position, (called, index, text, _uuid) in enumerate(found):
+        expect(index == position, f"{called} has index {index} at position {position}")
+        expect(called == f"{name}:{index}", f"the device with index {index} is called {called}")
+        expect(text.strip(), f"{called} has no name")
+    expect([(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()] == found,
+           "the list of devices differs when asked for again")
+    done = subprocess.run([sys.executable, "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
+    expect([tuple(each) for each in json.loads(done.stdout)] == found, "another process sees other devices")
+
+
+@check("XSEM-DISC-002")
+def uuids_are_unique(bench: Bench, case: Case) -> None:
+    """A UUID that is given is not zero, and no other device has it."""
+    given = [each.uuid for each in xsem.devices(bench.device.info.backend) if each.uuid is not None]
+    expect(all(each.int for each in given), "a device's UUID is zero")
+    expect(len(set(given)) == len(given), "two devices have one UUID")
+
+
+@check("XSEM-DISC-003")
+def exporter_tells_the_same_uuid(bench: Bench, case: Case) -> None:
+    """An object of the exporter's device with the device's UUID imports and works."""
+    about = bench.peer.about()
+    expect(about["uuid"] == bench.importer, f"the exporter's device is {about['uuid']}, the device {bench.importer}")
+
+
+@check("XSEM-DISC-005")
+def checks_and_details_raise_nothing(bench: Bench, case: Case) -> None:
+    """And every check that is not ok says how to mend it."""
+    backend = registry().get(bench.device.info.backend)
+    details = backend.details(bench.device.info.index)
+    expect(all(isinstance(each, str) for each in (*details, *details.values())), "details are no texts")
+    for each in backend.checks():
+        expect(each.name and each.detail, f"a check says nothing: {each}")
+        expect(each.ok or each.remedy, f"the check {each.name} is not ok and says no remedy")
+
+
+@check("XSEM-CAP-001")
+def capabilities_are_well_formed_and_constant(bench: Bench, case: Case) -> None:
+    """Of the right class, with positive numbers, and equal each time."""
+    found = bench.driver.capabilities
+    expect(isinstance(found, Capabilities), f"capabilities is a {type(found).__name__}")
+    expect(found == bench.driver.capabilities, "capabilities differ when asked for again")
+    expect(found == bench.device.capabilities, "two drivers of one device declare different things")
+    expect(found.independent_lists >= 1, "independent_lists is below 1")
+    expect(found.max_pending is None or found.max_pending >= 1, "max_pending is below 1")
+    expect(found.max_value_difference >= 1, "max_value_difference is below 1")
+    expect(found.wait_before_signal <= found.semaphore_import | found.semaphore_export,
+           "wait_before_signal names a type that is neither imported nor exported")
+
+
+@check("XSEM-CAP-002")
+def undeclared_import_is_refused(bench: Bench, case: Case) -> None:
+    """Asked of the driver itself: UnsupportedError, and the handle is left."""
+    _refused(bench, f"{case.kind}_import:{case.handle_type}")
+
+
+@check("XSEM-CAP-003")
+def undeclared_export_is_refused(bench: Bench, case: Case) -> None:
+    """Asked of the driver itself."""
+    _refused(bench, f"{case.kind}_export:{case.handle_type}")
+
+
+@check("XSEM-CAP-004")
+def undeclared_feature_is_refused(bench: Bench, case: Case) -> None:
+    """Every feature that is not declared, asked of the driver itself."""
+    for name in undeclared(bench.driver.capabilities):
+        if name.startswith("feature:"):
+            _refused(bench, name)
+
+
+def _refused(bench: Bench, name: str) -> None:
+    outcome, detail = refuses(bench.driver, name)
+    expect(outcome is Outcome.UNSUPPORTED, detail)
