@@ -48,8 +48,16 @@ def run(
         waived = waivers.load(waiver_file) if waiver_file is not None else []
     except waivers.WaiverError as error:
         raise typer.BadParameter(str(error), param_hint="--waivers") from error
+    for option, path in (("--report", report), ("--html", html), ("--markdown", markdown), ("--junit", junit)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise typer.BadParameter(f"{path} cannot be written", param_hint=option)   # said now, not after minutes
     # Only now, so that --help needs neither a device nor the suite.
+    from xsem_conformance.requirements import load
     from xsem_conformance.session import run as run_suite
+
+    for each in only or ():
+        if not any(name.startswith(each) for name in load().requirements):
+            raise typer.BadParameter(f"no requirement's id begins with {each!r}", param_hint="--only")
 
     ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
                       quirks=quirks)
@@ -107,8 +115,10 @@ def list_requirements(
 ) -> None:
     """List all requirements."""
     from xsem_conformance.checks import all_checks
-    from xsem_conformance.requirements import load
+    from xsem_conformance.requirements import AREAS, load
 
+    if area and area not in AREAS:
+        raise typer.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
     checks = all_checks()
     for each in load().requirements.values():
         if area and each.area != area:

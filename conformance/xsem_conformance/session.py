@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import xsem
-from xsem.errors import XsemError
+from xsem.errors import BadArgumentError, XsemError
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
 from xsem_conformance.bench import PATIENCE_S
@@ -34,7 +34,8 @@ class Run:
     results : list of Result
         One for each case.
     refusals : list of Result
-        One for each capability that is not declared: UNSUPPORTED where the driver refuses it.
+        One for each capability that is not declared: UNSUPPORTED where the driver refuses it. They decide what comes
+        of the cases that need it, and only through these the verdict: a waiver of the cases is enough.
     problems : list of str
         What is wrong with the run beside its cases: waivers, capabilities that the profile needs.
     """
@@ -53,7 +54,7 @@ class Run:
     @property
     def status(self) -> int:
         """The exit status: see `verdict`."""
-        return verdict.status(self.results + self.refusals, self.requirements, self.problems)
+        return verdict.status(self.results, self.requirements, self.problems)
 
 
 def run(
@@ -64,6 +65,11 @@ def run(
     """Run all cases of a device; `progress` is told each result, how many are done and how many there are.
 
     `only` limits the run to requirements whose id begins so.
+
+    Raises
+    ------
+    BadArgumentError
+        `device` or `exporter` is no name of a device.
     """
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
@@ -71,6 +77,8 @@ def run(
     try:
         with xsem.open_device(device) as opened:
             info, capabilities = opened.info, opened.capabilities
+    except BadArgumentError:
+        raise
     except XsemError as error:
         run_ = Run(None, exported[0] if exported else None, None, profile, requirements, began)
         run_.problems.append(f"{device} cannot be opened: {error}")
@@ -128,5 +136,7 @@ def _look(name: str) -> tuple[DeviceInfo, Capabilities] | None:
     try:
         with xsem.open_device(name) as device:
             return device.info, device.capabilities
+    except BadArgumentError:
+        raise
     except XsemError:
         return None
