@@ -10,10 +10,9 @@ from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.requirements import AREAS, Level, Requirement
 
-REQUIREMENTS = [
-    Requirement(id=f"XSEM-{area}-001", level=level, subject="device", text="It does.")
-    for area, level in (("BIN", "MUST"), ("TL", "SHOULD"), ("BUF", "MAY"), ("ORD", "MUST"))
-]
+LEVELS: dict[str, Level] = {"BIN": "MUST", "TL": "SHOULD", "BUF": "MAY", "ORD": "MUST"}
+REQUIREMENTS = [Requirement(id=f"XSEM-{area}-001", level=level, subject="device", text="It does.")
+                for area, level in LEVELS.items()]
 OF_LEVEL = {each.level: each.id for each in reversed(REQUIREMENTS)}
 ALWAYS = [Result(Case("XSEM-ORD-001"), Outcome.PASS)]
 

@@ -125,7 +125,8 @@ def _result(workers: Workers, planned: Planned, refused: dict[str, Result]) -> R
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            return Result(planned.case, Outcome.FAIL, asked.detail)
+            unavailable = asked.outcome is Outcome.UNAVAILABLE   # it could not be asked: not the driver's fault
+            return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.blocked:
         return Result(planned.case, Outcome.BLOCKED, planned.blocked)
