@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -50,9 +49,9 @@ def requirement(**fields: Any) -> Requirement:
 
 
 def planned(each: Requirement, capabilities: Capabilities = HOST, exporter: Capabilities = HOST,
-            around: Mapping[str, bool] = MappingProxyType({})) -> list[Planned]:
-    surroundings = dataclasses.replace(
-        Surroundings("host", exporter, exporter_uuid=False, second_device=False), **around)
+            there: str = "") -> list[Planned]:
+    surroundings = Surroundings("host", exporter, exporter_uuid=there == "exporter_uuid",
+                                second_device=there == "second_device")
     return plan([each], {each.id: Check(each.id, nothing, 1.0)}, capabilities, surroundings)
 
 
@@ -168,7 +167,7 @@ def test_case_is_blocked_where_the_exporter_lacks_the_type() -> None:
 @pytest.mark.parametrize("need", ["exporter_uuid", "second_device"])
 def test_requirement_is_left_out_where_there_is_nothing_to_ask(need: str) -> None:
     assert planned(requirement(needs=(need,))) == []
-    assert len(planned(requirement(needs=(need,)), around={need: True})) == 1
+    assert len(planned(requirement(needs=(need,)), there=need)) == 1
 
 
 def test_facade_requirement_and_one_without_check_are_not_planned() -> None:
