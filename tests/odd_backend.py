@@ -79,10 +79,6 @@ class OddDevice(xsem_host.device.HostDevice):
         super().__init__()
         self._way = way
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities() if self._way == "declares nothing" else super().capabilities
-
     def dlpack_device(self) -> tuple[int, int]:
         if self._way in _DO:
             print("x" * 5000 + f"\nthe device {self._way}: <script>\x1b[0m", flush=True)
@@ -92,8 +88,6 @@ class OddDevice(xsem_host.device.HostDevice):
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         if self._way == "is killed by imports":
             _die()
-        if self._way == "declares nothing":
-            raise spi.ImportFailure(UnsupportedError("nothing is", capability="semaphore_import"), fate="left")
         if self._way == "takes the undeclared" and desc.type not in self.capabilities.semaphore_import:
             return None
         return super().import_semaphore(desc, handle)
@@ -102,6 +96,36 @@ class OddDevice(xsem_host.device.HostDevice):
         if self._way == "is killed by exports":
             _die()
         return super().create_semaphore(type, initial_value)
+
+
+class BareList(spi.CommandListDriver):
+    """What a list must have, and no more."""
+
+    key = 1
+
+    def append_barrier(self, wait_points: Sequence[Any], want_point: bool) -> Any:
+        return 1
+
+    def close(self) -> None:
+        pass
+
+
+class BareDevice(spi.DeviceDriver):
+    """What a device must have, and no more."""
+
+    capabilities = Capabilities()
+
+    def create_command_list(self) -> BareList:
+        return BareList()
+
+    def done(self, point: Any) -> bool:
+        return True
+
+    def release_point(self, point: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class OddBackend(spi.Backend):
@@ -114,7 +138,7 @@ class OddBackend(spi.Backend):
         return [DeviceInfo(id=f"odd:{index}", backend="odd", index=index, name=f"one that {way}")
                 for index, way in enumerate(WAYS)]
 
-    def open(self, index: int) -> OddDevice:
+    def open(self, index: int) -> spi.DeviceDriver:
         with open(os.environ[_LOG], "a", encoding="utf-8") as log:
             log.write(f"{os.getpid()}\n")
         way = WAYS[index]
@@ -127,7 +151,7 @@ class OddBackend(spi.Backend):
         if way == "dies when opened":
             print("about to die", flush=True)
             os.abort()
-        return OddDevice(way)
+        return BareDevice() if way == "declares nothing" else OddDevice(way)
 
 
 @spi.hookimpl

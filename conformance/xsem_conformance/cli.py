@@ -63,7 +63,7 @@ def run(
                       quirks=quirks)
     _write(ended, report, html, markdown, junit, commit)
     for problem in ended.problems:
-        print(problem)
+        print(_shown(problem))
     counts = verdict.counts(ended.results)
     print(f"conformance of {device} with {exporter}, profile {profile}: "
           + ", ".join(f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()))
@@ -81,7 +81,14 @@ def _progress(result: Result, done: int, total: int) -> None:
         if done % 25 == 0 or done == total:
             print(f"  {done} of {total}", flush=True)
         return
-    print(f"  {result.outcome.value} {result.case.key}: {' '.join(result.detail.split())[:400]}", flush=True)
+    print(f"  {result.outcome.value} {result.case.key}: {_shown(result.detail)[:400]}", flush=True)
+
+
+def _shown(text: str) -> str:
+    # What a driver says neither steers the terminal nor ends the run where its encoding has no such character.
+    line = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    return line.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _write(
@@ -98,11 +105,11 @@ def _write(
     if html is not None:
         from xsem_conformance.report.html import html as page
 
-        html.write_text(page(built), encoding="utf-8")
+        html.write_text(page(built), encoding="utf-8", errors="replace")
     if markdown is not None:
         from xsem_conformance.report.markdown import markdown as text
 
-        markdown.write_text(text(built), encoding="utf-8")
+        markdown.write_text(text(built), encoding="utf-8", errors="replace")
     if junit is not None:
         from xsem_conformance.report.junit import junit as xml
 

@@ -79,12 +79,13 @@ def run(
             info, capabilities = opened.info, opened.capabilities
     except BadArgumentError:
         raise
-    except XsemError as error:
+    except Exception as error:   # a backend may be broken in any way
+        why = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         run_ = Run(None, exported[0] if exported else None, None, profile, requirements, began)
-        run_.problems.append(f"{device} cannot be opened: {error}")
+        run_.problems.append(f"{device} cannot be opened: {why}")
         around = Surroundings(exporter.partition(":")[0], Capabilities(), exporter_uuid=True, second_device=True)
         for planned in plan(requirements, all_checks(), Capabilities(), around):
-            run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, str(error)))
+            run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, why))
         return run_
     run_ = Run(info, exported[0] if exported else None, capabilities, profile, requirements, began)
     around = Surroundings(
@@ -139,5 +140,5 @@ def _look(name: str) -> tuple[DeviceInfo, Capabilities] | None:
             return device.info, device.capabilities
     except BadArgumentError:
         raise
-    except XsemError:
+    except Exception:   # the cases that need it say why
         return None

@@ -15,7 +15,7 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         f"# Conformance of {device['id'] or 'a device that could not be opened'}: {_line(device['name'])}",
         "",
-        (f"{device['driver_version']}, against {exporter['id']} ({exporter['name']}), profile {report['profile']}, "
+        (f"{_line(device['driver_version'])}, against {exporter['id']} ({_line(exporter['name'])}), profile {report['profile']}, "
          f"{report['date'][:10]}, exit status {report['status']}."),
         "",
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
@@ -39,7 +39,7 @@ def markdown(report: dict[str, Any]) -> str:
         if mine:
             lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
     lines += ["", "## Quirks", ""]
-    lines += [f"- {name}: {value}" for name, value in report["quirks"].items()]
+    lines += [f"- {name}: {_line(str(value))}" for name, value in report["quirks"].items()]
     return "\n".join(lines) + "\n"
 
 
