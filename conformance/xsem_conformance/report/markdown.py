@@ -15,8 +15,8 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         f"# Conformance of {device['id'] or 'a device that could not be opened'}: {_line(device['name'])}",
         "",
-        (f"{_line(device['driver_version'])}, against {exporter['id']} ({_line(exporter['name'])}), profile {report['profile']}, "
-         f"{report['date'][:10]}, exit status {report['status']}."),
+        (f"{_line(device['driver_version'])}, against {exporter['id']} ({_line(exporter['name'])}), "
+         f"profile {report['profile']}, {report['date'][:10]}, exit status {report['status']}."),
         "",
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
         "",
