@@ -205,18 +205,21 @@ def release_behind_a_wait(bench: Bench) -> str:
         with OwnedHandle(os.dup(desc.handle.fileno())) as own:
             token = bench.driver.import_semaphore(desc, own)
     commands = bench.driver.create_command_list()
-    commands.append_wait([token], [WaitParams(value=value)], (), (), False)
-    thread = threading.Thread(target=bench.driver.release_semaphore, args=[token], daemon=True)
-    thread.start()
-    thread.join(_BLOCKS_S)
-    blocks = thread.is_alive()
-    bench.peer.host_signal(shared.there, value)
-    thread.join()
-    point = commands.append_barrier((), True)
-    while not bench.driver.done(point):
-        time.sleep(0.001)
-    bench.driver.release_point(point)
-    commands.close()
+    try:
+        commands.append_wait([token], [WaitParams(value=value)], (), (), False)
+        time.sleep(SETTLE_S)   # host: a wait that has not begun fails when its semaphore goes
+        thread = threading.Thread(target=bench.driver.release_semaphore, args=[token], daemon=True)
+        thread.start()
+        thread.join(_BLOCKS_S)
+        blocks = thread.is_alive()
+        bench.peer.host_signal(shared.there, value)
+        thread.join()
+        point = commands.append_barrier((), True)
+        while not bench.driver.done(point):
+            time.sleep(0.001)
+        bench.driver.release_point(point)
+    finally:
+        commands.close()
     return "blocks until the wait is met" if blocks else "returns at once"
 
 
