@@ -207,7 +207,7 @@ def release_behind_a_wait(bench: Bench) -> str:
     commands = bench.driver.create_command_list()
     try:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
-        time.sleep(SETTLE_S)   # host: a wait that has not begun fails when its semaphore goes
+        time.sleep(SETTLE_S)
         thread = threading.Thread(target=bench.driver.release_semaphore, args=[token], daemon=True)
         thread.start()
         thread.join(_BLOCKS_S)
@@ -215,8 +215,10 @@ def release_behind_a_wait(bench: Bench) -> str:
         bench.peer.host_signal(shared.there, value)
         thread.join()
         point = commands.append_barrier((), True)
-        while not bench.driver.done(point):
-            time.sleep(0.001)
+        # xsem never releases what a pending wait uses, so the wait may fail: host's does, or not, as it is in its loop.
+        with contextlib.suppress(XsemError):
+            while not bench.driver.done(point):
+                time.sleep(0.001)
         bench.driver.release_point(point)
     finally:
         commands.close()
