@@ -214,12 +214,14 @@ def release_behind_a_wait(bench: Bench) -> str:
         blocks = thread.is_alive()
         bench.peer.host_signal(shared.there, value)
         thread.join()
-        point = commands.append_barrier((), True)
         # xsem never releases what a pending wait uses, so the wait may fail: host's does, or not, as it is in its loop.
         with contextlib.suppress(XsemError):
-            while not bench.driver.done(point):
-                time.sleep(0.001)
-        bench.driver.release_point(point)
+            point = commands.append_barrier((), True)
+            try:
+                while not bench.driver.done(point):
+                    time.sleep(0.001)
+            finally:
+                bench.driver.release_point(point)
     finally:
         commands.close()
     return "blocks until the wait is met" if blocks else "returns at once"
