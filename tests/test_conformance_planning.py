@@ -140,6 +140,10 @@ def test_requirement_about_both_says_which_the_type_is_of() -> None:
      {"semaphore_import": frozenset({S.OPAQUE_FD})}, "resets_on_wait"),
     ({"capability": "semaphore_import:* and independent_lists>=2"}, {"independent_lists": 4}, "semaphore_import:*"),
     ({"capability": "feature:recording or feature:host_wait"}, {}, "feature:recording or feature:host_wait"),
+    # No one of them is missing: any of two pairs would do.
+    ({"capability": "semaphore_import:* and append_never_blocks or semaphore_import:* and max_pending>=1"},
+     {"semaphore_import": frozenset({S.OPAQUE_FD})},
+     "semaphore_import:* and append_never_blocks or semaphore_import:* and max_pending>=1"),
 ])
 def test_first_capability_that_is_missing_is_named(
     fields: dict[str, Any], declares: dict[str, Any], named: str
