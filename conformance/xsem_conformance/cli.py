@@ -48,14 +48,22 @@ def run(
         waived = waivers.load(waiver_file) if waiver_file is not None else []
     except waivers.WaiverError as error:
         raise typer.BadParameter(str(error), param_hint="--waivers") from error
+    for option, path in (("--report", report), ("--html", html), ("--markdown", markdown), ("--junit", junit)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise typer.BadParameter(f"{path} cannot be written", param_hint=option)   # said now, not after minutes
     # Only now, so that --help needs neither a device nor the suite.
+    from xsem_conformance.requirements import load
     from xsem_conformance.session import run as run_suite
+
+    for each in only or ():
+        if not any(name.startswith(each) for name in load().requirements):
+            raise typer.BadParameter(f"no requirement's id begins with {each!r}", param_hint="--only")
 
     ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
                       quirks=quirks)
     _write(ended, report, html, markdown, junit, commit)
     for problem in ended.problems:
-        print(problem)
+        print(_shown(problem))
     counts = verdict.counts(ended.results)
     print(f"conformance of {device} with {exporter}, profile {profile}: "
           + ", ".join(f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()))
@@ -73,7 +81,14 @@ def _progress(result: Result, done: int, total: int) -> None:
         if done % 25 == 0 or done == total:
             print(f"  {done} of {total}", flush=True)
         return
-    print(f"  {result.outcome.value} {result.case.key}: {' '.join(result.detail.split())[:400]}", flush=True)
+    print(f"  {result.outcome.value} {result.case.key}: {_shown(result.detail)[:400]}", flush=True)
+
+
+def _shown(text: str) -> str:
+    # What a driver says neither steers the terminal nor ends the run where its encoding has no such character.
+    line = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    return line.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _write(
@@ -90,11 +105,11 @@ def _write(
     if html is not None:
         from xsem_conformance.report.html import html as page
 
-        html.write_text(page(built), encoding="utf-8")
+        html.write_text(page(built), encoding="utf-8", errors="replace")
     if markdown is not None:
         from xsem_conformance.report.markdown import markdown as text
 
-        markdown.write_text(text(built), encoding="utf-8")
+        markdown.write_text(text(built), encoding="utf-8", errors="replace")
     if junit is not None:
         from xsem_conformance.report.junit import junit as xml
 
@@ -107,8 +122,10 @@ def list_requirements(
 ) -> None:
     """List all requirements."""
     from xsem_conformance.checks import all_checks
-    from xsem_conformance.requirements import load
+    from xsem_conformance.requirements import AREAS, load
 
+    if area and area not in AREAS:
+        raise typer.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
     checks = all_checks()
     for each in load().requirements.values():
         if area and each.area != area:

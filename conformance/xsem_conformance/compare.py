@@ -32,8 +32,10 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Comparison:
     Raises
     ------
     NotComparableError
-        Another schema, backend or exporter.
+        Another schema, backend or exporter, or no report at all.
     """
+    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+        raise NotComparableError("one of them is not a report")
     for what, one, other in (
         ("schema", before.get("schema"), after.get("schema")),
         ("backend", before["device"]["backend"], after["device"]["backend"]),

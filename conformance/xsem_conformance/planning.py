@@ -74,7 +74,7 @@ def plan(
                 case = Case(requirement.id, named, around.exporter, direction)
                 found.append(Planned(
                     case, requirement, checks[requirement.id],
-                    undeclared="" if declared else _capability(requirement, type),
+                    undeclared="" if declared else _undeclared(requirement, capabilities, type),
                     blocked="" if parse(requirement.exporter)(around.capabilities, type)
                     else f"the exporter does not declare {requirement.exporter}"))
     return found
@@ -87,10 +87,14 @@ def _name(type: HandleType, requirement: Requirement) -> str:
     return f"{'semaphore' if isinstance(type, SemaphoreHandleType) else 'memory'}.{type.value}"
 
 
-def _capability(requirement: Requirement, type: HandleType | None) -> str:
-    if type is not None:
-        for kind in ("import", "export"):
-            what = "semaphore" if isinstance(type, SemaphoreHandleType) else "memory"
-            if f"{kind}:$type" in requirement.capability:
-                return f"{what}_{kind}:{type.value}"
-    return requirement.capability
+def _undeclared(requirement: Requirement, capabilities: Capabilities, type: HandleType | None) -> str:
+    # The first that is missing: the driver is asked for that one, and the report names it.
+    whole = requirement.capability
+    missing = whole if " or " in whole else next(
+        factor.strip() for factor in whole.split(" and ") if not parse(factor)(capabilities, type))
+    if type is None:
+        return missing
+    missing = missing.replace("$type", type.value)
+    if missing.startswith(("import:", "export:")):
+        return f"{'semaphore' if isinstance(type, SemaphoreHandleType) else 'memory'}_{missing}"
+    return missing

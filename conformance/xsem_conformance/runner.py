@@ -114,7 +114,8 @@ class Workers:
     def __exit__(self, *exc: object) -> None:
         if self._worker is not None:
             worker_, self._worker = self._worker, None
-            worker_.close(grace_s=10)
+            # Where an exception ends it, say Ctrl-C, the worker may hang in a case.
+            worker_.close(grace_s=0 if exc[0] is not None else 10)
             worker_._said.close()
 
     def _ready(self) -> _Worker:
@@ -125,8 +126,9 @@ class Workers:
             except TimeoutError:
                 first = {"unavailable": "it did not answer"}
             if first is None or "unavailable" in first:
+                # It says why when it ends, after the pipe is closed.
+                started.close(grace_s=5 if first is None else 0)
                 said = (first or {}).get("unavailable") or started.tail() or "it ended"
-                started.close(grace_s=0)
                 started._said.close()
                 raise UnavailableError(said)
             self._worker = started

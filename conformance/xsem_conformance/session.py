@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import xsem
-from xsem.errors import XsemError
+from xsem.errors import BadArgumentError, XsemError
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
 from xsem_conformance.bench import PATIENCE_S
@@ -36,7 +36,8 @@ class Run:
     results : list of Result
         One for each case.
     refusals : list of Result
-        One for each capability that is not declared: UNSUPPORTED where the driver refuses it.
+        One for each capability that is not declared: UNSUPPORTED where the driver refuses it. They decide what comes
+        of the cases that need it, and only through these the verdict: a waiver of the cases is enough.
     problems : list of str
         What is wrong with the run beside its cases: waivers, capabilities that the profile needs.
     """
@@ -55,7 +56,7 @@ class Run:
     @property
     def status(self) -> int:
         """The exit status: see `verdict`."""
-        return verdict.status(self.results + self.refusals, self.requirements, self.problems)
+        return verdict.status(self.results, self.requirements, self.problems)
 
 
 def run(
@@ -66,6 +67,11 @@ def run(
     """Run all cases of a device; `progress` is told each result, how many are done and how many there are.
 
     `only` limits the run to requirements whose id begins so.
+
+    Raises
+    ------
+    BadArgumentError
+        `device` or `exporter` is no name of a device.
     """
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
@@ -73,12 +79,15 @@ def run(
     try:
         with xsem.open_device(device) as opened:
             info, capabilities = opened.info, opened.capabilities
-    except XsemError as error:
+    except BadArgumentError:
+        raise
+    except Exception as error:   # a backend may be broken in any way
+        why = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         run_ = Run(None, exported[0] if exported else None, None, profile, requirements, began)
-        run_.problems.append(f"{device} cannot be opened: {error}")
+        run_.problems.append(f"{device} cannot be opened: {why}")
         around = Surroundings(exporter.partition(":")[0], Capabilities(), exporter_uuid=True, second_device=True)
         for planned in plan(requirements, all_checks(), Capabilities(), around):
-            run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, str(error)))
+            run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, why))
         return run_
     run_ = Run(info, exported[0] if exported else None, capabilities, profile, requirements, began)
     around = Surroundings(
@@ -119,7 +128,8 @@ def _result(workers: Workers, planned: Planned, refused: dict[str, Result], pati
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            return Result(planned.case, Outcome.FAIL, asked.detail)
+            unavailable = asked.outcome is Outcome.UNAVAILABLE   # it could not be asked: not the driver's fault
+            return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.blocked:
         return Result(planned.case, Outcome.BLOCKED, planned.blocked)
@@ -133,5 +143,7 @@ def _look(name: str) -> tuple[DeviceInfo, Capabilities] | None:
     try:
         with xsem.open_device(name) as device:
             return device.info, device.capabilities
-    except XsemError:
+    except BadArgumentError:
+        raise
+    except Exception:   # the cases that need it say why
         return None

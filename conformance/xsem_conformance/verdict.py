@@ -26,7 +26,9 @@ _UNTRIED: Final = frozenset({Outcome.BLOCKED, Outcome.UNAVAILABLE})
 
 
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:
-    """The exit status. A SHOULD that fails is in the report, and costs nothing."""
+    """The exit status. A SHOULD that fails is in the report, and costs nothing; a run without cases shows nothing."""
+    if not results and not problems:
+        return NOT_TRIED
     levels = {each.id: each.level for each in requirements}
     binding = [result for result in results if levels.get(result.case.requirement, "MUST") == "MUST"]
     untried = any(result.outcome in _UNTRIED for result in binding)

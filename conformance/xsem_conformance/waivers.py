@@ -39,9 +39,13 @@ def load(path: Path) -> list[Waiver]:
         The file cannot be read, or a waiver lacks its case, reason or last day.
     """
     try:
-        listed = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise WaiverError(f"{path}: {error}") from error
+    listed = read.pop("waiver", [])
+    if read or not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        # A misspelled table must not be a file without waivers.
+        raise WaiverError(f"{path}: it holds tables [[waiver]], and nothing else")
     waivers = []
     for number, each in enumerate(listed, 1):
         case, reason, expires = each.get("case"), each.get("reason"), each.get("expires")
@@ -49,7 +53,7 @@ def load(path: Path) -> list[Waiver]:
             raise WaiverError(f"{path}, waiver {number}: case is ID/handle_type/exporter/direction, not {case!r}")
         if not isinstance(reason, str) or not reason.strip():
             raise WaiverError(f"{path}, waiver {number}: a reason is needed")
-        if not isinstance(expires, dt.date):
+        if not isinstance(expires, dt.date) or isinstance(expires, dt.datetime):   # every datetime is a date
             raise WaiverError(f"{path}, waiver {number}: expires is a date, as 2027-01-31")
         unknown = set(each) - {"case", "reason", "expires"}
         if unknown:

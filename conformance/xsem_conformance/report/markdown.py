@@ -13,15 +13,15 @@ def markdown(report: dict[str, Any]) -> str:
     """The verdict, the handle types, what failed; passes as numbers per area."""
     device, exporter = report["device"], report["exporter"]
     lines = [
-        f"# Conformance of {device['id'] or 'a device that could not be opened'}: {device['name']}",
+        f"# Conformance of {device['id'] or 'a device that could not be opened'}: {_line(device['name'])}",
         "",
-        (f"{device['driver_version']}, against {exporter['id']} ({exporter['name']}), profile {report['profile']}, "
-         f"{report['date'][:10]}, exit status {report['status']}."),
+        (f"{_line(device['driver_version'])}, against {exporter['id']} ({_line(exporter['name'])}), "
+         f"profile {report['profile']}, {report['date'][:10]}, exit status {report['status']}."),
         "",
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
         "",
     ]
-    lines += [f"- {each}" for each in report["problems"]]
+    lines += [f"- {_line(each)}" for each in report["problems"]]
     lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
               f"{row['imports']} | {row['synchronises']} |"
@@ -30,8 +30,8 @@ def markdown(report: dict[str, Any]) -> str:
     if bad:
         lines += ["", "## Not passed", ""]
         for case in sorted(bad, key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"])):
-            detail = " ".join(case["detail"].split())
-            lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} {detail}")
+            lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
+                         f"{_line(case['detail'])}")
     lines += ["", "## By area", "", "| Area | Passed | Of |", "| --- | --- | --- |"]
     areas = sorted({case["area"] for case in report["cases"]})
     for area in areas:
@@ -39,5 +39,10 @@ def markdown(report: dict[str, Any]) -> str:
         if mine:
             lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
     lines += ["", "## Quirks", ""]
-    lines += [f"- {name}: {value}" for name, value in report["quirks"].items()]
+    lines += [f"- {name}: {_line(str(value))}" for name, value in report["quirks"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _line(text: str) -> str:
+    # What a driver says is neither markup nor the start of another item.
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")

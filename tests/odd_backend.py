@@ -1,0 +1,159 @@
+"""A plugin with devices ``odd:0``, ``odd:1``, …: the host's, but for what each is called after."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import xsem_host.device
+from xsem import spi
+from xsem.errors import DriverError, UnsupportedError
+from xsem.types import Capabilities, DeviceInfo, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+
+__all__ = ["WAYS", "device", "installed", "opened", "xsem_register_backends"]
+
+WAYS: Final = (
+    "well", "hangs", "aborts", "is killed", "exits", "raises", "refuses", "is unsupported", "answers wrongly",
+    "is killed by imports", "is killed by exports", "takes the undeclared", "declares nothing", "does not open",
+    "breaks when opened", "hangs when opened", "dies when opened",
+)
+_LOG: Final = "ODD_BACKEND_LOG"
+
+
+def device(way: str) -> str:
+    """The id of the device that does so."""
+    return f"odd:{WAYS.index(way)}"
+
+
+def installed(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which xsem finds this plugin, beside the host's, and it tells of itself in `folder`."""
+    info = folder / "odd-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[xsem]\nodd = odd_backend\n")
+    path = [str(folder), str(Path(__file__).parent), *filter(None, [environment.get("PYTHONPATH")])]
+    return {**environment, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(path), "XSEM_BACKENDS": "odd,host",
+            _LOG: str(folder / "odd.log")}
+
+
+def opened(folder: Path) -> list[int]:
+    """The processes that opened one of these devices, each once, in their order."""
+    return list(dict.fromkeys(int(line) for line in (folder / "odd.log").read_text().split()))
+
+
+def _exit() -> NoReturn:
+    sys.exit(5)
+
+
+def _raise() -> NoReturn:
+    raise RuntimeError("no such thing")
+
+
+def _refuse() -> NoReturn:
+    raise DriverError("the device is gone", reason="driver_failed", call="oddDevice", code=5)
+
+
+def _unsupported() -> NoReturn:
+    raise UnsupportedError("odd devices have none", capability="dlpack")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_DO: Final[Mapping[str, Callable[[], object]]] = {
+    "hangs": threading.Event().wait, "aborts": os.abort, "is killed": _die, "exits": _exit, "raises": _raise,
+    "refuses": _refuse, "is unsupported": _unsupported,
+}
+
+
+class OddDevice(xsem_host.device.HostDevice):
+    """It does what it is called after when asked for its `dlpack_device`, or as it says."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self._way = way
+
+    def dlpack_device(self) -> tuple[int, int]:
+        if self._way in _DO:
+            print("x" * 5000 + f"\nthe device {self._way}: <script>\x1b[0m", flush=True)
+            _DO[self._way]()
+        return (0, 0) if self._way == "answers wrongly" else super().dlpack_device()
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        if self._way == "is killed by imports":
+            _die()
+        if self._way == "takes the undeclared" and desc.type not in self.capabilities.semaphore_import:
+            return None
+        return super().import_semaphore(desc, handle)
+
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
+        if self._way == "is killed by exports":
+            _die()
+        return super().create_semaphore(type, initial_value)
+
+
+class BareList(spi.CommandListDriver):
+    """What a list must have, and no more."""
+
+    key = 1
+
+    def append_barrier(self, wait_points: Sequence[Any], want_point: bool) -> Any:
+        return 1
+
+    def close(self) -> None:
+        pass
+
+
+class BareDevice(spi.DeviceDriver):
+    """What a device must have, and no more."""
+
+    capabilities = Capabilities()
+
+    def create_command_list(self) -> BareList:
+        return BareList()
+
+    def done(self, point: Any) -> bool:
+        return True
+
+    def release_point(self, point: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class OddBackend(spi.Backend):
+    """One device for each way."""
+
+    name = "odd"
+    spi_version = 1
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        return [DeviceInfo(id=f"odd:{index}", backend="odd", index=index, name=f"one that {way}")
+                for index, way in enumerate(WAYS)]
+
+    def open(self, index: int) -> spi.DeviceDriver:
+        with open(os.environ[_LOG], "a", encoding="utf-8") as log:
+            log.write(f"{os.getpid()}\n")
+        way = WAYS[index]
+        if way == "does not open":
+            raise DriverError("the device is gone", reason="driver_failed", call="oddOpen", code=5)
+        if way == "breaks when opened":
+            _raise()
+        if way == "hangs when opened":
+            threading.Event().wait()
+        if way == "dies when opened":
+            print("about to die", flush=True)
+            os.abort()
+        return BareDevice() if way == "declares nothing" else OddDevice(way)
+
+
+@spi.hookimpl
+def xsem_register_backends(register: Any) -> None:
+    register(OddBackend())

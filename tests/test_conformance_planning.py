@@ -1,0 +1,230 @@
+"""Which cases a device and an exporter get, what each lacks, and which requirements nothing asks for yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_conformance import session
+from xsem_conformance.checks import Check, all_checks
+from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.planning import Planned, Surroundings, plan
+from xsem_conformance.refusals import undeclared
+from xsem_conformance.requirements import Requirement, load
+from xsem_conformance.runner import UnavailableError
+from xsem_host.device import CAPABILITIES as HOST
+
+S, M = SemaphoreHandleType, MemoryHandleType
+NOTHING = Capabilities()
+
+_NOT_YET = "no check is written yet"
+_WINDOWS = "needs an exporter with Windows handles"
+WITHOUT_CHECK: Mapping[str, str] = {
+    "XSEM-DISC-004": _NOT_YET, "XSEM-CAP-005": "told as the quirk pending_appends, without a verdict",
+    "XSEM-CAP-006": _NOT_YET, "XSEM-IMP-004": _NOT_YET, "XSEM-IMP-005": _NOT_YET, "XSEM-IMP-006": _WINDOWS,
+    "XSEM-IMP-007": _WINDOWS, "XSEM-IMP-008": "needs an NvSci exporter", "XSEM-IMP-009": _NOT_YET,
+    "XSEM-IMP-010": _NOT_YET, "XSEM-IMP-011": _NOT_YET, "XSEM-OWN-007": _WINDOWS, "XSEM-OWN-008": _NOT_YET,
+    "XSEM-BIN-001": _NOT_YET, "XSEM-TL-006": "told as the quirk timeline_goes_back, without a verdict",
+    "XSEM-ORD-007": _NOT_YET, "XSEM-ORD-008": _NOT_YET, "XSEM-ORD-009": "needs an exporter with keyed mutexes",
+    "XSEM-ORD-010": "needs an NvSci exporter", "XSEM-LIST-003": _NOT_YET, "XSEM-DEV-005": _NOT_YET,
+    "XSEM-DEV-006": "needs a backend with two devices", "XSEM-PROC-001": _NOT_YET, "XSEM-PROC-002": _NOT_YET,
+    "XSEM-PROC-003": _NOT_YET, "XSEM-BUF-005": _NOT_YET, "XSEM-MIP-001": _NOT_YET, "XSEM-MIP-003": _NOT_YET,
+    "XSEM-MIP-004": _NOT_YET, "XSEM-LIFE-005": _NOT_YET,
+    "XSEM-LIFE-006": "told as the quirks release_behind_a_wait and free_behind_a_wait, without a verdict",
+    "XSEM-LIFE-008": _NOT_YET, "XSEM-THR-003": _NOT_YET, "XSEM-THR-004": _NOT_YET, "XSEM-INT-002": _NOT_YET,
+    "XSEM-STR-003": _NOT_YET, "XSEM-KILL-004": _NOT_YET,
+}
+
+
+def nothing(bench: Any, case: Case) -> None:
+    """Asks for nothing."""
+
+
+def requirement(**fields: Any) -> Requirement:
+    return Requirement(**{"id": "XSEM-BIN-001", "level": "MUST", "subject": "device", "text": "It does."} | fields)
+
+
+def planned(each: Requirement, capabilities: Capabilities = HOST, exporter: Capabilities = HOST,
+            there: str = "") -> list[Planned]:
+    surroundings = Surroundings("host", exporter, exporter_uuid=there == "exporter_uuid",
+                                second_device=there == "second_device")
+    return plan([each], {each.id: Check(each.id, nothing, 1.0)}, capabilities, surroundings)
+
+
+# ---- every requirement
+def test_requirement_of_devices_has_a_check_or_a_reason() -> None:
+    asked = {each.id for each in load().requirements.values() if each.subject != "facade"}
+    assert asked - all_checks().keys() == WITHOUT_CHECK.keys()
+    assert all(WITHOUT_CHECK.values())
+
+
+def test_check_is_of_a_requirement_of_devices() -> None:
+    asked = {each.id for each in load().requirements.values() if each.subject != "facade"}
+    assert all_checks().keys() <= asked
+    for name, each in all_checks().items():
+        assert each.requirement == name
+        assert each.run.__doc__, f"{name}: what the check does is shown to people"
+        assert each.deadline_s > 0
+
+
+def test_every_case_of_the_host_has_a_key_of_its_own() -> None:
+    around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
+    for capabilities in (HOST, NOTHING):
+        cases = [each.case for each in plan(load().requirements.values(), all_checks(), capabilities, around)]
+        assert len({each.key for each in cases}) == len(cases) > 100
+        for each in cases:
+            assert Case.from_key(each.key) == each
+
+
+def test_device_that_declares_nothing_is_asked_to_refuse_everything() -> None:
+    around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
+    cases = plan(load().requirements.values(), all_checks(), NOTHING, around)
+    asked = {each.case.key for each in cases if not each.undeclared}
+    for kind, types in (("semaphore", S), ("memory", M)):
+        for type in types:
+            assert f"XSEM-CAP-002/{kind}.{type.value}/host/-" in asked
+            assert f"XSEM-CAP-003/{kind}.{type.value}/host/-" in asked
+    assert {each.split("/")[0].split("-")[1] for each in asked} <= {"DISC", "CAP", "BUF", "LIFE"}
+
+
+def test_what_the_driver_is_asked_for_is_what_it_does_not_declare() -> None:
+    around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
+    for capabilities in (HOST, NOTHING):
+        can_be_asked = set(undeclared(capabilities))
+        for each in plan(load().requirements.values(), all_checks(), capabilities, around):
+            if each.undeclared.startswith(("semaphore_", "memory_", "feature:")) and " " not in each.undeclared:
+                assert each.undeclared in can_be_asked or each.undeclared.endswith(":*")
+
+
+# ---- one requirement
+def test_case_for_each_type_and_direction() -> None:
+    cases = planned(requirement(per=("semaphore",), directions=("in", "out"), capability="semaphore_import:$type"))
+    assert len(cases) == 2 * len(S)
+    assert [each.case.key for each in cases if not each.undeclared] == [
+        "XSEM-BIN-001/opaque_fd/host/in", "XSEM-BIN-001/opaque_fd/host/out",
+        "XSEM-BIN-001/timeline_semaphore_fd/host/in", "XSEM-BIN-001/timeline_semaphore_fd/host/out",
+    ]
+
+
+def test_case_about_no_type_is_one() -> None:
+    (only,) = planned(requirement())
+    assert only.case.key == "XSEM-BIN-001/-/host/-"
+    assert (only.undeclared, only.blocked) == ("", "")
+
+
+def test_requirement_about_both_says_which_the_type_is_of() -> None:
+    cases = planned(requirement(per=("semaphore", "memory"), capability="import:$type"))
+    assert [each.case.handle_type for each in cases if not each.undeclared] == [
+        "semaphore.opaque_fd", "semaphore.timeline_semaphore_fd", "memory.opaque_fd"]
+    assert {each.undeclared for each in cases if each.case.handle_type == "memory.dmabuf_fd"} == {
+        "memory_import:dmabuf_fd"}
+
+
+@pytest.mark.parametrize(("fields", "declares", "named"), [
+    ({"per": ("semaphore",), "capability": "semaphore_import:$type"}, {}, "semaphore_import:opaque_fd"),
+    ({"per": ("semaphore",), "capability": "import:$type"}, {}, "semaphore_import:opaque_fd"),
+    ({"per": ("semaphore",), "capability": "export:$type"}, {}, "semaphore_export:opaque_fd"),
+    ({"per": ("memory",), "capability": "import:$type"}, {}, "memory_import:opaque_fd"),
+    ({"per": ("semaphore",), "capability": "semaphore_import:$type and feature:read_value"}, {},
+     "semaphore_import:opaque_fd"),
+    # What is missing is named, not what is declared.
+    ({"per": ("semaphore",), "capability": "semaphore_import:$type and feature:read_value"},
+     {"semaphore_import": frozenset({S.OPAQUE_FD})}, "feature:read_value"),
+    ({"per": ("semaphore",), "capability": "semaphore_import:$type and wait_before_signal:$type"},
+     {"semaphore_import": frozenset({S.OPAQUE_FD})}, "wait_before_signal:opaque_fd"),
+    ({"per": ("semaphore",), "capability": "semaphore_import:$type and resets_on_wait"},
+     {"semaphore_import": frozenset({S.OPAQUE_FD})}, "resets_on_wait"),
+    ({"capability": "semaphore_import:* and independent_lists>=2"}, {"independent_lists": 4}, "semaphore_import:*"),
+    ({"capability": "feature:recording or feature:host_wait"}, {}, "feature:recording or feature:host_wait"),
+    # No one of them is missing: any of two pairs would do.
+    ({"capability": "semaphore_import:* and append_never_blocks or semaphore_import:* and max_pending>=1"},
+     {"semaphore_import": frozenset({S.OPAQUE_FD})},
+     "semaphore_import:* and append_never_blocks or semaphore_import:* and max_pending>=1"),
+])
+def test_first_capability_that_is_missing_is_named(
+    fields: dict[str, Any], declares: dict[str, Any], named: str
+) -> None:
+    first = planned(requirement(**fields), Capabilities(**declares))[0]
+    assert first.case.handle_type in ("opaque_fd", "-")
+    assert first.undeclared == named
+
+
+def test_requirement_about_what_is_not_declared_is_not_asked_of_what_is() -> None:
+    cases = planned(requirement(per=("semaphore",), capability="not semaphore_import:$type"))
+    assert {each.case.handle_type for each in cases} == {each.value for each in S} - {
+        "opaque_fd", "timeline_semaphore_fd"}
+    assert not any(each.undeclared for each in cases)
+
+
+def test_case_is_blocked_where_the_exporter_lacks_the_type() -> None:
+    each = requirement(per=("semaphore",), capability="semaphore_import:$type", exporter="semaphore_export:$type")
+    exporter = dataclasses.replace(HOST, semaphore_export=frozenset({S.OPAQUE_FD}))
+    blocked = {one.case.handle_type: one.blocked for one in planned(each, exporter=exporter) if not one.undeclared}
+    assert blocked == {"opaque_fd": "",
+                       "timeline_semaphore_fd": "the exporter does not declare semaphore_export:$type"}
+
+
+@pytest.mark.parametrize("need", ["exporter_uuid", "second_device"])
+def test_requirement_is_left_out_where_there_is_nothing_to_ask(need: str) -> None:
+    assert planned(requirement(needs=(need,))) == []
+    assert len(planned(requirement(needs=(need,)), there=need)) == 1
+
+
+def test_facade_requirement_and_one_without_check_are_not_planned() -> None:
+    assert planned(requirement(subject="facade")) == []
+    assert plan([requirement()], {}, HOST, Surroundings("host", HOST, exporter_uuid=True, second_device=True)) == []
+
+
+# ---- what comes of a case
+class _Workers:
+    """Says of each case that it passes, or that there is no device."""
+
+    def __init__(self, gone: bool = False) -> None:
+        self.ran: list[tuple[str, float]] = []
+        self._gone = gone
+
+    def run(self, case: Case, deadline_s: float) -> Result:
+        if self._gone:
+            raise UnavailableError("the device is gone")
+        self.ran.append((case.key, deadline_s))
+        return Result(case, Outcome.PASS)
+
+
+def _came_of(workers: _Workers, refused: dict[str, Result], **fields: str) -> Result:
+    each = requirement()
+    one = Planned(Case(each.id), each, Check(each.id, nothing, 7.0), **fields)
+    return session._result(workers, one, refused)  # type: ignore[arg-type]
+
+
+def test_undeclared_is_unsupported_only_where_the_driver_refuses() -> None:
+    name = f"feature:{Feature.RECORDING.value}"
+    workers = _Workers()
+    refused = {name: Result(Case(name), Outcome.UNSUPPORTED)}
+    assert _came_of(workers, refused, undeclared=name).outcome is Outcome.UNSUPPORTED
+    for outcome, expected in ((Outcome.FAIL, Outcome.FAIL), (Outcome.ERROR, Outcome.FAIL),
+                              (Outcome.UNAVAILABLE, Outcome.UNAVAILABLE)):
+        refused = {name: Result(Case(name), outcome, "it did it")}
+        found = _came_of(workers, refused, undeclared=name)
+        assert (found.outcome, found.detail) == (expected, "it did it")
+    assert _came_of(workers, {}, undeclared="resets_on_wait").outcome is Outcome.UNSUPPORTED   # not to be asked for
+    assert workers.ran == []
+
+
+def test_blocked_is_not_run_and_undeclared_comes_first() -> None:
+    workers = _Workers()
+    found = _came_of(workers, {}, blocked="the exporter does not declare x")
+    assert (found.outcome, found.detail) == (Outcome.BLOCKED, "the exporter does not declare x")
+    assert _came_of(workers, {}, blocked="x", undeclared="y").outcome is Outcome.UNSUPPORTED
+    assert workers.ran == []
+
+
+def test_case_is_run_under_its_deadline_and_unavailable_where_the_device_is_gone() -> None:
+    workers = _Workers()
+    assert _came_of(workers, {}).outcome is Outcome.PASS
+    assert workers.ran == [("XSEM-BIN-001/-/-/-", 7.0)]
+    found = _came_of(_Workers(gone=True), {})
+    assert (found.outcome, found.detail) == (Outcome.UNAVAILABLE, "the device is gone")

@@ -1,0 +1,319 @@
+"""A report in its four forms: each holds every case, and what a driver says spoils none of them."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import html.parser
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from importlib import resources
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from xsem.types import DeviceInfo
+from xsem_conformance.checks import all_checks
+from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.planning import Surroundings, plan
+from xsem_conformance.profiles import profiles
+from xsem_conformance.report.build import build, check
+from xsem_conformance.report.html import html as page
+from xsem_conformance.report.junit import junit
+from xsem_conformance.report.markdown import markdown
+from xsem_conformance.requirements import load
+from xsem_conformance.session import Run
+from xsem_host.device import CAPABILITIES as HOST
+
+HOSTILE = '<script>alert("1")</script> & | `x`\n- **PASS** \x1b[31m\x00\ud800 {{ report }} \'"'
+DEVICE = DeviceInfo(id="host:0", backend="host", index=0, name="A <script> & | device")
+
+
+def ran(results: list[Result], **fields: Any) -> Run:
+    given: dict[str, Any] = {"device": DEVICE, "exporter": DEVICE, "capabilities": HOST} | fields
+    return Run(profile=profiles()["timeline"], requirements=list(load().requirements.values()),
+               began=dt.datetime(2027, 1, 31, 12, tzinfo=dt.UTC), results=results, **given)
+
+
+def every_case() -> list[Result]:
+    around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
+    cases = [each.case for each in plan(load().requirements.values(), all_checks(), HOST, around)]
+    return [Result(case, outcome, HOSTILE if outcome is not Outcome.PASS else "", 0.25)
+            for case, outcome in zip(cases, cycle(Outcome), strict=False)]
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Any]:
+    return build(
+        ran(every_case(), refusals=[Result(Case("feature:recording"), Outcome.UNSUPPORTED, HOSTILE)],
+            problems=[HOSTILE], quirks={"resets_on_wait": {"opaque_fd": True}, "pending_appends": HOSTILE}),
+        command="xsem conformance run", commit="0123abc")
+
+
+@pytest.fixture
+def report(built: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(built)
+
+
+# ---- JSON
+def test_report_is_one_of_its_schema_and_survives_json(report: dict[str, Any]) -> None:
+    check(report)
+    again = json.loads(json.dumps(report))
+    check(again)
+    assert again == report
+    assert (report["schema"], report["profile"], report["commit"]) == (1, "timeline", "0123abc")
+
+
+def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str, Any]], None]:
+    def act(report: Any) -> None:
+        for key in path[:-1]:
+            report = report[key]
+        if drop:
+            del report[path[-1]]
+        else:
+            report[path[-1]] = to
+
+    return act
+
+
+@pytest.mark.parametrize("spoil", [
+    _spoil("schema", to=2), _spoil("status", to=2), _spoil("status", to="0"), _spoil("more", to=1),
+    _spoil("cases", drop=True), _spoil("device", drop=True), _spoil("date", to="yesterday"),
+    _spoil("device", "uuid", drop=True), _spoil("device", "more", to=1), _spoil("counts", "PASS", to=-1),
+    _spoil("counts", "FAIL", drop=True), _spoil("counts", "OK", to=1), _spoil("cases", 0, "outcome", to="OK"),
+    _spoil("cases", 0, "key", to="XSEM-BIN-001"), _spoil("cases", 0, "key", to="XSEM-BIN-001/x//in"),
+    _spoil("cases", 0, "level", to="WILL"), _spoil("cases", 0, "seconds", to=-0.1),
+    _spoil("cases", 0, "clauses", drop=True), _spoil("cases", 0, "more", to=1), _spoil("problems", 0, to=1),
+    _spoil("cases", 0, "direction", to="up"), _spoil("cases", 0, "kind", to="event"),
+    _spoil("handle_types", 0, "imports", to="maybe"), _spoil("refusals", 0, "outcome", to="OK"),
+], ids=str)
+def test_spoiled_report_is_refused(report: dict[str, Any], spoil: Callable[[dict[str, Any]], None]) -> None:
+    spoil(report)
+    with pytest.raises(ValueError, match="not a report of schema 1"):
+        check(report)
+
+
+def test_schema_asks_for_all_that_a_report_has(report: dict[str, Any]) -> None:
+    schema = json.loads(resources.files("xsem_conformance.report").joinpath("schema.json").read_text(encoding="utf-8"))
+
+    def same(part: dict[str, Any], found: dict[str, Any]) -> None:
+        assert set(part["properties"]) == set(part["required"]) == set(found)
+        assert part["additionalProperties"] is False
+
+    same(schema, report)
+    properties = schema["properties"]
+    for name in ("device", "exporter", "counts"):
+        same(properties[name], report[name])
+    for name in ("cases", "handle_types", "refusals"):
+        same(properties[name]["items"], report[name][0])
+    assert properties["counts"]["required"] == [each.value for each in Outcome]
+
+
+def test_keys_are_unique_and_stand_for_their_cases(report: dict[str, Any]) -> None:
+    keys = [each["key"] for each in report["cases"]]
+    assert len(set(keys)) == len(keys) > 300
+    for each in report["cases"]:
+        case = Case.from_key(each["key"])
+        assert case.key == each["key"]
+        assert case.requirement == each["requirement"]
+        assert case.direction == each["direction"]
+        assert case.handle_type.rpartition(".")[2] == each["handle_type"]
+        assert each["text"] == load().requirements[each["requirement"]].text
+
+
+@pytest.mark.parametrize("key", ["", "XSEM-BIN-001", "XSEM-BIN-001/x/host", "XSEM-BIN-001/x/host/in/more", "a//b/c"])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="is not ID/handle_type/exporter/direction"):
+        Case.from_key(key)
+
+
+def test_counts_add_up(report: dict[str, Any]) -> None:
+    assert sum(report["counts"].values()) == len(report["cases"])
+    for outcome, count in report["counts"].items():
+        assert count == sum(each["outcome"] == outcome for each in report["cases"]) > 0
+
+
+def test_run_without_a_device_is_a_report_too() -> None:
+    results = [Result(each.case, Outcome.UNAVAILABLE, "gone") for each in every_case()]
+    report = build(ran(results, device=None, exporter=None, capabilities=None, problems=["gone"]),
+                   command="", commit="")
+    check(report)
+    assert report["status"] == 3
+    assert report["capabilities"] is None
+    assert "could not be tried" in page(report)
+    assert "a device that could not be opened" in markdown(report)
+    assert len(ET.fromstring(junit(report))) == len(report["cases"])
+
+
+# ---- what is told of a handle type
+def _row(report: dict[str, Any], kind: str, type: str, direction: str) -> tuple[bool, str, str]:
+    (row,) = [each for each in report["handle_types"]
+              if (each["kind"], each["handle_type"], each["direction"]) == (kind, type, direction)]
+    return row["declared"], row["imports"], row["synchronises"]
+
+
+def test_declared_imports_and_synchronises_are_told_apart() -> None:
+    report = build(ran([
+        Result(Case("XSEM-IMP-001", "semaphore.opaque_fd", "host"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "out"), Outcome.FAIL),
+        Result(Case("XSEM-OWN-004", "memory.opaque_fd", "host"), Outcome.ERROR),
+        Result(Case("XSEM-BUF-001", "opaque_fd", "host", "in"), Outcome.WAIVED),
+        Result(Case("XSEM-TL-001", "timeline_semaphore_fd", "host", "in"), Outcome.BLOCKED),
+        Result(Case("XSEM-IMP-001", "semaphore.sync_fd", "host"), Outcome.UNSUPPORTED),
+    ]), command="", commit="")
+    assert _row(report, "semaphore", "opaque_fd", "in") == (True, "yes", "yes")
+    assert _row(report, "semaphore", "opaque_fd", "out") == (True, "yes", "no")
+    assert _row(report, "memory", "opaque_fd", "in") == (True, "no", "waived")
+    assert _row(report, "memory", "opaque_fd", "out") == (True, "no", "-")
+    assert _row(report, "semaphore", "timeline_semaphore_fd", "in") == (True, "-", "not tried")
+    assert _row(report, "semaphore", "sync_fd", "in") == (False, "-", "-")
+
+
+# ---- HTML
+class _Page(html.parser.HTMLParser):
+    """Tags that match, attributes, and the text between."""
+
+    _VOID = frozenset({"meta", "br", "hr", "img", "link", "input"})
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, "", ""), *((tag, name, value or "") for name, value in attrs)]
+        if tag not in self._VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for _, name, value in self.attributes if name == attribute]
+
+
+def test_page_needs_nothing_but_itself(report: dict[str, Any]) -> None:
+    source = page(report)
+    assert not re.search(r"https?:|//|@import|url\(", source)
+    found = _Page(source)
+    assert found.open == []
+    tags = {tag for tag, _, _ in found.attributes}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "form", "svg", "base"}
+    names = {name for _, name, _ in found.attributes}
+    assert not {name for name in names if name.startswith("on")}
+    assert not names & {"src", "srcset", "style", "action"}
+    assert "prefers-color-scheme: dark" in source
+    assert "color-scheme: light dark" in source
+
+
+def test_page_has_every_case_its_requirement_and_its_clauses(report: dict[str, Any]) -> None:
+    found = _Page(page(report))
+    text = " ".join("".join(found.text).split())
+    ids = found.values("id")
+    assert sorted(ids) == sorted(each["key"] for each in report["cases"])
+    for each in report["cases"]:
+        assert " ".join(each["text"].split()) in text
+        assert all(clause in text for clause in each["clauses"])
+    for name, count in report["counts"].items():
+        assert f"{count} {name}" in text
+
+
+def test_every_cell_leads_to_a_case_of_its_worst_outcome(report: dict[str, Any]) -> None:
+    found = _Page(page(report))
+    outcomes = {each["key"]: each["outcome"] for each in report["cases"]}
+    links, titles = found.values("href"), found.values("title")
+    assert len(links) == len(titles) > 50
+    for link, title in zip(links, titles, strict=True):
+        key = link.removeprefix("#")
+        assert title == f"{key}: {outcomes[key]}"
+    led = {link.removeprefix("#") for link in links}
+    for key, outcome in outcomes.items():
+        if outcome == "FAIL":   # the worst there is, so its cell leads to one of its kind
+            case = next(each for each in report["cases"] if each["key"] == key)
+            same = [each["key"] for each in report["cases"] if each["outcome"] == "FAIL"
+                    and all(each[name] == case[name] for name in ("kind", "handle_type", "area"))]
+            assert led & set(same)
+
+
+def test_page_shows_what_a_driver_says_as_it_is(report: dict[str, Any]) -> None:
+    source = page(report)
+    assert "<script" not in source
+    text = "".join(_Page(source).text)
+    assert '<script>alert("1")</script> & | `x`' in text
+    assert "{{ report }}" in text
+
+
+def test_page_has_failures_first_and_open(report: dict[str, Any]) -> None:
+    found = re.findall(r"<details( open)?>\s*<summary><span class=\"verdict (\w+)\">", page(report))
+    assert [name for _, name in found] == ["FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED"]
+    assert [name for is_open, name in found if not is_open] == ["PASS", "UNSUPPORTED"]
+
+
+@pytest.mark.parametrize(("outcome", "said"), [
+    (Outcome.PASS, "conforms"), (Outcome.FAIL, "does not conform"), (Outcome.BLOCKED, "could not be tried")])
+def test_page_says_the_verdict(outcome: Outcome, said: str) -> None:
+    report = build(ran([Result(Case("XSEM-CAP-001", exporter="host"), outcome)]), command="", commit="")
+    (verdict,) = re.findall(r"profile timeline:\s*([a-z ]+)<", page(report))
+    assert verdict == said
+
+
+# ---- Markdown
+def test_markdown_has_what_failed_and_whole_tables(report: dict[str, Any]) -> None:
+    lines = markdown(report).splitlines()
+    items = [line for line in lines if line.startswith("- **")]
+    bad = [each for each in report["cases"] if each["outcome"] not in ("PASS", "UNSUPPORTED")]
+    assert sorted(re.findall(r"- \*\*(\w+)\*\* `([^`]+)`", "\n".join(items))) == sorted(
+        (each["outcome"], each["key"]) for each in bad)
+    columns = 0
+    for line in lines:
+        count = line.count("|") if line.startswith("|") else 0
+        assert not (columns and count) or count == columns
+        columns = count
+    areas = {each["area"] for each in report["cases"] if each["outcome"] != "UNSUPPORTED"}
+    assert areas <= {line.split("|")[1].strip() for line in lines if line.startswith("|")}
+
+
+def test_markdown_takes_nothing_that_a_driver_says_for_markup(report: dict[str, Any]) -> None:
+    text = markdown(report)
+    assert "<script" not in text
+    assert "&lt;script>" in text
+    assert not [line for line in text.splitlines() if line.startswith("- **PASS**")]
+
+
+# ---- JUnit
+def test_junit_is_xml_with_every_case(report: dict[str, Any]) -> None:
+    suite = ET.fromstring(junit(report))
+    assert suite.tag == "testsuite"
+    cases = suite.findall("testcase")
+    assert [each.get("name") for each in cases] == [each["key"] for each in report["cases"]]
+    counts = report["counts"]
+    assert {name: int(suite.get(name) or -1) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": len(cases), "failures": counts["FAIL"],
+        "errors": counts["ERROR"] + counts["BLOCKED"] + counts["UNAVAILABLE"],
+        "skipped": counts["UNSUPPORTED"] + counts["WAIVED"],
+    }
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert len(suite.findall(f"testcase/{tag}")) == int(suite.get(name) or -1)
+    for case, each in zip(cases, report["cases"], strict=True):
+        assert case.findall("properties/property")[0].get("value") == each["requirement"]
+        said = [child.get("message") or "" for child in case if child.tag != "properties"]
+        assert len(said) == (each["outcome"] != "PASS")
+        assert all(message.startswith(f'{each["outcome"]}: <script>alert("1")</script>') for message in said)
+
+
+def test_junit_replaces_what_xml_cannot_hold(report: dict[str, Any]) -> None:
+    source = junit(report)
+    assert "\x1b" not in source
+    assert "\x00" not in source
+    assert "\ufffd[31m\ufffd\ufffd {{ report }}" in source
+    source.encode("utf-8")

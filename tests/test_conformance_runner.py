@@ -1,0 +1,202 @@
+"""A hang or a crash costs one case, and leaves neither a process nor a file open."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import odd_backend
+import pytest
+from fake_backend import until
+
+from xsem_conformance import runner
+from xsem_conformance.outcomes import Case, Outcome
+from xsem_conformance.runner import UnavailableError, Workers
+
+ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
+PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs the device alone
+SHARED = Case("XSEM-LIST-002", exporter="host")     # needs the exporter's process, too
+LONG_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in odd_backend.installed(tmp_path, os.environ).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)   # should there be a core dump
+    return tmp_path
+
+
+def workers(way: str, exporter: str = "host:0") -> Workers:
+    return Workers(odd_backend.device(way), exporter)
+
+
+def ended(pid: int) -> bool:
+    """Whether that process is gone, or waits for nobody but its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_cases_run_in_one_process_that_ends_with_the_runner(folder: Path) -> None:
+    with workers("well", odd_backend.device("well")) as running:
+        for case in (ASKED, PLAIN, SHARED, ASKED):
+            result = running.run(case, LONG_S)
+            assert (result.case, result.outcome, result.detail) == (case, Outcome.PASS, "")
+            assert result.seconds > 0
+        device, exporter = odd_backend.opened(folder)
+        assert not ended(device)
+        assert not ended(exporter)
+    assert ended(device)
+    until(lambda: ended(exporter))
+
+
+def test_case_that_hangs_fails_and_the_next_runs_in_another_process(folder: Path) -> None:
+    with workers("hangs", odd_backend.device("well")) as running:
+        assert running.run(SHARED, LONG_S).outcome is Outcome.PASS
+        device, exporter = odd_backend.opened(folder)
+        result = running.run(ASKED, 0.5)
+        assert result.outcome is Outcome.FAIL
+        assert result.detail.startswith("hangs: no result after 0.5 s")
+        assert result.detail.endswith("the device hangs: <script>\x1b[0m")
+        assert result.seconds >= 0.5
+        # What it held is gone with it, the exporter's process included.
+        assert ended(device)
+        until(lambda: ended(exporter))
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        third = odd_backend.opened(folder)[2]
+        assert third not in (device, exporter)
+    assert ended(third)
+
+
+@pytest.mark.parametrize(("way", "said"), [
+    ("aborts", "the process died: SIGABRT"), ("is killed", "the process died: SIGKILL"),
+    ("exits", "the process died: status 5"),
+])
+def test_case_that_ends_the_process_fails_and_says_how(folder: Path, way: str, said: str) -> None:
+    with workers(way, odd_backend.device("well")) as running:
+        assert running.run(SHARED, LONG_S).outcome is Outcome.PASS
+        device, exporter = odd_backend.opened(folder)
+        result = running.run(ASKED, LONG_S)
+        assert result.outcome is Outcome.FAIL
+        assert result.detail.startswith(f"{said}; it printed:\n")
+        assert f"the device {way}" in result.detail
+        assert len(result.detail) < 2200   # the end of it, not all 5,000
+        assert ended(device)
+        until(lambda: ended(exporter))
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        assert odd_backend.opened(folder)[2] not in (device, exporter)
+
+
+@pytest.mark.parametrize(("way", "outcome", "said"), [
+    ("raises", Outcome.ERROR, "RuntimeError: no such thing"),
+    ("refuses", Outcome.FAIL, "DriverError: the device is gone"),
+    ("is unsupported", Outcome.FAIL, "declared, and yet: odd devices have none"),
+    ("answers wrongly", Outcome.FAIL, "(0, 0) is no device of DLPack's"),
+])
+def test_case_that_raises_costs_no_process(folder: Path, way: str, outcome: Outcome, said: str) -> None:
+    with workers(way) as running:
+        result = running.run(ASKED, LONG_S)
+        assert result.outcome is outcome
+        assert result.detail.startswith(said)
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        assert len(odd_backend.opened(folder)) == 1
+
+
+def test_exporter_that_dies_is_an_error_and_costs_no_more_than_the_case(folder: Path) -> None:
+    with workers("well", odd_backend.device("is killed by exports")) as running:
+        result = running.run(SHARED, LONG_S)
+        assert result.outcome is Outcome.ERROR
+        assert "exporter's process does not answer" in result.detail
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        device, exporter = odd_backend.opened(folder)
+        assert ended(exporter)
+        assert not ended(device)
+
+
+@pytest.mark.parametrize("exporter", ["nothing:0", odd_backend.device("does not open")])
+def test_exporter_that_cannot_be_opened_blocks_what_needs_it(exporter: str) -> None:
+    with workers("well", exporter) as running:
+        result = running.run(SHARED, LONG_S)
+        assert result.outcome is Outcome.BLOCKED
+        assert result.detail.startswith(f"the exporter {exporter} cannot be opened: ")
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+def test_process_that_is_killed_from_outside_costs_the_case(folder: Path) -> None:
+    with workers("well") as running:
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        os.kill(odd_backend.opened(folder)[0], signal.SIGKILL)
+        result = running.run(PLAIN, LONG_S)
+        assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+# ---- devices that cannot be opened
+@pytest.mark.parametrize(("way", "said"), [
+    ("does not open", "the device is gone"), ("breaks when opened", "no such thing"),
+    ("dies when opened", "about to die"),
+])
+def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, said: str) -> None:
+    with workers(way) as running:
+        for _ in range(2):   # and again, for the next case
+            with pytest.raises(UnavailableError, match=said):
+                running.run(PLAIN, LONG_S)
+    first, second = odd_backend.opened(folder)
+    assert ended(first)
+    assert ended(second)
+
+
+def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_START_S", 2.0)
+    with workers("hangs when opened") as running, pytest.raises(UnavailableError, match="did not answer"):
+        running.run(PLAIN, LONG_S)
+    assert all(ended(each) for each in odd_backend.opened(folder))
+
+
+# ---- refusals and quirks
+def test_refusal_is_unsupported_and_a_crash_in_it_fails() -> None:
+    with workers("well") as running:
+        assert running.refusal("semaphore_import:sync_fd").outcome is Outcome.UNSUPPORTED
+        assert running.refusal("memory_export:dmabuf_fd").outcome is Outcome.UNSUPPORTED
+    with workers("takes the undeclared") as running:
+        result = running.refusal("semaphore_import:sync_fd")
+        assert (result.outcome, result.detail) == (
+            Outcome.FAIL, "semaphore_import:sync_fd is not declared, and yet the driver did it")
+    with workers("is killed by imports") as running:
+        result = running.refusal("semaphore_import:sync_fd")
+        assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
+        assert result.case.requirement == "semaphore_import:sync_fd"
+
+
+def test_crash_while_quirks_are_measured_is_told() -> None:
+    with workers("is killed by imports") as running:
+        assert running.quirks() == {"problem": "the process died: SIGKILL"}
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+# ---- Ctrl-C
+@pytest.mark.timeout(9)   # less than a process that hangs is given to end by itself
+def test_interrupt_in_a_case_that_hangs_ends_its_process(folder: Path) -> None:
+    def interrupt(is_there: Callable[[], bool]) -> None:
+        until(is_there)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with workers("hangs") as running:
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        (device,) = odd_backend.opened(folder)
+        waits = threading.Thread(target=interrupt, args=(lambda: _hangs(running),))
+        waits.start()
+        with pytest.raises(KeyboardInterrupt), running:
+            running.run(ASKED, 60)
+        waits.join()
+    assert ended(device)
+
+
+def _hangs(running: Workers) -> bool:
+    worker = running._worker
+    return worker is not None and os.fstat(worker._said.fileno()).st_size > 5000

@@ -1,0 +1,110 @@
+"""What a run's exit status is, for every outcome at every level."""
+
+from __future__ import annotations
+
+import pytest
+
+from xsem.types import Capabilities, MemoryHandleType, SemaphoreHandleType
+from xsem_conformance import verdict
+from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.profiles import Profile, profiles
+from xsem_conformance.requirements import AREAS, Level, Requirement
+
+LEVELS: dict[str, Level] = {"BIN": "MUST", "TL": "SHOULD", "BUF": "MAY", "ORD": "MUST"}
+REQUIREMENTS = [Requirement(id=f"XSEM-{area}-001", level=level, subject="device", text="It does.")
+                for area, level in LEVELS.items()]
+OF_LEVEL = {each.level: each.id for each in reversed(REQUIREMENTS)}
+ALWAYS = [Result(Case("XSEM-ORD-001"), Outcome.PASS)]
+
+
+def status(*results: tuple[str, Outcome], problems: tuple[str, ...] = ()) -> int:
+    made = [Result(Case(name, f"type{number}"), outcome) for number, (name, outcome) in enumerate(results)]
+    return verdict.status([*ALWAYS, *made], REQUIREMENTS, problems)
+
+
+@pytest.mark.parametrize(("outcome", "expected"), [
+    (Outcome.PASS, 0), (Outcome.UNSUPPORTED, 0), (Outcome.WAIVED, 0), (Outcome.FAIL, 1), (Outcome.ERROR, 1),
+    (Outcome.BLOCKED, 3), (Outcome.UNAVAILABLE, 3),
+])
+def test_one_must_decides_the_status(outcome: Outcome, expected: int) -> None:
+    assert status(("XSEM-BIN-001", outcome)) == expected
+
+
+@pytest.mark.parametrize("level", ["SHOULD", "MAY"])
+@pytest.mark.parametrize("outcome", Outcome)
+def test_should_and_may_cost_nothing(level: Level, outcome: Outcome) -> None:
+    assert status((OF_LEVEL[level], outcome)) == 0
+
+
+@pytest.mark.parametrize("other", [Outcome.BLOCKED, Outcome.UNAVAILABLE])
+@pytest.mark.parametrize("wrong", [Outcome.FAIL, Outcome.ERROR])
+def test_what_is_wrong_outweighs_what_could_not_be_tried(wrong: Outcome, other: Outcome) -> None:
+    assert status(("XSEM-BIN-001", other), ("XSEM-BIN-001", wrong)) == 1
+
+
+def test_problem_beside_the_cases_is_bad() -> None:
+    assert status(problems=("profile core: declares none of x",)) == 1
+    assert status(("XSEM-BIN-001", Outcome.BLOCKED), problems=("a stale waiver",)) == 1
+
+
+def test_what_a_device_that_is_not_there_lacks_is_not_known() -> None:
+    assert status(("XSEM-BIN-001", Outcome.UNAVAILABLE), problems=("gone cannot be opened",)) == 3
+
+
+def test_case_of_an_unknown_requirement_binds() -> None:
+    assert status(("XSEM-NEW-001", Outcome.FAIL)) == 1
+
+
+def test_run_without_cases_shows_nothing() -> None:
+    assert verdict.status([], REQUIREMENTS, []) == verdict.NOT_TRIED
+    assert verdict.status([], REQUIREMENTS, ["a stale waiver"]) == verdict.BAD
+
+
+def test_area_in_which_nothing_has_passed_is_named() -> None:
+    profile = Profile("core", "text", (), frozenset({"BIN", "TL", "ORD", "WBS"}))
+    results = [
+        Result(Case("XSEM-BIN-001"), Outcome.PASS), Result(Case("XSEM-BIN-001", "x"), Outcome.UNSUPPORTED),
+        Result(Case("XSEM-TL-001"), Outcome.WAIVED), Result(Case("XSEM-ORD-001"), Outcome.UNSUPPORTED),
+        Result(Case("XSEM-BUF-001"), Outcome.FAIL),   # not the profile's
+    ]
+    assert verdict.unmet(profile, REQUIREMENTS, results) == ["profile core: nothing in the area ORD has passed"]
+
+
+def test_all_outcomes_are_counted() -> None:
+    results = [Result(Case("XSEM-BIN-001"), each) for each in (Outcome.PASS, Outcome.PASS, Outcome.FAIL)]
+    found = verdict.counts(results)
+    assert found == {each.value: 0 for each in Outcome} | {"PASS": 2, "FAIL": 1}
+    assert list(found) == [each.value for each in Outcome]
+
+
+# ---- profiles
+S, M = SemaphoreHandleType, MemoryHandleType
+
+
+@pytest.mark.parametrize("name", ["core", "timeline", "memory", "full"])
+def test_device_that_declares_nothing_lacks_what_every_profile_needs(name: str) -> None:
+    lacking = profiles()[name].lacking(Capabilities())
+    assert len(lacking) == {"core": 1, "timeline": 2, "memory": 2, "full": 3}[name]
+    assert all(each.startswith(f"profile {name}: declares none of ") for each in lacking)
+
+
+@pytest.mark.parametrize(("name", "declared", "lacks"), [
+    ("core", Capabilities(semaphore_import=frozenset({S.OPAQUE_FD})), 0),
+    ("core", Capabilities(memory_import=frozenset({M.OPAQUE_FD})), 1),
+    ("timeline", Capabilities(semaphore_import=frozenset({S.OPAQUE_FD})), 1),
+    ("timeline", Capabilities(semaphore_import=frozenset({S.D3D12_FENCE})), 0),
+    ("memory", Capabilities(semaphore_import=frozenset({S.TIMELINE_SEMAPHORE_FD})), 1),
+    ("memory", Capabilities(semaphore_import=frozenset({S.SYNC_FD}), memory_import=frozenset({M.DMABUF_FD})), 0),
+    ("full", Capabilities(semaphore_import=frozenset({S.SYNC_FD}), memory_import=frozenset({M.DMABUF_FD})), 1),
+])
+def test_one_of_several_is_enough(name: str, declared: Capabilities, lacks: int) -> None:
+    assert len(profiles()[name].lacking(declared)) == lacks
+
+
+def test_profiles_build_on_each_other_and_name_areas_that_there_are() -> None:
+    found = profiles()
+    assert list(found) == ["core", "timeline", "memory", "full"]
+    for each in found.values():
+        assert each.areas <= AREAS.keys()
+        assert each.areas >= found["core"].areas
+    assert found["full"].areas >= found["memory"].areas | found["timeline"].areas

@@ -1,0 +1,116 @@
+"""Waivers are strict: each has a reason, an end, and a failure that it is about."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.waivers import Waiver, WaiverError, apply, load
+
+TODAY = dt.date(2027, 1, 31)
+GOOD = """
+[[waiver]]
+case = "XSEM-TL-001/timeline_semaphore_fd/vulkan/*"
+reason = "the driver passes one value early: bug 12"
+expires = 2027-01-31
+"""
+
+
+def waiver(case: str = "XSEM-TL-001/*/host/in", expires: dt.date = TODAY) -> Waiver:
+    return Waiver(case, "bug 12", expires)
+
+
+def result(key: str = "XSEM-TL-001/timeline_semaphore_fd/host/in", outcome: Outcome = Outcome.FAIL) -> Result:
+    return Result(Case.from_key(key), outcome, "met early")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED])
+def test_failure_is_waived_with_its_reason_and_end(outcome: Outcome) -> None:
+    failed, given = result(outcome=outcome), waiver()
+    assert apply([given], [failed], TODAY) == []
+    assert failed.outcome is Outcome.WAIVED
+    assert failed.detail == "bug 12 (until 2027-01-31): met early"
+    assert given.matched == [failed.case.key]
+
+
+def test_only_what_matches_is_waived() -> None:
+    results = [result(), result("XSEM-TL-001/timeline_semaphore_fd/host/out"),
+               result("XSEM-TL-001/timeline_semaphore_fd/vulkan/in"), result("XSEM-TL-0011/x/host/in")]
+    assert apply([waiver()], results, TODAY) == []
+    assert [each.outcome for each in results] == [Outcome.WAIVED, Outcome.FAIL, Outcome.FAIL, Outcome.FAIL]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.UNSUPPORTED, Outcome.UNAVAILABLE])
+def test_waiver_of_what_does_not_fail_is_stale(outcome: Outcome) -> None:
+    other = result(outcome=outcome)
+    (problem,) = apply([waiver()], [other], TODAY)
+    assert "stale" in problem
+    assert other.outcome is outcome
+
+
+def test_waiver_that_matches_no_case_is_told() -> None:
+    (problem,) = apply([waiver("XSEM-TL-009/*/*/*")], [result()], TODAY)
+    assert problem == "the waiver of XSEM-TL-009/*/*/* matches no case"
+
+
+def test_waiver_of_some_that_fail_and_some_that_pass_is_not_stale() -> None:
+    results = [result(), result("XSEM-TL-001/d3d12_fence/host/in", Outcome.PASS)]
+    assert apply([waiver()], results, TODAY) == []
+    assert [each.outcome for each in results] == [Outcome.WAIVED, Outcome.PASS]
+
+
+def test_waiver_holds_on_its_last_day_and_not_after() -> None:
+    failed = result()
+    (problem,) = apply([waiver(expires=TODAY - dt.timedelta(days=1))], [failed], TODAY)
+    assert "ended on 2027-01-30" in problem
+    assert failed.outcome is Outcome.FAIL
+    assert apply([waiver()], [failed], TODAY) == []
+
+
+# ---- files
+def test_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "waivers.toml"
+    path.write_text(GOOD * 2)
+    one, _ = load(path)
+    assert (one.case, one.expires) == ("XSEM-TL-001/timeline_semaphore_fd/vulkan/*", TODAY)
+    assert one.reason.endswith("bug 12")
+    path.write_text("")
+    assert load(path) == []
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("[[waiver]", "waivers.toml"),
+    ("waiver = 3", "nothing else"),
+    ('waiver = ["XSEM-TL-001/*/*/*"]', "nothing else"),
+    (GOOD.replace("[[waiver]]", "[waiver]"), "nothing else"),
+    (GOOD.replace("[[waiver]]", "[[waivers]]"), "nothing else"),
+    (GOOD + "[[more]]\n", "nothing else"),
+    (GOOD.replace("/vulkan/*", ""), "waiver 1: case is"),
+    (GOOD.replace("case", "key"), "waiver 1: case is"),
+    (GOOD.replace('"XSEM-TL-001/timeline_semaphore_fd/vulkan/*"', "1"), "waiver 1: case is"),
+    (GOOD.replace("the driver passes one value early: bug 12", " "), "a reason is needed"),
+    (GOOD.replace("reason", "because"), "a reason is needed"),
+    (GOOD.replace("2027-01-31", '"2027-01-31"'), "expires is a date"),
+    (GOOD.replace("2027-01-31", "2027-01-31T00:00:00Z"), "expires is a date"),
+    (GOOD.replace("expires = 2027-01-31", ""), "expires is a date"),
+    (GOOD + "colour = 'red'\n", "unknown colour"),
+    (GOOD + GOOD.replace("case", "key"), "waiver 2: case is"),
+])
+def test_what_is_no_file_of_waivers_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "waivers.toml"
+    path.write_text(text)
+    with pytest.raises(WaiverError) as caught:
+        load(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WaiverError, match="gone"):
+        load(tmp_path / "gone.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(WaiverError, match=r"bytes\.toml"):
+        load(tmp_path / "bytes.toml")
