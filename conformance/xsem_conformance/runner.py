@@ -139,6 +139,12 @@ class Workers:
                 return answer, ""
         except TimeoutError:
             why = f"hangs: no result after {deadline_s:g} s"
+        except BaseException:
+            # Ctrl-C, or a test runner's own deadline: the answer that is still to come belongs to no later question.
+            self._worker = None
+            current.close(grace_s=0)
+            current._said.close()
+            raise
         status = current.close(grace_s=0 if why else 5)
         if not why:
             why = f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
