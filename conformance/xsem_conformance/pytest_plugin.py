@@ -11,13 +11,12 @@ Without ``--xsem-device`` it does nothing. It has no entry point: only who names
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from _pytest._code.code import ExceptionInfo, TerminalRepr
-
     from xsem_conformance.outcomes import Result
     from xsem_conformance.planning import Planned
     from xsem_conformance.profiles import Profile
@@ -59,10 +58,6 @@ def pytest_collection_modifyitems(
     suite = _Suite.from_parent(session, name=device, nodeid=device, exporter=exporter, profile=known[name],
                                requirements=list(requirements.values()), surveyed=surveyed)
     items += suite.collect()
-
-
-class _CaseError(Exception):
-    """What came of a case, in words."""
 
 
 class _Suite(pytest.Collector):
@@ -112,17 +107,10 @@ class _Suite(pytest.Collector):
 
 
 class _Item(pytest.Item):
-    """A test whose failure is told in words, not as a traceback of the suite's."""
-
     parent: _Suite
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name
-
-    def repr_failure(self, excinfo: ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> str | TerminalRepr:
-        if isinstance(excinfo.value, _CaseError):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, *args, **kwargs)
 
 
 class _Case(_Item):
@@ -139,7 +127,7 @@ class _Case(_Item):
         # Run here and judged in runtest: what is raised here is an error in pytest's words, not a failure.
         self.found = self.parent.result(self.planned)
         if self.found.outcome in (Outcome.BLOCKED, Outcome.UNAVAILABLE):
-            raise _CaseError(f"{self.found.outcome.value}: {self.found.detail}")
+            pytest.fail(f"{self.found.outcome.value}: {self.found.detail}", pytrace=False)
 
     def runtest(self) -> None:
         from xsem_conformance.outcomes import Outcome
@@ -152,7 +140,7 @@ class _Case(_Item):
         said = f"{found.outcome.value}: {found.detail}\n{requirement.id}, {requirement.level}: {requirement.text}"
         if requirement.level != "MUST":
             pytest.xfail(said)
-        raise _CaseError(said)
+        pytest.fail(said, pytrace=False)
 
 
 class _Profile(_Item):
@@ -160,7 +148,7 @@ class _Profile(_Item):
 
     def setup(self) -> None:
         if self.parent.surveyed.capabilities is None:
-            raise _CaseError(f"UNAVAILABLE: {self.parent.surveyed.unavailable}")
+            pytest.fail(f"UNAVAILABLE: {self.parent.surveyed.unavailable}", pytrace=False)
 
     def runtest(self) -> None:
         from xsem_conformance.verdict import unmet
@@ -172,4 +160,4 @@ class _Profile(_Item):
         if len(suite.results) == len(suite.surveyed.cases):
             problems += unmet(suite.profile, suite.requirements, list(suite.results.values()))
         if problems:
-            raise _CaseError("\n".join(problems))
+            pytest.fail("\n".join(problems), pytrace=False)
