@@ -110,7 +110,8 @@ class _Item(pytest.Item):
     parent: _Suite
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
+        # Not the bare key: pytest would take that for a name of Python's, and write `::` for its dots.
+        return self.path, None, f"{self.name} on {self.parent.name}"
 
 
 class _Case(_Item):
