@@ -1,6 +1,6 @@
 # make demo, make test, make lint: each sets up what it needs. Python >= 3.11 and make must be there; tests also compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint mutants clean
 
 # A name may be there and not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -13,6 +13,7 @@ help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
 	@echo "make test   the tests"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
+	@echo "make mutants  the conformance suite on drivers with a fault each: it must catch them all (some minutes)"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml
@@ -30,6 +31,9 @@ test: $(READY)
 
 lint: $(READY)
 	@$(BIN)/python tools/lint.py
+
+mutants: $(READY)
+	@$(BIN)/python tests/mutants/run.py $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

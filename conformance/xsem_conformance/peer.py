@@ -6,10 +6,7 @@ beside it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +18,7 @@ from xsem import ipc
 from xsem.errors import XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.actor import OPERATIONS, Actor
+from xsem_conformance.outcomes import BlockedError
 
 __all__ = ["Peer", "PeerFailedError", "main"]
 
@@ -38,8 +36,13 @@ class PeerFailedError(Exception):
 class Peer:
     """A `Side` in another process."""
 
+    _socket: socket.socket
+    _process: subprocess.Popen[bytes]
+
     def __init__(self, device: str) -> None:
         self.device = device
+        if sys.platform == "win32":
+            raise BlockedError("the suite passes file descriptors between processes, which Windows has not")
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
@@ -132,8 +135,7 @@ class Peer:
 
     def kill(self) -> None:
         """Kill it with SIGKILL, as it stands."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
 
     def close(self) -> None:

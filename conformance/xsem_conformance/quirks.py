@@ -12,8 +12,9 @@ from typing import Any, Final
 from xsem.errors import XsemError
 from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
-from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType, SignalParams
+from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
 from xsem_conformance.bench import SETTLE_S, Bench, Shared
+from xsem_conformance.descriptors import identity, null
 from xsem_conformance.outcomes import BlockedError, Case
 from xsem_conformance.peer import PeerFailedError
 
@@ -91,8 +92,6 @@ def pending_appends(bench: Bench) -> int | str:
     value = 1 if types[0].kind is Kind.TIMELINE else None
     commands = bench.driver.create_command_list()
     with _imported(bench, types[0], shared) as token:
-        from xsem.types import WaitParams
-
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         count, held = [0], threading.Event()
 
@@ -139,26 +138,18 @@ def fd_after_failed_import(bench: Bench) -> dict[str, str]:
     for type in sorted(bench.device.capabilities.semaphore_import, key=lambda each: each.value):
         if type.carrier.value != "fd":
             continue
-        number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        before = os.fstat(number)
+        number = null()
+        before = identity(number)
         with OwnedHandle(number) as handle:
             desc = SemaphoreDesc(type=type, handle=handle, device_uuid=bench.device.info.uuid)
             try:
                 bench.driver.release_semaphore(bench.driver.import_semaphore(desc, handle))
                 found[type.value] = "taken: the driver imports /dev/null"
             except ImportFailure as failure:
-                found[type.value] = f"said {failure.fate}, {'open' if _is(number, before) else 'closed'}"
-                if not _is(number, before) and not handle.closed:
+                found[type.value] = f"said {failure.fate}, {'open' if identity(number) == before else 'closed'}"
+                if identity(number) != before and not handle.closed:
                     handle.detach()
     return found
-
-
-def _is(number: int, before: os.stat_result) -> bool:
-    try:
-        now = os.fstat(number)
-    except OSError:
-        return False
-    return (now.st_dev, now.st_ino, now.st_rdev) == (before.st_dev, before.st_ino, before.st_rdev)
 
 
 def fd_after_import(bench: Bench) -> dict[str, str]:
@@ -197,8 +188,6 @@ def release_behind_a_wait(bench: Bench) -> str:
     types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
     if not types:
         return "not known: the device imports no semaphore"
-    from xsem.types import WaitParams
-
     shared, value = bench.semaphore(types[0].value), 1 if types[0].kind is Kind.TIMELINE else None
     with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
         assert isinstance(desc.handle, OwnedHandle)

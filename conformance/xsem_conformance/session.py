@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import xsem
 from xsem.errors import XsemError
@@ -21,6 +21,8 @@ from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.runner import UnavailableError, Workers
 
 __all__ = ["Run", "Survey", "refusal", "result", "run", "survey"]
+
+_LEAST_S: Final = 3.0
 
 
 @dataclass
@@ -126,7 +128,7 @@ def run(
             progress(run_.refusals[-1], len(run_.refusals), total)
         refused = {each.case.requirement: each for each in run_.refusals}
         for planned in cases:
-            run_.results.append(result(workers, planned, refused))
+            run_.results.append(result(workers, planned, refused, patience_s))
             progress(run_.results[-1], len(run_.refusals) + len(run_.results), total)
         if quirks and not only:
             try:
@@ -152,7 +154,9 @@ def _tried(case: Case, act: Callable[[], Result]) -> Result:
         return Result(case, Outcome.UNAVAILABLE, str(error))
 
 
-def result(workers: Workers, planned: Planned, refused: Mapping[str, Result]) -> Result:
+def result(
+    workers: Workers, planned: Planned, refused: Mapping[str, Result], patience_s: float = PATIENCE_S
+) -> Result:
     """What comes of one case; `refused` is what came of asking for each capability that is not declared."""
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
@@ -161,7 +165,10 @@ def result(workers: Workers, planned: Planned, refused: Mapping[str, Result]) ->
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.blocked:
         return Result(planned.case, Outcome.BLOCKED, planned.blocked)
-    return _tried(planned.case, lambda: workers.run(planned.case, planned.check.deadline_s))
+    # Who has less patience with what must happen has less with what hangs.
+    scale = min(1.0, patience_s / PATIENCE_S)
+    deadline_s = planned.check.deadline_s * scale + _LEAST_S * (1 - scale)
+    return _tried(planned.case, lambda: workers.run(planned.case, deadline_s))
 
 
 def _look(name: str) -> tuple[DeviceInfo, Capabilities] | None:

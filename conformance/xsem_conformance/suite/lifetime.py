@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
-import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import xsem
@@ -16,6 +14,7 @@ from xsem.spi import ImportFailure
 from xsem.types import Kind, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.bench import IN, SETTLE_S, Bench, soon
 from xsem_conformance.checks import check
+from xsem_conformance.descriptors import count, identity, is_open, null, others
 from xsem_conformance.outcomes import BrokenError, Case, expect
 
 AT_ONCE_S: Final = 5.0
@@ -113,10 +112,10 @@ def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
 
     for _ in range(5):
         once()
-    before = _fds()
+    before = count()
     for _ in range(50):
         once()
-    soon(lambda: _fds() <= before + 5, f"50 imports and releases left {_fds() - before} file descriptors open",
+    soon(lambda: count() <= before + 5, f"50 imports and releases left {count() - before} file descriptors open",
          bench.patience_s)
 
 
@@ -133,31 +132,31 @@ def driver_says_what_became_of_an_imported_handle(bench: Bench, case: Case) -> N
         number = own.fileno()
         token = (bench.driver.import_memory if memory else bench.driver.import_semaphore)(desc, own)  # type: ignore[arg-type]
         taken = own.closed
-        alive = _is_open(number)
+        alive = is_open(number)
         if alive and not taken:
             own.close()
         (bench.driver.release_memory if memory else bench.driver.release_semaphore)(token)
         expect(taken or alive, "the driver closed the handle and did not say so: the caller would close another's")
-        expect(_is_open(desc.handle.fileno()), "the caller's own handle was closed")
+        expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
 
 
 @check("XSEM-OWN-005")
 def driver_says_what_became_of_a_refused_handle(bench: Bench, case: Case) -> None:
     """A handle of the wrong sort is refused with `ImportFailure`, and what that says of the handle is true."""
-    _refused(bench, case, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), "/dev/null")
+    _refused(bench, case, null(), "/dev/null")
 
 
 @check("XSEM-IMP-003")
 def handles_of_other_things_are_refused(bench: Bench, case: Case) -> None:
     """A pipe, a directory, a socket and /dev/null are each refused."""
-    for what, number in _others():
+    for what, number in others():
         _refused(bench, case, number, what)
 
 
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(bench: Bench, case: Case) -> None:
     """The refusal of a bad handle has a reason, and call and code where a driver was asked."""
-    error = _refused(bench, case, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), "/dev/null")
+    error = _refused(bench, case, null(), "/dev/null")
     expect(error.reason and str(error), "the refusal has no reason, or no words")
     expect((error.call is None) == (error.code is None), "the refusal names a call or a code, and not the other")
 
@@ -168,7 +167,7 @@ def device_is_as_before_after_a_refused_import(bench: Bench, case: Case) -> None
     semaphore, value = bench.semaphore(case.handle_type), _one(case)
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
-    _refused(bench, case, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), "/dev/null")
+    _refused(bench, case, null(), "/dev/null")
     expect(not waits.query(), "the refused import met a pending wait")
     another = bench.semaphore(case.handle_type)
     signals.append_signal([bench.here.get(semaphore.here), bench.here.get(another.here)], [value, value])
@@ -176,20 +175,9 @@ def device_is_as_before_after_a_refused_import(bench: Bench, case: Case) -> None
     waits.synchronize(timeout_s=bench.patience_s)
 
 
-def _others() -> Iterator[tuple[str, int]]:
-    read, write = os.pipe()
-    os.close(write)
-    yield "a pipe", read
-    yield "a directory", os.open("/", os.O_RDONLY | os.O_CLOEXEC)
-    one, other = socket.socketpair()
-    other.close()
-    yield "a socket", one.detach()
-    yield "/dev/null", os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-
-
 def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError:
     """Give the driver a handle that is none; the error it is refused with, whose word on the handle must be true."""
-    before = os.fstat(number)
+    before = identity(number)
     own = OwnedHandle(number)
     uuid = bench.device.info.uuid
     try:
@@ -202,7 +190,7 @@ def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError
             bench.driver.import_semaphore(SemaphoreDesc(type=semaphore, handle=own,
                                                         device_uuid=uuid if semaphore.device_bound else None), own)
     except ImportFailure as failure:
-        alive = _is(number, before)
+        alive = identity(number) == before
         if failure.fate == "left":
             expect(alive, f"{what}: the driver says that the handle is the caller's, and has closed it")
         elif failure.fate == "taken":
@@ -215,7 +203,7 @@ def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError
     except Exception as error:
         raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
     finally:
-        if _is(number, before):
+        if identity(number) == before:
             own.close()
         elif not own.closed:
             own.detach()
@@ -312,32 +300,12 @@ def device_is_opened_again_and_again(bench: Bench, case: Case) -> None:
         one.create_command_list().synchronize(timeout_s=bench.patience_s)
         one.release()
         two.create_command_list().synchronize(timeout_s=bench.patience_s)
-    before = _fds()
+    before = count()
     for _ in range(20):
         with xsem.open_device(info) as device:
             device.create_command_list().synchronize(timeout_s=bench.patience_s)
-    soon(lambda: _fds() <= before + 5, f"twenty openings left {_fds() - before} file descriptors open",
+    soon(lambda: count() <= before + 5, f"twenty openings left {count() - before} file descriptors open",
          bench.patience_s)
-
-
-def _is(number: int, before: os.stat_result) -> bool:
-    try:
-        now = os.fstat(number)
-    except OSError:
-        return False
-    return (now.st_dev, now.st_ino, now.st_rdev) == (before.st_dev, before.st_ino, before.st_rdev)
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
-
-
-def _fds() -> int:
-    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
 def _one(case: Case, value: int = 1) -> int | None:
