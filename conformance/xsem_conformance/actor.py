@@ -71,6 +71,7 @@ class Actor:
         self._objects: dict[int, Any] = {}
         self._mappings: dict[int, xsem.Buffer] = {}
         self._numbers = itertools.count(1)
+        self._host_list: int | None = None
 
     def about(self) -> dict[str, Any]:
         """Identity, and what it can do as an exporter."""
@@ -205,18 +206,28 @@ class Actor:
     def host_signal(self, semaphore: int, value: int | None) -> None:
         """Signal: from the host where the device can, else by a list of its own."""
         if Feature.HOST_SIGNAL in self.device.capabilities.features:
-            self.get(semaphore).host_signal(value)
-        else:
-            self.signal(self.new_list(), [semaphore], [value])
+            try:
+                self.get(semaphore).host_signal(value)
+            except UnsupportedError:   # Vulkan's host signals timelines alone
+                pass
+            else:
+                return
+        self.signal(self._hosts_list(), [semaphore], [value])
 
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         """Wait: on the host where the device can, else by a list of its own."""
         if Feature.HOST_WAIT in self.device.capabilities.features:
             self.get(semaphore).host_wait(value, timeout_s=timeout_s)
         else:
-            commands = self.new_list()
+            commands = self._hosts_list()
             self.wait(commands, [semaphore], [value])
             self.synchronize(commands, timeout_s)
+
+    def _hosts_list(self) -> int:
+        # One for all: some devices have but a few queues.
+        if self._host_list is None:
+            self._host_list = self.new_list()
+        return self._host_list
 
     def release(self, object_: int) -> None:
         """Release one object."""
@@ -226,6 +237,7 @@ class Actor:
     def forget(self) -> None:
         """Release everything, newest first."""
         self._mappings.clear()
+        self._host_list = None
         while self._objects:
             _, kept = self._objects.popitem()
             if not isinstance(kept, bytearray):

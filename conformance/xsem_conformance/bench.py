@@ -193,6 +193,7 @@ class Bench:
         commands = peer.new_list()
         peer.write(commands, there, 0, base64.b64encode(bytes(min(size, 4096))).decode())
         peer.synchronize(commands, self.patience_s)
+        peer.release(commands)   # some exporters have but a few queues
         return shared
 
     def ends(self, direction: str) -> tuple[End, End]:

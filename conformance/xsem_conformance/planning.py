@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xsem.types import Capabilities, SemaphoreHandleType
+from xsem_conformance.bench import OUT
 from xsem_conformance.checks import Check
 from xsem_conformance.expressions import HandleType, parse
 from xsem_conformance.outcomes import NONE, Case
@@ -70,6 +71,8 @@ def plan(
             if not declared and requirement.capability.startswith("not "):
                 continue   # it is about what is not declared, and this is
             for direction in requirement.directions or (NONE,):
+                if requirement.area == "WBS" and direction == OUT and type not in around.capabilities.wait_before_signal:
+                    continue   # the exporter's wait may not come first: there is nothing to ask
                 named = NONE if type is None else _name(type, requirement)
                 case = Case(requirement.id, named, around.exporter, direction)
                 found.append(Planned(

@@ -144,6 +144,12 @@ class Workers:
                 return answer, ""
         except TimeoutError:
             why = f"hangs: no result after {deadline_s:g} s"
+        except BaseException:
+            # Ctrl-C, or a test runner's own deadline: the answer that is still to come belongs to no later question.
+            self._worker = None
+            current.close(grace_s=0)
+            current._said.close()
+            raise
         status = current.close(grace_s=0 if why else 5)
         if not why:
             why = f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
@@ -170,4 +176,9 @@ class Workers:
         answer, why = self._ask(key, deadline_s)
         if answer is None:
             return Result(case, Outcome.FAIL, why, round(time.monotonic() - began, 3))
+        if answer["outcome"] in (Outcome.FAIL, Outcome.ERROR) and self._worker is not None:
+            # What failed may have left waits pending that would hold whatever comes next.
+            failed, self._worker = self._worker, None
+            failed.close(grace_s=0)
+            failed._said.close()
         return Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from xsem_conformance.refusals import undeclared
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.runner import UnavailableError, Workers
 
-__all__ = ["Run", "run"]
+__all__ = ["Run", "Survey", "refusal", "result", "run", "survey"]
 
 _LEAST_S: Final = 3.0
 
@@ -59,6 +59,53 @@ class Run:
         return verdict.status(self.results, self.requirements, self.problems)
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What there is to be run: a device and an exporter, as far as they can be opened, and the cases.
+
+    Attributes
+    ----------
+    unavailable : str
+        Why the device cannot be opened; then its `capabilities` are None, and `cases` those of one that declares
+        nothing.
+    """
+
+    device: DeviceInfo | None
+    exporter: DeviceInfo | None
+    capabilities: Capabilities | None
+    cases: Sequence[Planned]
+    unavailable: str = ""
+
+    @property
+    def undeclared(self) -> list[str]:
+        """What the driver is to be asked for, and must refuse."""
+        if self.capabilities is None or not any(each.undeclared for each in self.cases):
+            return []
+        return list(undeclared(self.capabilities))
+
+
+def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
+    """Look at both, and plan."""
+    exported = _look(exporter)
+    backend = exporter.partition(":")[0]
+    try:
+        with xsem.open_device(device) as opened:
+            info, capabilities = opened.info, opened.capabilities
+    except BadArgumentError:
+        raise
+    except Exception as error:   # a backend may be broken in any way
+        why = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
+        around = Surroundings(backend, Capabilities(), exporter_uuid=True, second_device=True)
+        cases = plan(requirements, all_checks(), Capabilities(), around)
+        return Survey(None, exported[0] if exported else None, None, cases, why)
+    around = Surroundings(
+        backend, exported[1] if exported else Capabilities(),
+        exporter_uuid=exported is not None and exported[0].uuid is not None,
+        second_device=len(xsem.devices(info.backend)) > 1)
+    return Survey(info, exported[0] if exported else None, capabilities,
+                  plan(requirements, all_checks(), capabilities, around))
+
+
 def run(
     device: str, exporter: str, profile: Profile, waived: Sequence[waivers.Waiver],
     progress: Callable[[Result, int, int], object], *, only: Sequence[str] = (), quirks: bool = True,
@@ -75,35 +122,22 @@ def run(
     """
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
-    exported = _look(exporter)
-    try:
-        with xsem.open_device(device) as opened:
-            info, capabilities = opened.info, opened.capabilities
-    except BadArgumentError:
-        raise
-    except Exception as error:   # a backend may be broken in any way
-        why = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
-        run_ = Run(None, exported[0] if exported else None, None, profile, requirements, began)
-        run_.problems.append(f"{device} cannot be opened: {why}")
-        around = Surroundings(exporter.partition(":")[0], Capabilities(), exporter_uuid=True, second_device=True)
-        for planned in plan(requirements, all_checks(), Capabilities(), around):
-            run_.results.append(Result(planned.case, Outcome.UNAVAILABLE, why))
+    found = survey(device, exporter, requirements)
+    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began)
+    if found.capabilities is None:
+        run_.problems.append(f"{device} cannot be opened: {found.unavailable}")
+        run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in found.cases]
         return run_
-    run_ = Run(info, exported[0] if exported else None, capabilities, profile, requirements, began)
-    around = Surroundings(
-        exporter.partition(":")[0], exported[1] if exported else Capabilities(),
-        exporter_uuid=exported is not None and exported[0].uuid is not None,
-        second_device=len(xsem.devices(info.backend)) > 1)
-    cases = plan(requirements, all_checks(), capabilities, around)
-    asks = list(undeclared(capabilities)) if any(each.undeclared for each in cases) else []
+    capabilities, cases = found.capabilities, found.cases
+    asks = found.undeclared
     total = len(cases) + len(asks)
     with Workers(device, exporter, patience_s) as workers:
         for name in asks:
-            run_.refusals.append(_tried(Case(name), lambda name=name: workers.refusal(name)))  # type: ignore[misc]
+            run_.refusals.append(refusal(workers, name))
             progress(run_.refusals[-1], len(run_.refusals), total)
         refused = {each.case.requirement: each for each in run_.refusals}
         for planned in cases:
-            run_.results.append(_result(workers, planned, refused, patience_s))
+            run_.results.append(result(workers, planned, refused, patience_s))
             progress(run_.results[-1], len(run_.refusals) + len(run_.results), total)
         if quirks and not only:
             try:
@@ -117,6 +151,11 @@ def run(
     return run_
 
 
+def refusal(workers: Workers, capability: str) -> Result:
+    """What comes of asking the driver for a capability that is not declared."""
+    return _tried(Case(capability), lambda: workers.refusal(capability))
+
+
 def _tried(case: Case, act: Callable[[], Result]) -> Result:
     try:
         return act()
@@ -124,7 +163,10 @@ def _tried(case: Case, act: Callable[[], Result]) -> Result:
         return Result(case, Outcome.UNAVAILABLE, str(error))
 
 
-def _result(workers: Workers, planned: Planned, refused: dict[str, Result], patience_s: float) -> Result:
+def result(
+    workers: Workers, planned: Planned, refused: Mapping[str, Result], patience_s: float = PATIENCE_S
+) -> Result:
+    """What comes of one case; `refused` is what came of asking for each capability that is not declared."""
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:

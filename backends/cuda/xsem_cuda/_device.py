@@ -192,9 +192,10 @@ class CudaDevice(DeviceDriver):
             with self._context:
                 imported = call(function, native)
         except XsemError as error:
-            # After a failed import the fd is still open (measured for 999); of a code that the bindings don't know,
-            # nobody has measured anything.
-            unknown = error.code is not None and error.code_name is None
+            # After a failed import of a semaphore the fd is still open (measured for 999); of a code that the bindings
+            # don't know, nobody has measured anything. Memory: cuImportExternalMemory closes the fd of a pipe and of
+            # /dev/null before it gives 999, and leaves it open for size 0 (measured): the kernel is asked.
+            unknown = isinstance(desc, MemoryDesc) or (error.code is not None and error.code_name is None)
             raise ImportFailure(self._blame(error), fate="unknown" if unknown else "left") from error
         del keep
         if handle is not None and desc.type.carrier is Carrier.FD:

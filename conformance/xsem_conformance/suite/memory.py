@@ -30,14 +30,13 @@ def _written(bench: Bench, offsets: list[int]) -> tuple[int, list[bytes]]:
 def consumer_reads_what_the_producer_wrote(bench: Bench, case: Case) -> None:
     """Both see the same bytes from the first to the last, in memory of one page, of an odd number, and of 16 MiB."""
     one, other = bench.ends(case.direction)
+    commands, reads = one.new_list(), other.new_list()
     for size in (4096, 7 * 4096, 1 << 24):
         memory = bench.memory(size)
         for offset in (0, size // 2 - 100, size - 256):
             data = bytes((offset + index * 7 + size) & 0xFF for index in range(256))
-            commands = one.new_list()
             one.write(commands, memory, data, offset)
             one.finish(commands, "a copy")
-            reads = other.new_list()
             reading = other.read(reads, memory, 256, offset)
             other.finish(reads, "a copy")
             expect(other.fetch(reading) == data,
@@ -93,12 +92,12 @@ def fill_changes_exactly_its_bytes(bench: Bench, case: Case) -> None:
     commands = producer.new_list()
     producer.write(commands, shared, b"\x99" * 2048, 0)
     producer.finish(commands, "a copy")
+    reads = producer.new_list()
     with bench.here.get(shared.here).map_buffer(0, 2048) as whole:
         for at, pattern in ((256, b"\x01"), (512, b"\x02\x03"), (768, b"\x04\x05\x06\x07")):
             fills = bench.device.create_command_list()
             fills.append_fill(whole.view((64,), "uint8", offset=at), pattern)
             fills.synchronize(timeout_s=bench.patience_s)
-            reads = producer.new_list()
             reading = producer.read(reads, shared, 128, at - 32)
             producer.finish(reads, "a copy")
             expected = b"\x99" * 32 + pattern * (64 // len(pattern)) + b"\x99" * 32

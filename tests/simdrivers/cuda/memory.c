@@ -242,7 +242,8 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     int fd = desc->handle.fd;
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) {
         munmap(map, memory->size);
-        return CUDA_ERROR_UNKNOWN; /* measured for all that is not memory; the fd stays open */
+        close(fd); /* measured for a pipe and /dev/null: unlike a semaphore's, this fd is closed */
+        return CUDA_ERROR_UNKNOWN;
     }
     if (pages((size_t)status.st_size) < memory->size) memory->file_size = pages((size_t)status.st_size);
     if (mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {

@@ -1,0 +1,164 @@
+"""The suite among an author's own tests: ``pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0``.
+
+Every case is a test named by its key, in the order of the requirements, and runs in the runner's processes as it does
+under ``xsem conformance run``; a last one asks for what the profile needs. A FAIL or an ERROR fails, a SHOULD that is
+not met is an expected failure, UNSUPPORTED is skipped with its reason, BLOCKED and UNAVAILABLE are errors. There are no
+waivers.
+
+Without ``--xsem-device`` it does nothing. It has no entry point: only who names it with ``-p`` gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xsem_conformance.outcomes import Result
+    from xsem_conformance.planning import Planned
+    from xsem_conformance.profiles import Profile
+    from xsem_conformance.requirements import Requirement
+    from xsem_conformance.runner import Workers
+    from xsem_conformance.session import Survey
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What is run, as ``xsem conformance run`` takes it."""
+    group = parser.getgroup("xsem", "xsem: the conformance suite")
+    group.addoption("--xsem-device", metavar="D", help="run the suite on this device: host, cuda:0, …")
+    group.addoption("--xsem-exporter", metavar="E", default="host", help="what makes semaphores and memory (host)")
+    group.addoption("--xsem-profile", metavar="P", default="core", help="core (default), timeline, memory or full")
+
+
+# First, so that -k and other plugins choose among the cases as among all tests.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add the cases behind the tests that were found."""
+    device = config.getoption("xsem_device")
+    if device is None:
+        return
+    # Only now: the suite is no part of a session that does not ask for it.
+    from xsem_conformance.profiles import profiles
+    from xsem_conformance.requirements import load
+    from xsem_conformance.session import survey
+
+    known, name = profiles(), config.getoption("xsem_profile")
+    if name not in known:
+        raise pytest.UsageError(f"--xsem-profile: {name!r} is none of {', '.join(known)}")
+    requirements = load().requirements
+    exporter = config.getoption("xsem_exporter")
+    surveyed = survey(device, exporter, list(requirements.values()))
+    suite = _Suite.from_parent(session, name=device, nodeid=device, exporter=exporter, profile=known[name],
+                               requirements=list(requirements.values()), surveyed=surveyed)
+    items += suite.collect()
+
+
+class _Suite(pytest.Collector):
+    """One device; its processes live from its first case to its last."""
+
+    def __init__(
+        self, *, exporter: str, profile: Profile, requirements: list[Requirement], surveyed: Survey, **node: Any
+    ) -> None:
+        super().__init__(**node)
+        self.exporter = exporter
+        self.profile = profile
+        self.requirements = requirements
+        self.surveyed = surveyed
+        self.results: dict[str, Result] = {}
+        self.refused: dict[str, Result] = {}
+        self.workers: Workers | None = None
+
+    def collect(self) -> Iterable[pytest.Item]:
+        for planned in self.surveyed.cases:
+            yield _Case.from_parent(self, name=planned.case.key, planned=planned)
+        yield _Profile.from_parent(self, name=f"profile/{self.profile.name}")
+
+    def setup(self) -> None:
+        from xsem_conformance.runner import Workers
+
+        if self.surveyed.capabilities is not None:
+            self.workers = Workers(self.name, self.exporter)
+
+    def teardown(self) -> None:
+        if self.workers is not None:
+            self.workers.__exit__(None, None, None)
+            self.workers = None
+
+    def result(self, planned: Planned) -> Result:
+        """Run one case."""
+        from xsem_conformance.outcomes import Outcome, Result
+        from xsem_conformance.session import refusal, result
+
+        if self.workers is None:
+            return Result(planned.case, Outcome.UNAVAILABLE, self.surveyed.unavailable)
+        missing = planned.undeclared
+        # What is put in words only cannot be asked for.
+        if missing in self.surveyed.undeclared and missing not in self.refused:
+            self.refused[missing] = refusal(self.workers, missing)
+        found = self.results[planned.case.key] = result(self.workers, planned, self.refused)
+        return found
+
+
+class _Item(pytest.Item):
+    parent: _Suite
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        # Not the bare key: pytest would take that for a name of Python's, and write `::` for its dots.
+        return self.path, None, f"{self.name} on {self.parent.name}"
+
+
+class _Case(_Item):
+    """One case."""
+
+    def __init__(self, *, planned: Planned, **node: Any) -> None:
+        super().__init__(**node)
+        self.planned = planned
+        self.found: Result | None = None
+
+    def setup(self) -> None:
+        from xsem_conformance.outcomes import Outcome
+
+        # Run here and judged in runtest: what is raised here is an error in pytest's words, not a failure.
+        self.found = self.parent.result(self.planned)
+        if self.found.outcome in (Outcome.BLOCKED, Outcome.UNAVAILABLE):
+            pytest.fail(f"{self.found.outcome.value}: {self.found.detail}", pytrace=False)
+
+    def runtest(self) -> None:
+        from xsem_conformance.outcomes import Outcome
+
+        found, requirement = self.found, self.planned.requirement
+        if found is None or found.outcome is Outcome.PASS:
+            return
+        if found.outcome is Outcome.UNSUPPORTED:
+            pytest.skip(found.detail)
+        said = f"{found.outcome.value}: {found.detail}\n{requirement.id}, {requirement.level}: {requirement.text}"
+        if requirement.level != "MUST":
+            pytest.xfail(said)
+        pytest.fail(said, pytrace=False)
+
+
+class _Profile(_Item):
+    """What the profile needs: capabilities, and a case that passed in each area where all were run."""
+
+    def setup(self) -> None:
+        if self.parent.surveyed.capabilities is None:
+            pytest.fail(f"UNAVAILABLE: {self.parent.surveyed.unavailable}", pytrace=False)
+
+    def runtest(self) -> None:
+        from xsem_conformance.verdict import unmet
+
+        suite = self.parent
+        assert suite.surveyed.capabilities is not None  # noqa: S101 - or setup has raised
+        problems = suite.profile.lacking(suite.surveyed.capabilities)
+        # With -k, or with xdist, what has passed elsewhere is not known here.
+        if len(suite.results) == len(suite.surveyed.cases):
+            problems += unmet(suite.profile, suite.requirements, list(suite.results.values()))
+        if problems:
+            pytest.fail("\n".join(problems), pytrace=False)

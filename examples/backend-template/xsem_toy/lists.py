@@ -1,0 +1,108 @@
+"""Command lists: a queue and a thread each, where a vendor has a stream or a queue of the device.
+
+A native list has no thread: each append calls the vendor, and has reached the driver when it returns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from xsem.errors import DriverError, OutOfMemoryError
+from xsem.spi import CommandListDriver
+from xsem.types import SignalParams, WaitParams
+from xsem_toy.eventfd import Semaphore
+
+__all__ = ["Point", "ToyList"]
+
+Operation = Callable[[], object]
+_keys = itertools.count(1)
+
+
+class Point:
+    """Reached once, or failed once: the token that the facade keeps and gives back."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._failure = ""
+
+    def end(self, failure: str) -> None:
+        """By the worker: the work before is done, or never will be."""
+        self._failure = failure
+        self._ended.set()
+
+    def wait(self, timeout_ns: int | None = None) -> bool:
+        """Whether it is reached in time; raises where it never will be."""
+        if not self._ended.wait(None if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)):
+            return False
+        if self._failure:
+            raise _failed(self._failure)
+        return True
+
+
+class ToyList(CommandListDriver):
+    """One in-order list; the facade never calls it from two threads at once."""
+
+    def __init__(self) -> None:
+        self.key = next(_keys)   # a borrowed stream would give its native handle
+        self._queue: queue.SimpleQueue[tuple[Operation, Point | None] | None] = queue.SimpleQueue()
+        self._failure = ""
+        try:
+            threading.Thread(target=self._run, name=f"xsem-toy-list-{self.key}", daemon=True).start()
+        except RuntimeError as error:
+            raise OutOfMemoryError(f"no thread for a list: {error}", reason="out_of_memory") from error
+
+    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+        """The list is in order already, so only the points are waited for."""
+        return self._append(wait_points, [], want_point)
+
+    def append_wait(
+        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
+        acquire: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """All of them; binary ones need nothing of `params`."""
+        return self._append(wait_points, [each.wait for each in semaphores], want_point)
+
+    def append_signal(
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
+        release: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """All of them."""
+        return self._append(wait_points, [each.signal for each in semaphores], want_point)
+
+    def append_work(self, work: Operation) -> None:
+        """In its turn, on the thread. A native list keeps the default, which calls `work` now: it only enqueues."""
+        self._append([], [work], want_point=False)
+
+    def close(self) -> None:
+        """The list is idle, so the thread ends at once."""
+        self._queue.put(None)
+
+    def _append(
+        self, wait_points: Sequence[Point], operations: Sequence[Operation], want_point: bool
+    ) -> Point | None:
+        if self._failure:
+            raise _failed(self._failure)
+        steps = [*(each.wait for each in wait_points), *operations]   # now: the caller may change its sequences
+        point = Point() if want_point else None
+        self._queue.put((lambda: [step() for step in steps], point))
+        return point
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            operation, point = item
+            try:
+                if not self._failure:
+                    operation()
+            except BaseException as error:   # the application's work may raise anything: the list stops
+                self._failure = f"{type(error).__name__}: {error}"
+            if point is not None:
+                point.end(self._failure)
+            del item, operation, point   # the application's work may hold much memory, and the next get may take long
+
+
+def _failed(failure: str) -> DriverError:
+    # A new one each time: a shared exception gathers the tracebacks of all who raise it.
+    return DriverError(f"earlier work of the list failed: {failure}", reason="work_failed", from_earlier_work=True)

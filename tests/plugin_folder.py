@@ -1,0 +1,52 @@
+"""Plugins for programs that a test starts: a folder with a module and its entry point, to be put on PYTHONPATH."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["NOTHING", "clean_environment", "write_plugin"]
+
+# A backend that is one, with one device that promises nothing.
+NOTHING = """
+from xsem import spi
+from xsem.types import Capabilities, DeviceInfo
+
+class List(spi.CommandListDriver):
+    key = 1
+    def append_barrier(self, wait_points, want_point): return 1
+    def close(self): pass
+
+class Driver(spi.DeviceDriver):
+    capabilities = Capabilities()
+    def create_command_list(self): return List()
+    def done(self, point): return True
+    def release_point(self, point): pass
+    def close(self): pass
+
+class Nothing(spi.Backend):
+    name = "nothing"
+    spi_version = 1
+    def devices(self): return (DeviceInfo(id="nothing:0", backend="nothing", index=0, name="it can nothing"),)
+    def open(self, index): return Driver()
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Nothing())
+"""
+
+
+def write_plugin(folder: Path, name: str, code: str) -> Path:
+    """Have `folder` hold a plugin of that name; returns it."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[xsem]\n{name} = {name}_plugin\n")
+    (folder / f"{name}_plugin.py").write_text(code)
+    return folder
+
+
+def clean_environment(*path: Path) -> dict[str, str]:
+    """This process's environment without what changes Python, pytest or xsem, and with PYTHONPATH."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "XSEM"))}
+    return kept | {"PYTHONPATH": os.pathsep.join(str(each) for each in path)}
