@@ -197,7 +197,7 @@ class _Workers:
 def _came_of(workers: _Workers, refused: dict[str, Result], **fields: str) -> Result:
     each = requirement()
     one = Planned(Case(each.id), each, Check(each.id, nothing, 7.0), **fields)
-    return session._result(workers, one, refused)  # type: ignore[arg-type]
+    return session.result(workers, one, refused)  # type: ignore[arg-type]
 
 
 def test_undeclared_is_unsupported_only_where_the_driver_refuses() -> None:

@@ -30,7 +30,7 @@ def add_package(root: Path, path: str, text: str) -> None:
     (root / path / "__init__.py").write_text(text)
     pyproject = root / "pyproject.toml"
     before = pyproject.read_text()
-    after = before.replace('packages = ["xsem", ', f'packages = ["xsem", "{path}", ')
+    after = before.replace('packages = [\n    "xsem", ', f'packages = [\n    "xsem", "{path}", ')
     assert after != before
     pyproject.write_text(after)
 

@@ -110,7 +110,7 @@ points = metadata.distribution("xsem").entry_points
 print(json.dumps({f"{point.group}:{point.name}": repr(point.load()) for point in points}))
 """, cwd=tmp_path))
     backends = {f"xsem:{name.removeprefix('xsem_')}" for name in contracts.backends(ROOT)}
-    assert set(found) == backends | {"console_scripts:xsem"}
+    assert set(found) == backends | {"console_scripts:xsem", "xsem.commands:conformance"}
 
 
 def test_installed_command_says_its_version(installed: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ _ANSWER_S: Final = 60.0
 class PeerFailedError(Exception):
     """What the other process reports, or that it is gone; `reason` is the error's where it has one."""
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -60,7 +60,8 @@ class Peer:
         answer = json.loads(message.payload)
         if "error" in answer:
             message.close()
-            raise PeerFailedError(f"exporter, {operation}: {answer['error']['message']}", answer["error"]["reason"])
+            error = answer["error"]
+            raise PeerFailedError(f"exporter, {operation}: {error['message']}", reason=error["reason"])
         given = [*message.semaphores, *message.memories]
         if given:
             return (answer["result"], given[0]) if answer["result"] is not None else given[0]

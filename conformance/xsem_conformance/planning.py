@@ -71,7 +71,8 @@ def plan(
             if not declared and requirement.capability.startswith("not "):
                 continue   # it is about what is not declared, and this is
             for direction in requirement.directions or (NONE,):
-                if requirement.area == "WBS" and direction == OUT and type not in around.capabilities.wait_before_signal:
+                early = around.capabilities.wait_before_signal
+                if requirement.area == "WBS" and direction == OUT and type not in early:
                     continue   # the exporter's wait may not come first: there is nothing to ask
                 named = NONE if type is None else _name(type, requirement)
                 case = Case(requirement.id, named, around.exporter, direction)
