@@ -98,7 +98,9 @@ def test_case_that_ends_the_process_fails_and_says_how(folder: Path, way: str, s
     ("is unsupported", Outcome.FAIL, "declared, and yet: odd devices have none"),
     ("answers wrongly", Outcome.FAIL, "(0, 0) is no device of DLPack's"),
 ])
-def test_case_after_one_that_failed_has_a_process_of_its_own(folder: Path, way: str, outcome: Outcome, said: str) -> None:
+def test_case_after_one_that_failed_has_a_process_of_its_own(
+    folder: Path, way: str, outcome: Outcome, said: str
+) -> None:
     with workers(way) as running:
         result = running.run(ASKED, LONG_S)
         assert result.outcome is outcome

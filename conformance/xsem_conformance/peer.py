@@ -60,8 +60,8 @@ class Peer:
         answer = json.loads(message.payload)
         if "error" in answer:
             message.close()
-            error = answer["error"]
-            raise PeerFailedError(f"exporter, {operation}: {error['message']}", reason=error["reason"])
+            said = answer["error"]
+            raise PeerFailedError(f"exporter, {operation}: {said['message']}", reason=said["reason"])
         given = [*message.semaphores, *message.memories]
         if given:
             return (answer["result"], given[0]) if answer["result"] is not None else given[0]
