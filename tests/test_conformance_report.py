@@ -76,6 +76,7 @@ def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str
         else:
             report[path[-1]] = to
 
+    act.__name__ = ".".join(map(str, path)) + (" gone" if drop else f"={to}")
     return act
 
 
@@ -89,7 +90,7 @@ def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str
     _spoil("cases", 0, "clauses", drop=True), _spoil("cases", 0, "more", to=1), _spoil("problems", 0, to=1),
     _spoil("cases", 0, "direction", to="up"), _spoil("cases", 0, "kind", to="event"),
     _spoil("handle_types", 0, "imports", to="maybe"), _spoil("refusals", 0, "outcome", to="OK"),
-], ids=str)
+], ids=lambda spoil: spoil.__name__)
 def test_spoiled_report_is_refused(report: dict[str, Any], spoil: Callable[[dict[str, Any]], None]) -> None:
     spoil(report)
     with pytest.raises(ValueError, match="not a report of schema 1"):
