@@ -260,6 +260,17 @@ def test_page_has_failures_first_and_open(report: dict[str, Any]) -> None:
     assert [name for is_open, name in found if not is_open] == ["PASS", "UNSUPPORTED"]
 
 
+def test_rows_begin_with_what_fails_and_go_on_with_what_is_declared() -> None:
+    report = build(ran([
+        Result(Case("XSEM-CAP-002", "semaphore.sync_fd", "host"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "out"), Outcome.PASS),
+        Result(Case("XSEM-BUF-001", "dmabuf_fd", "host", "in"), Outcome.FAIL),
+    ]), command="", commit="")
+    rows = re.findall(r'<th scope="row">(\w+) <code>(\w+)</code></th>\s*<td', page(report).split("</table>")[0])
+    assert rows == [("memory", "dmabuf_fd"), ("semaphore", "opaque_fd"), ("semaphore", "sync_fd")]
+
+
 @pytest.mark.parametrize(("outcome", "said"), [
     (Outcome.PASS, "conforms"), (Outcome.FAIL, "does not conform"), (Outcome.BLOCKED, "could not be tried")])
 def test_page_says_the_verdict(outcome: Outcome, said: str) -> None:
