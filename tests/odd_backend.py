@@ -20,7 +20,7 @@ __all__ = ["WAYS", "device", "installed", "opened", "xsem_register_backends"]
 WAYS: Final = (
     "well", "hangs", "aborts", "is killed", "exits", "raises", "refuses", "is unsupported", "answers wrongly",
     "is killed by imports", "is killed by exports", "takes the undeclared", "declares nothing", "does not open",
-    "breaks when opened", "hangs when opened", "dies when opened",
+    "breaks when opened", "hangs when opened", "dies when opened", "hangs in exports",
 )
 _LOG: Final = "ODD_BACKEND_LOG"
 
@@ -51,7 +51,7 @@ def _exit() -> NoReturn:
 
 
 def _raise() -> NoReturn:
-    raise RuntimeError("no such thing")
+    raise RuntimeError("no such thing: \x1b[31m ✗")
 
 
 def _refuse() -> NoReturn:
@@ -95,6 +95,8 @@ class OddDevice(xsem_host.device.HostDevice):
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
         if self._way == "is killed by exports":
             _die()
+        if self._way == "hangs in exports":
+            threading.Event().wait()
         return super().create_semaphore(type, initial_value)
 
 

@@ -151,10 +151,11 @@ def test_requirement_that_nothing_asks_for_is_not_passed(monkeypatch: pytest.Mon
 
 
 def test_what_a_driver_prints_does_not_steer_the_terminal(run: Run) -> None:
-    done = run(*ONE, **odd("aborts"), PYTHONIOENCODING="ascii")
-    assert done.returncode == 1
+    done = run(*ONE, **odd("raises"), PYTHONIOENCODING="ascii")
+    assert done.returncode == 1, done.stderr
     assert "\x1b" not in done.stdout
-    assert counts(done.stdout) == {"FAIL": 1}
+    assert "no such thing: \\ufffd[31m \\u2717" in done.stdout
+    assert counts(done.stdout) == {"ERROR": 1}
 
 
 # ---- waivers

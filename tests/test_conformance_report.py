@@ -76,6 +76,7 @@ def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str
         else:
             report[path[-1]] = to
 
+    act.__name__ = ".".join(map(str, path)) + (" gone" if drop else f"={to}")
     return act
 
 
@@ -89,7 +90,7 @@ def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str
     _spoil("cases", 0, "clauses", drop=True), _spoil("cases", 0, "more", to=1), _spoil("problems", 0, to=1),
     _spoil("cases", 0, "direction", to="up"), _spoil("cases", 0, "kind", to="event"),
     _spoil("handle_types", 0, "imports", to="maybe"), _spoil("refusals", 0, "outcome", to="OK"),
-], ids=str)
+], ids=lambda spoil: spoil.__name__)
 def test_spoiled_report_is_refused(report: dict[str, Any], spoil: Callable[[dict[str, Any]], None]) -> None:
     spoil(report)
     with pytest.raises(ValueError, match="not a report of schema 1"):
@@ -257,6 +258,17 @@ def test_page_has_failures_first_and_open(report: dict[str, Any]) -> None:
     found = re.findall(r"<details( open)?>\s*<summary><span class=\"verdict (\w+)\">", page(report))
     assert [name for _, name in found] == ["FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED"]
     assert [name for is_open, name in found if not is_open] == ["PASS", "UNSUPPORTED"]
+
+
+def test_rows_begin_with_what_fails_and_go_on_with_what_is_declared() -> None:
+    report = build(ran([
+        Result(Case("XSEM-CAP-002", "semaphore.sync_fd", "host"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "out"), Outcome.PASS),
+        Result(Case("XSEM-BUF-001", "dmabuf_fd", "host", "in"), Outcome.FAIL),
+    ]), command="", commit="")
+    rows = re.findall(r'<th scope="row">(\w+) <code>(\w+)</code></th>\s*<td', page(report).split("</table>")[0])
+    assert rows == [("memory", "dmabuf_fd"), ("semaphore", "opaque_fd"), ("semaphore", "sync_fd")]
 
 
 @pytest.mark.parametrize(("outcome", "said"), [

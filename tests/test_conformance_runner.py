@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -73,6 +74,20 @@ def test_case_that_hangs_fails_and_the_next_runs_in_another_process(folder: Path
     assert ended(third)
 
 
+def test_exporter_that_hangs_ends_with_the_case(folder: Path) -> None:
+    with workers("well", odd_backend.device("hangs in exports")) as running:
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        result = running.run(SHARED, 3.0)
+        assert result.outcome is Outcome.FAIL
+        assert result.detail.startswith("hangs: ")
+        _, exporter = odd_backend.opened(folder)
+        try:
+            until(lambda: ended(exporter))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(exporter, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(("way", "said"), [
     ("aborts", "the process died: SIGABRT"), ("is killed", "the process died: SIGKILL"),
     ("exits", "the process died: status 5"),
@@ -136,7 +151,9 @@ def test_exporter_that_cannot_be_opened_blocks_what_needs_it(exporter: str) -> N
 def test_process_that_is_killed_from_outside_costs_the_case(folder: Path) -> None:
     with workers("well") as running:
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
-        os.kill(odd_backend.opened(folder)[0], signal.SIGKILL)
+        (device,) = odd_backend.opened(folder)
+        os.kill(device, signal.SIGKILL)
+        until(lambda: ended(device))
         result = running.run(PLAIN, LONG_S)
         assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS

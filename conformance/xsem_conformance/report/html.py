@@ -23,8 +23,9 @@ def html(report: dict[str, Any]) -> str:
     types = [("-", "-"), *dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"])]
     rows = [(kind, type, [_cell(report, kind, type, area) for area in areas]) for kind, type in types]
     rows = [row for row in rows if any(cell is not None for cell in row[2])]
-    # Devices are read from the top: what fails first, what is not there last.
-    rows.sort(key=lambda row: min(_WORST_FIRST.index(cell["worst"]) for cell in row[2] if cell is not None))
+    # Devices are read from the top: what fails first, then what is declared, of which most is tried.
+    rows.sort(key=lambda row: (min(_WORST_FIRST.index(cell["worst"]) for cell in row[2] if cell is not None),
+                               -sum(cell["tried"] for cell in row[2] if cell is not None)))
     groups = []
     for outcome in _WORST_FIRST:
         cases = [case for case in report["cases"] if case["outcome"] == outcome]
