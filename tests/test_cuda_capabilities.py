@@ -73,7 +73,7 @@ def test_other_platforms_import_nothing() -> None:
 def test_measured_promises() -> None:
     capabilities = capabilities_of("linux", MODERN)
     assert capabilities.max_pending == 1020
-    assert capabilities.independent_lists == 64
+    assert capabilities.independent_lists == 8
     assert capabilities.max_value_difference == 2**64 - 1
     assert capabilities.resets_on_wait
     assert not capabilities.append_never_blocks

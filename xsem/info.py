@@ -50,7 +50,7 @@ class Capabilities:
     needs_handover : bool
         Memory must be named in ``acquire=`` and ``release=`` when it changes hands.
     independent_lists : int
-        How many of the device's own lists make progress while another one waits.
+        Of so many of the device's own lists all but one may wait, and the last one still makes progress.
     max_pending : int or None
         Appends behind an unmet wait before the driver holds the caller; None: not known. Events in their lists do not
         count (measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent behind an unmet wait returned at once).
