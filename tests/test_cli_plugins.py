@@ -211,6 +211,7 @@ def test_an_error_is_told_with_call_code_and_causes(
                           likely_causes=("the cable",))
 
     monkeypatch.setattr(app, "app", fails)
+    monkeypatch.setattr(app, "_add_commands_of_others", lambda: None)
     assert app.run([]) == 1
     assert capsys.readouterr().err == (
         "xsem: it failed [driver_failed]\n  acmeOpen returned ACME_GONE (5)\n  likely: the cable\n"

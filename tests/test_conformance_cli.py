@@ -16,6 +16,7 @@ import odd_backend
 import pytest
 from typer.testing import CliRunner
 
+from xsem_conformance import cli
 from xsem_conformance.checks import all_checks
 from xsem_conformance.cli import app
 from xsem_conformance.outcomes import Outcome
@@ -93,6 +94,11 @@ def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> 
     assert "conforms" in page
     assert "exit status 0" in (tmp_path / "out.md").read_text()
     assert [each.get("name") for each in ET.parse(tmp_path / "out.xml").getroot()] == keys
+
+
+def test_command_in_the_report_leaves_out_where_it_was_written() -> None:
+    asked = ["conformance", "run", "--report", "/a/b.json", "--device", "host", "--html=/c.html", "--junit", "x"]
+    assert cli._asked(asked) == ["conformance", "run", "--device", "host"]
 
 
 def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:

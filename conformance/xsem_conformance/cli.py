@@ -91,6 +91,21 @@ def _shown(text: str) -> str:
     return line.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def _asked(arguments: list[str]) -> list[str]:
+    """The arguments without where the reports go: that is the writer's affair, and a path of their machine."""
+    kept: list[str] = []
+    skip = False
+    for each in arguments:
+        if skip or each.partition("=")[0] in _PLACES:
+            skip = not skip and each in _PLACES
+            continue
+        kept.append(each)
+    return kept
+
+
+_PLACES = frozenset({"--report", "--html", "--markdown", "--junit"})
+
+
 def _write(
     ended: Any, report: Path | None, html: Path | None, markdown: Path | None, junit: Path | None, commit: str
 ) -> None:
@@ -98,7 +113,7 @@ def _write(
         return
     from xsem_conformance.report.build import build, check
 
-    built = build(ended, command=" ".join(["xsem", *sys.argv[1:]]), commit=commit)
+    built = build(ended, command=" ".join(["xsem", *_asked(sys.argv[1:])]), commit=commit)
     check(built)
     if report is not None:
         report.write_text(json.dumps(built, indent=1) + "\n", encoding="utf-8")
