@@ -89,7 +89,9 @@ def test_fd_is_given_up_when_the_import_succeeded(driver: Recorder, fd: OwnedHan
 
 @pytest.mark.parametrize("code", [304, 400, 801, 999])
 @pytest.mark.parametrize("what", ["semaphore", "memory"])
-def test_fd_is_left_or_asked_for_when_the_import_failed(driver: Recorder, fd: OwnedHandle, what: str, code: int) -> None:
+def test_fd_is_left_or_asked_for_when_the_import_failed(
+    driver: Recorder, fd: OwnedHandle, what: str, code: int
+) -> None:
     driver.codes[f"cuImportExternal{what.capitalize()}"] = code
     device = open_on(driver)
     import_it: Callable[[], object] = {
