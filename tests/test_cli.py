@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from plugin_folder import write_plugin
 
 
 def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -102,11 +103,7 @@ def test_unknown_name_in_the_environment_is_a_usage_error() -> None:
 
 
 def broken_plugin(folder: Path, source: str) -> str:
-    info = folder / "acme-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[xsem]\nacme = acme_plugin\n")
-    (folder / "acme_plugin.py").write_text(source)
+    write_plugin(folder, "acme", source)
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 

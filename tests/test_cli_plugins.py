@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plugin_folder import write_plugin
 
 from xsem.cli import app, doctor
 from xsem.errors import (
@@ -22,11 +23,12 @@ from xsem.errors import (
 )
 
 PLUGIN = """
-import uuid
+import os, uuid
 from xsem import spi
 from xsem.types import Capabilities, Check, DeviceInfo, Feature
 from xsem.errors import BackendUnavailableError, DriverError
 
+MODE = os.environ["ACME"]
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
 
 class List(spi.CommandListDriver):
@@ -74,18 +76,15 @@ def xsem_register_backends(register):
 
 @pytest.fixture
 def acme(tmp_path: Path) -> Any:
-    info = tmp_path / "acme-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    entry_points = write_plugin(tmp_path, "acme", PLUGIN) / "acme-1.0.dist-info" / "entry_points.txt"
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     def run(*arguments: str, mode: str = "well", backends: str = "acme", more: str = "") -> Any:
-        (info / "entry_points.txt").write_text("[xsem]\nacme = acme_plugin\n" + more)
-        (tmp_path / "acme_plugin.py").write_text(f"MODE = {mode!r}\n{PLUGIN}")
+        entry_points.write_text(entry_points.read_text() + more)
         return subprocess.run(
             [sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False, timeout=50,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": path, "XSEM_BACKENDS": backends},
+            env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": path, "XSEM_BACKENDS": backends, "ACME": mode},
         )
 
     return run

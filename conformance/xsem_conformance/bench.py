@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import base64
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import xsem
 from xsem.plugins import registry
-from xsem.spi import DeviceDriver
+from xsem.spi import DeviceDriver, Token
+from xsem.types import Kind, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.actor import Actor, Side
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, expect
 from xsem_conformance.peer import Peer, PeerFailedError
 
-__all__ = ["IN", "OUT", "Bench", "End", "Shared", "soon"]
+__all__ = ["IN", "OUT", "Bench", "End", "Shared", "duplicate", "soon", "value_of"]
 
 IN: Final = "in"
 """The exporter produces, the device consumes."""
@@ -59,18 +61,19 @@ class End:
     def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
              memory: Shared | None = None) -> None:
         """Append a wait for one or several, and take the memory over."""
-        several = [shared] if isinstance(shared, Shared) else list(shared)
-        values = list(value) if isinstance(value, Sequence) else [value] * len(several)
-        self.side.wait(commands, [self._pick(each) for each in several], values,
-                       [] if memory is None else [self._pick(memory)])
+        self.side.wait(commands, *self._numbers(shared, value, memory))
 
     def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
                memory: Shared | None = None) -> None:
         """Hand the memory over, and append a signal of one or several."""
+        self.side.signal(commands, *self._numbers(shared, value, memory))
+
+    def _numbers(
+        self, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None, memory: Shared | None
+    ) -> tuple[list[int], list[int | None], list[int]]:
         several = [shared] if isinstance(shared, Shared) else list(shared)
         values = list(value) if isinstance(value, Sequence) else [value] * len(several)
-        self.side.signal(commands, [self._pick(each) for each in several], values,
-                         [] if memory is None else [self._pick(memory)])
+        return [self._pick(each) for each in several], values, [] if memory is None else [self._pick(memory)]
 
     def write(self, commands: int, memory: Shared, data: bytes, offset: int = 0) -> None:
         """Append a copy of `data` to the memory."""
@@ -99,9 +102,7 @@ class End:
         """The list gets idle."""
         try:
             self.side.synchronize(commands, self._patience_s)
-        except xsem.WaitTimeoutError as error:
-            raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
-        except PeerFailedError as error:
+        except (xsem.WaitTimeoutError, PeerFailedError) as error:
             if error.reason != "timeout":
                 raise
             raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
@@ -126,7 +127,6 @@ class Bench:
         self._peer: Peer | None = None
         self._about: dict[str, Any] = {}
         self._driver: DeviceDriver | None = None
-        self.case = Case("")
         uuid = self.device.info.uuid
         self.importer = None if uuid is None else uuid.hex
 
@@ -151,10 +151,13 @@ class Bench:
 
     def kill_peer(self) -> None:
         """Kill the exporter's process as it stands; the next use starts another."""
-        peer = self.peer
-        peer.kill()
-        peer.close()
-        self._peer = None
+        self.peer.kill()
+        self._close_peer()
+
+    def _close_peer(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
 
     @property
     def driver(self) -> DeviceDriver:
@@ -180,6 +183,11 @@ class Bench:
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
 
+    def some_type(self) -> str:
+        """The first type of semaphore that the exporter makes and the device imports."""
+        made = self.peer.about()["semaphore_export"]
+        return next(each.value for each in sorted(self.device.capabilities.semaphore_import) if each.value in made)
+
     def memory(self, size: int = MEMORY_SIZE) -> Shared:
         """Made by the exporter, imported by the device, all zeros."""
         peer = self.peer
@@ -196,6 +204,16 @@ class Bench:
         peer.release(commands)   # some exporters have but a few queues
         return shared
 
+    def driver_semaphore(self, shared: Shared) -> Token:
+        """The exporter's semaphore, imported once more: into `driver`, which releases it."""
+        with self.peer.export_semaphore(shared.there, self.importer) as desc, duplicate(desc) as own:
+            return self.driver.import_semaphore(desc, own)
+
+    def driver_memory(self, shared: Shared) -> Token:
+        """The exporter's memory, likewise."""
+        with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as own:
+            return self.driver.import_memory(desc, own)
+
     def ends(self, direction: str) -> tuple[End, End]:
         """Producer and consumer."""
         device = End(self.here, lambda shared: shared.here, "device", self.patience_s)
@@ -203,9 +221,8 @@ class Bench:
         return (exporter, device) if direction == IN else (device, exporter)
 
     @contextmanager
-    def fresh(self, case: Case) -> Iterator[None]:
+    def fresh(self) -> Iterator[None]:
         """Around one check: whatever it left is released after it."""
-        self.case = case
         try:
             yield
         finally:
@@ -214,19 +231,26 @@ class Bench:
                 try:
                     self._peer.forget()
                 except PeerFailedError:
-                    self._peer.kill()
-                    self._peer.close()
-                    self._peer = None
+                    self.kill_peer()
 
     def close(self) -> None:
         """End the exporter, close the device."""
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        self._close_peer()
         self.device.release()
         if self._driver is not None:
             self._driver.close()
             self._driver = None
+
+
+def value_of(type: str, value: int = 1) -> int | None:
+    """`value` where semaphores of that type have values, else None."""
+    return value if SemaphoreHandleType(type).kind is Kind.TIMELINE else None
+
+
+def duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:
+    """A duplicate of the descriptor's handle, as a driver is given one."""
+    # What an exporter's process sends arrives as an OwnedHandle.
+    return OwnedHandle(os.dup(cast("OwnedHandle", desc.handle).fileno()))
 
 
 def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +12,9 @@ from xsem.errors import XsemError
 from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
-from xsem_conformance.bench import SETTLE_S, Bench, Shared
+from xsem_conformance.bench import SETTLE_S, Bench, duplicate, value_of
 from xsem_conformance.descriptors import identity, null
-from xsem_conformance.outcomes import BlockedError, Case
+from xsem_conformance.outcomes import BlockedError
 from xsem_conformance.peer import PeerFailedError
 
 __all__ = ["QUIRKS", "measure"]
@@ -28,8 +27,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     """Every quirk by name; ``"not known: why"`` where it could not be measured."""
     found: dict[str, Any] = {}
     for name, quirk in QUIRKS.items():
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(bench.fresh(Case(name)))
+        with bench.fresh():
             try:
                 found[name] = quirk(bench)
             except (BlockedError, PeerFailedError, XsemError, AssertionError) as error:
@@ -72,7 +70,7 @@ def wait_before_signal(bench: Bench) -> dict[str, bool]:
         if type not in bench.device.capabilities.wait_before_signal:
             found[type.value] = False
             continue
-        shared, value = bench.semaphore(type.value), 1 if type.kind is Kind.TIMELINE else None
+        shared, value = bench.semaphore(type.value), value_of(type.value)
         waits = bench.here.new_list()
         bench.here.wait(waits, [shared.here], [value])
         time.sleep(SETTLE_S)
@@ -89,9 +87,10 @@ def pending_appends(bench: Bench) -> int | str:
     if not types:
         return "not known: the device imports no semaphore"
     shared = bench.semaphore(types[0].value)
-    value = 1 if types[0].kind is Kind.TIMELINE else None
+    value = value_of(types[0].value)
     commands = bench.driver.create_command_list()
-    with _imported(bench, types[0], shared) as token:
+    token = bench.driver_semaphore(shared)
+    try:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         count, held = [0], threading.Event()
 
@@ -117,19 +116,9 @@ def pending_appends(bench: Bench) -> int | str:
             time.sleep(0.001)
         bench.driver.release_point(point)
         commands.close()
-    return at_once if at_once < _MOST_APPENDS else f"at least {_MOST_APPENDS}"
-
-
-@contextlib.contextmanager
-def _imported(bench: Bench, type: SemaphoreHandleType, shared: Shared) -> Any:
-    with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
-        assert isinstance(desc.handle, OwnedHandle)
-        with OwnedHandle(os.dup(desc.handle.fileno())) as own:
-            token = bench.driver.import_semaphore(desc, own)
-    try:
-        yield token
     finally:
         bench.driver.release_semaphore(token)
+    return at_once if at_once < _MOST_APPENDS else f"at least {_MOST_APPENDS}"
 
 
 def fd_after_failed_import(bench: Bench) -> dict[str, str]:
@@ -158,8 +147,7 @@ def fd_after_import(bench: Bench) -> dict[str, str]:
     for type in sorted(bench.device.capabilities.semaphore_import, key=lambda each: each.value):
         shared = bench.semaphore(type.value)
         with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
-            assert isinstance(desc.handle, OwnedHandle)
-            own = OwnedHandle(os.dup(desc.handle.fileno()))
+            own = duplicate(desc)
             token = bench.driver.import_semaphore(desc, own)
             taken = own.closed
             own.close()
@@ -188,11 +176,8 @@ def release_behind_a_wait(bench: Bench) -> str:
     types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
     if not types:
         return "not known: the device imports no semaphore"
-    shared, value = bench.semaphore(types[0].value), 1 if types[0].kind is Kind.TIMELINE else None
-    with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
-        assert isinstance(desc.handle, OwnedHandle)
-        with OwnedHandle(os.dup(desc.handle.fileno())) as own:
-            token = bench.driver.import_semaphore(desc, own)
+    shared, value = bench.semaphore(types[0].value), value_of(types[0].value)
+    token = bench.driver_semaphore(shared)
     commands = bench.driver.create_command_list()
     try:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
@@ -221,12 +206,9 @@ def free_behind_a_wait(bench: Bench) -> str:
     types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
     if not types or not bench.device.capabilities.memory_import:
         return "not known: the device imports no semaphore, or no memory"
-    shared, value = bench.semaphore(types[0].value), 1 if types[0].kind is Kind.TIMELINE else None
+    shared, value = bench.semaphore(types[0].value), value_of(types[0].value)
     memory = bench.memory()
-    with bench.peer.export_memory(memory.there, bench.importer) as desc:
-        assert isinstance(desc.handle, OwnedHandle)
-        with OwnedHandle(os.dup(desc.handle.fileno())) as own:
-            token = bench.driver.import_memory(desc, own)
+    token = bench.driver_memory(memory)
     buffer, _ = bench.driver.map_buffer(token, 0, 4096)
     waits = bench.here.new_list()
     bench.here.wait(waits, [shared.here], [value])

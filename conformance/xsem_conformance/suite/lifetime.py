@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import threading
 import time
 from typing import Final
@@ -11,8 +10,8 @@ from typing import Final
 import xsem
 from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
-from xsem.types import Kind, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.bench import IN, SETTLE_S, Bench, soon
+from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance.bench import IN, SETTLE_S, Bench, duplicate, soon, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.descriptors import count, identity, is_open, null, others
 from xsem_conformance.outcomes import BrokenError, Case, expect
@@ -30,7 +29,7 @@ def declared_type_imports(bench: Bench, case: Case) -> None:
 
 def _semaphore_imports(bench: Bench, case: Case) -> None:
     """A semaphore of a declared type imports, and gets through one signal."""
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     _, device = bench.ends(IN)
     commands = device.new_list()
     device.signal(commands, semaphore, value)
@@ -62,7 +61,7 @@ def two_imports_are_one_object(bench: Bench, case: Case) -> None:
         found = base64.b64decode(bench.here.fetch(reading))
         expect(found == b"\x5a" * 64, "what was written through one import is not read through the other")
         return
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
         again = bench.here.get(bench.here.import_semaphore(desc))
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
@@ -83,7 +82,7 @@ def import_outlives_the_exporters_object(bench: Bench, case: Case) -> None:
         bench.here.synchronize(commands, bench.patience_s)
         expect(base64.b64decode(bench.here.fetch(reading)) == b"\x21" * 64, "the memory lost what was written")
         return
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     bench.peer.release(semaphore.there)
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
@@ -101,7 +100,7 @@ def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
             bench.here.release(memory.here)
             bench.peer.release(memory.there)
             return
-        semaphore, value = bench.semaphore(case.handle_type), _one(case)
+        semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
         imported = bench.here.get(semaphore.here)
         commands = bench.device.create_command_list()
         commands.append_signal(imported, value)
@@ -127,8 +126,7 @@ def driver_says_what_became_of_an_imported_handle(bench: Bench, case: Case) -> N
     shared = bench.memory() if memory else bench.semaphore(case.handle_type)
     desc = (bench.peer.export_memory if memory else bench.peer.export_semaphore)(shared.there, bench.importer)
     with desc:
-        assert isinstance(desc.handle, OwnedHandle)
-        own = OwnedHandle(os.dup(desc.handle.fileno()))
+        own = duplicate(desc)
         number = own.fileno()
         token = (bench.driver.import_memory if memory else bench.driver.import_semaphore)(desc, own)  # type: ignore[arg-type]
         taken = own.closed
@@ -137,6 +135,7 @@ def driver_says_what_became_of_an_imported_handle(bench: Bench, case: Case) -> N
             own.close()
         (bench.driver.release_memory if memory else bench.driver.release_semaphore)(token)
         expect(taken or alive, "the driver closed the handle and did not say so: the caller would close another's")
+        assert isinstance(desc.handle, OwnedHandle)
         expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
 
 
@@ -164,7 +163,7 @@ def refusal_carries_an_error_of_xsems(bench: Bench, case: Case) -> None:
 @check("XSEM-ERR-002")
 def device_is_as_before_after_a_refused_import(bench: Bench, case: Case) -> None:
     """After a refused import pending work goes on, and a good handle imports and synchronises."""
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     _refused(bench, case, null(), "/dev/null")
@@ -215,7 +214,7 @@ def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError
 def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> None:
     """Release returns at once, twice is harmless, and the wait goes on and is met."""
     producer, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     imported = bench.here.get(semaphore.here)
     commands = bench.device.create_command_list()
     commands.append_wait(imported, value)
@@ -234,7 +233,8 @@ def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> Non
 def _release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
     """A semaphore released while its signal is held behind a wait is still signalled."""
     producer, _ = bench.ends(IN)
-    gate, semaphore, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    value = value_of(case.handle_type)
     commands = bench.device.create_command_list()
     commands.append_wait(bench.here.get(gate.here), value)
     commands.append_signal(bench.here.get(semaphore.here), value)
@@ -251,10 +251,8 @@ def _release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
 def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> None:
     """Memory released while a copy from it is held behind a wait is copied all the same."""
     producer, device = bench.ends(IN)
-    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
-                if each.value in bench.peer.about()["semaphore_export"])
-    semaphore, memory = bench.semaphore(type.value), bench.memory()
-    value = 1 if type.kind is Kind.TIMELINE else None
+    type = bench.some_type()
+    semaphore, memory, value = bench.semaphore(type), bench.memory(), value_of(type)
     waits, writes = device.new_list(), producer.new_list()
     device.wait(waits, semaphore, value, memory)
     reading = device.read(waits, memory, 64)
@@ -270,7 +268,7 @@ def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> Non
 @check("XSEM-LIFE-004")
 def imported_again_it_has_the_state_of_now(bench: Bench, case: Case) -> None:
     """After release and a new import no wait passes by what was signalled or waited for before."""
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     commands, signals = bench.device.create_command_list(), bench.device.create_command_list()
     commands.append_signal(bench.here.get(semaphore.here), value)
     commands.append_wait(bench.here.get(semaphore.here), value)
@@ -306,7 +304,3 @@ def device_is_opened_again_and_again(bench: Bench, case: Case) -> None:
             device.create_command_list().synchronize(timeout_s=bench.patience_s)
     soon(lambda: count() <= before + 5, f"twenty openings left {count() - before} file descriptors open",
          bench.patience_s)
-
-
-def _one(case: Case, value: int = 1) -> int | None:
-    return value if "timeline" in case.handle_type or "fence" in case.handle_type else None

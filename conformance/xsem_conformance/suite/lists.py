@@ -8,9 +8,8 @@ import threading
 import time
 import warnings
 
-from xsem.handles import OwnedHandle
-from xsem.types import Kind, SemaphoreDesc, WaitParams
-from xsem_conformance.bench import IN, SETTLE_S, Bench, soon
+from xsem.types import SemaphoreDesc, WaitParams
+from xsem_conformance.bench import IN, SETTLE_S, Bench, soon, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
@@ -19,7 +18,7 @@ from xsem_conformance.outcomes import BlockedError, Case, expect
 def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
     """An event that a wait signals is not reached before the wait is met."""
     producer, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     commands, event = bench.device.create_command_list(), bench.device.create_event()
     commands.append_wait(bench.here.get(semaphore.here), value, signal_event=event)
     threading.Event().wait(SETTLE_S)
@@ -33,7 +32,7 @@ def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
 def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
     """Work that waits for another list's event is pending as long as that list is held."""
     producer, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     first, second = bench.device.create_command_list(), bench.device.create_command_list()
     held, after = bench.device.create_event(), bench.device.create_event()
     first.append_wait(bench.here.get(semaphore.here), value, signal_event=held)
@@ -49,7 +48,8 @@ def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
 def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
     """A signal with wait_events is not seen before those events are reached."""
     producer, _ = bench.ends(IN)
-    gate, semaphore, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    value = value_of(case.handle_type)
     first, second, third = (bench.device.create_command_list() for _ in range(3))
     held = bench.device.create_event()
     first.append_wait(bench.here.get(gate.here), value, signal_event=held)
@@ -65,7 +65,8 @@ def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
 @check("XSEM-LIST-001")
 def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
     """A list that waits holds no other list: signals pass, also the one that it waits for."""
-    semaphore, other, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    semaphore, other = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    value = value_of(case.handle_type)
     waits, works = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     works.append_signal(bench.here.get(other.here), value)
@@ -79,7 +80,8 @@ def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
 def list_is_in_order(bench: Bench, case: Case) -> None:
     """A signal behind a wait on the same list is not seen before the wait is met."""
     producer, _ = bench.ends(IN)
-    gate, semaphore, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    value = value_of(case.handle_type)
     first, second = bench.device.create_command_list(), bench.device.create_command_list()
     first.append_wait(bench.here.get(gate.here), value)
     first.append_signal(bench.here.get(semaphore.here), value)
@@ -94,7 +96,7 @@ def list_is_in_order(bench: Bench, case: Case) -> None:
 @check("XSEM-THR-002", deadline_s=60)
 def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
     """Four threads, each with a list and a semaphore, signal and wait 100 times."""
-    timeline = _one(case) is not None
+    timeline = value_of(case.handle_type) is not None
     failures: list[BaseException] = []
     semaphores = [bench.here.get(bench.semaphore(case.handle_type).here) for _ in range(4)]
 
@@ -120,7 +122,7 @@ def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
 @check("XSEM-KILL-001")
 def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
     """With the exporter killed, a pending wait stays pending, the device's own signal meets it, new objects work."""
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     bench.kill_peer()
@@ -136,7 +138,7 @@ def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
 @check("XSEM-KILL-002")
 def devices_own_signal_meets_a_wait_whose_exporter_was_killed(bench: Bench, case: Case) -> None:
     """On another list of the device."""
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     bench.kill_peer()
@@ -147,7 +149,7 @@ def devices_own_signal_meets_a_wait_whose_exporter_was_killed(bench: Bench, case
 @check("XSEM-WBS-003")
 def later_signal_of_another_list_frees_a_waiting_list(bench: Bench, case: Case) -> None:
     """The waiting list holds back nothing that could free it."""
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     waits = bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     threading.Event().wait(SETTLE_S)
@@ -179,7 +181,8 @@ def one_signal_meets_one_of_two_waits(bench: Bench, case: Case) -> None:
 def operation_without_events_waits_for_none(bench: Bench, case: Case) -> None:
     """It is done while an event of another list is not reached."""
     producer, _ = bench.ends(IN)
-    gate, other, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    gate, other = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    value = value_of(case.handle_type)
     first, second = bench.device.create_command_list(), bench.device.create_command_list()
     held = bench.device.create_event()
     first.append_wait(bench.here.get(gate.here), value, signal_event=held)
@@ -194,14 +197,9 @@ def operation_without_events_waits_for_none(bench: Bench, case: Case) -> None:
 @check("XSEM-EVT-005")
 def point_is_not_done_while_its_operation_is_held(bench: Bench, case: Case) -> None:
     """Asked of the driver: not done at once, `wait` ends with its time, and reached once it stays so."""
-    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
-                if each.value in bench.peer.about()["semaphore_export"])
-    value = 1 if type.kind is Kind.TIMELINE else None
-    shared = bench.semaphore(type.value)
-    with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
-        assert isinstance(desc.handle, OwnedHandle)
-        with OwnedHandle(os.dup(desc.handle.fileno())) as own:
-            token = bench.driver.import_semaphore(desc, own)
+    type = bench.some_type()
+    value, shared = value_of(type), bench.semaphore(type)
+    token = bench.driver_semaphore(shared)
     commands = bench.driver.create_command_list()
     point = commands.append_wait([token], [WaitParams(value=value)], (), (), True)
     expect(not bench.driver.done(point), "the point of a held wait is done")
@@ -220,7 +218,8 @@ def point_is_not_done_while_its_operation_is_held(bench: Bench, case: Case) -> N
 def append_behind_an_unmet_wait_returns(bench: Bench, case: Case) -> None:
     """A wait that is not met and a signal behind it return to the caller while both are pending."""
     producer, _ = bench.ends(IN)
-    gate, semaphore, value = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type), _one(case)
+    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    value = value_of(case.handle_type)
     commands = bench.device.create_command_list()
     began = time.monotonic()
     commands.append_wait(bench.here.get(gate.here), value)
@@ -235,20 +234,19 @@ def append_behind_an_unmet_wait_returns(bench: Bench, case: Case) -> None:
 @check("XSEM-LIST-002")
 def last_list_runs_while_all_others_wait(bench: Bench, case: Case) -> None:
     """Of as many lists as are declared independent, at most 64, all but one wait and the last one runs to its end."""
-    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
-                if each.value in bench.peer.about()["semaphore_export"])
-    timeline = type.kind is Kind.TIMELINE
+    type = bench.some_type()
+    value = value_of(type)
     count = min(64, bench.device.capabilities.independent_lists)
-    other = bench.semaphore(type.value)
-    gates = [bench.semaphore(type.value)] if timeline else [bench.semaphore(type.value) for _ in range(count - 1)]
+    other = bench.semaphore(type)
+    gates = [bench.semaphore(type) for _ in range(count - 1 if value is None else 1)]
     lists = [bench.device.create_command_list() for _ in range(count)]
     for index, each in enumerate(lists[:-1]):
-        each.append_wait(bench.here.get(gates[index % len(gates)].here), 1 if timeline else None)
-    lists[-1].append_signal(bench.here.get(other.here), 1 if timeline else None)
+        each.append_wait(bench.here.get(gates[index % len(gates)].here), value)
+    lists[-1].append_signal(bench.here.get(other.here), value)
     lists[-1].synchronize(timeout_s=bench.patience_s)
     expect(not any(each.query() for each in lists[:-1]), "a held list is done")
     for gate in gates:
-        bench.peer.host_signal(gate.there, 1 if timeline else None)
+        bench.peer.host_signal(gate.there, value)
     for each in lists:
         each.synchronize(timeout_s=bench.patience_s)
 
@@ -256,7 +254,7 @@ def last_list_runs_while_all_others_wait(bench: Bench, case: Case) -> None:
 @check("XSEM-THR-001", deadline_s=60)
 def threads_import_use_and_release(bench: Bench, case: Case) -> None:
     """Eight threads import, use and release semaphores at once."""
-    value = _one(case)
+    value = value_of(case.handle_type)
     descs = [[bench.peer.export_semaphore(bench.semaphore(case.handle_type).there, bench.importer) for _ in range(4)]
              for _ in range(8)]
     failures: list[BaseException] = []
@@ -284,10 +282,8 @@ def threads_import_use_and_release(bench: Bench, case: Case) -> None:
 @check("XSEM-FORK-002")
 def parent_goes_on_after_a_child_was_forked(bench: Bench, case: Case) -> None:
     """After a child was forked and has ended, a pending wait is still pending, and is met; new imports work."""
-    type = next(each for each in sorted(bench.device.capabilities.semaphore_import)
-                if each.value in bench.peer.about()["semaphore_export"])
-    value = 1 if type.kind is Kind.TIMELINE else None
-    semaphore = bench.semaphore(type.value)
+    type = bench.some_type()
+    value, semaphore = value_of(type), bench.semaphore(type)
     commands = bench.device.create_command_list()
     commands.append_wait(bench.here.get(semaphore.here), value)
     if sys.platform == "win32":
@@ -301,10 +297,6 @@ def parent_goes_on_after_a_child_was_forked(bench: Bench, case: Case) -> None:
     expect(not commands.query(), "the wait was met by a child's end")
     bench.peer.host_signal(semaphore.there, value)
     commands.synchronize(timeout_s=bench.patience_s)
-    another = bench.semaphore(type.value)
+    another = bench.semaphore(type)
     commands.append_signal(bench.here.get(another.here), value)
     commands.synchronize(timeout_s=bench.patience_s)
-
-
-def _one(case: Case, value: int = 1) -> int | None:
-    return value if "timeline" in case.handle_type or "fence" in case.handle_type else None

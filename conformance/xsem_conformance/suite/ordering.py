@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.types import Kind, SemaphoreHandleType
-from xsem_conformance.bench import Bench, End, Shared
+from xsem_conformance.bench import Bench, End, Shared, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 OLD: Final = b"\x11" * 64
 NEW: Final = b"\xee" * 64
-
-
-def _value(type: str, step: int = 1) -> int | None:
-    return step if SemaphoreHandleType(type).kind is Kind.TIMELINE else None
 
 
 def _put(end: End, memory: Shared, data: bytes) -> None:
@@ -32,7 +28,7 @@ def later_work_sees_what_was_written_before_the_signal(bench: Bench, case: Case)
         signal_waits_for_the_work_before_it(bench, case)
         return
     semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
-    value = _value(case.handle_type)
+    value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     waits, writes = consumer.new_list(), producer.new_list()
     consumer.wait(waits, semaphore, value, memory)
@@ -51,7 +47,7 @@ def without_the_wait_the_same_read_sees_the_old_data(bench: Bench, case: Case) -
     """The control: the same read without the wait is done before the producer starts."""
     producer, consumer = bench.ends(case.direction)
     semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
-    value = _value(case.handle_type)
+    value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     reads, writes = consumer.new_list(), producer.new_list()
     reading = consumer.read(reads, memory, len(NEW))
@@ -78,7 +74,7 @@ def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
     if not producer.waits_early(gate_type):
         raise BlockedError(f"nothing can hold {producer.name} back: it may not wait for a timeline before its signal")
     gate, semaphore, memory = bench.semaphore(gate_type), bench.semaphore(case.handle_type), bench.memory()
-    value = _value(case.handle_type)
+    value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     writes, waits = producer.new_list(), consumer.new_list()
     producer.wait(writes, gate, 1)

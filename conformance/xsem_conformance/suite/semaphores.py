@@ -6,7 +6,7 @@ from typing import Final
 
 from xsem.errors import WaitTimeoutError
 from xsem.types import Feature
-from xsem_conformance.bench import IN, SETTLE_S, Bench
+from xsem_conformance.bench import IN, SETTLE_S, Bench, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
@@ -18,7 +18,7 @@ EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 def wait_is_pending_until_its_signal(bench: Bench, case: Case) -> None:
     """A wait that is appended first stays pending, and is met by the signal."""
     producer, consumer = bench.ends(case.direction)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     if not consumer.waits_early(case.handle_type):
         raise BlockedError(f"{consumer.name} may not wait before the signal is submitted")
     waits, signals = consumer.new_list(), producer.new_list()
@@ -32,7 +32,7 @@ def wait_is_pending_until_its_signal(bench: Bench, case: Case) -> None:
 def wait_is_met_by_an_earlier_signal(bench: Bench, case: Case) -> None:
     """A signal that is done before the wait is appended meets it."""
     producer, consumer = bench.ends(case.direction)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, semaphore, value)
     producer.finish(signals, "a signal")
@@ -162,7 +162,7 @@ def device_reads_the_value(bench: Bench, case: Case) -> None:
 def signal_from_the_devices_host_meets_the_exporters_wait(bench: Bench, case: Case) -> None:
     """A wait of the exporter's is pending until the device's host signals."""
     exporter, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     waits = exporter.new_list()
     if exporter.waits_early(case.handle_type):
         exporter.wait(waits, semaphore, value)
@@ -177,7 +177,7 @@ def signal_from_the_devices_host_meets_the_exporters_wait(bench: Bench, case: Ca
 def wait_of_the_devices_host(bench: Bench, case: Case) -> None:
     """It says when its time ends unmet, and when the exporter has signalled."""
     exporter, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), _one(case)
+    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     imported = bench.here.get(semaphore.here)
     try:
         imported.host_wait(value, timeout_s=SETTLE_S)
@@ -232,7 +232,7 @@ def batched_wait_needs_all(bench: Bench, case: Case) -> None:
     """A wait for several is pending as long as one of them is not met, whichever."""
     producer, consumer = bench.ends(case.direction)
     semaphores = [bench.semaphore(case.handle_type) for _ in range(3)]
-    values = [_one(case, 10 * each) for each in (1, 2, 3)]
+    values = [value_of(case.handle_type, 10 * each) for each in (1, 2, 3)]
     for last in range(3):
         waits, signals = consumer.new_list(), producer.new_list()
         wanted = [None if value is None else value + 100 * last for value in values]
@@ -251,7 +251,7 @@ def batched_signal_signals_each_with_its_own_value(bench: Bench, case: Case) -> 
     """Every semaphore of a batch gets its own value, and no other's."""
     producer, consumer = bench.ends(case.direction)
     semaphores = [bench.semaphore(case.handle_type) for _ in range(4)]
-    values = [_one(case, each) for each in (40, 10, 30, 20)]
+    values = [value_of(case.handle_type, each) for each in (40, 10, 30, 20)]
     signals = producer.new_list()
     producer.signal(signals, semaphores, values)
     producer.finish(signals, "a batch of four signals")
@@ -291,13 +291,9 @@ def sixty_four_in_one_batch(bench: Bench, case: Case) -> None:
     """A batch of 64 is signalled and waited for whole."""
     producer, consumer = bench.ends(case.direction)
     semaphores = [bench.semaphore(case.handle_type) for _ in range(64)]
-    values = [_one(case, each + 1) for each in range(64)]
+    values = [value_of(case.handle_type, each + 1) for each in range(64)]
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, semaphores, values)
     producer.finish(signals, "a batch of 64 signals")
     consumer.wait(waits, semaphores, values)
     consumer.finish(waits, "a wait for a batch of 64")
-
-
-def _one(case: Case, value: int = 1) -> int | None:
-    return value if "timeline" in case.handle_type or "fence" in case.handle_type else None
