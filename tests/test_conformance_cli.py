@@ -27,8 +27,8 @@ from xsem_conformance.requirements import load
 Run = Callable[..., Any]
 ONE = ("--only", "XSEM-BUF-006")
 LAST = re.compile(
-    r"conformance of \S+ with \S+, profile (\w+): (\d+) passed, (\d+) failed, (\d+) unsupported, (\d+) unavailable, "
-    r"(\d+) waived, (\d+) blocked, (\d+) errors")
+    r"conformance of \S+ with \S+, profile (\w+): (\d+) passed, (\d+) failed, (\d+) errors, (\d+) unsupported, "
+    r"(\d+) waived, (\d+) blocked, (\d+) unavailable")
 LEAST = 160
 """Passes of host against host; it does not fall."""
 
@@ -74,7 +74,7 @@ def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> 
                "--markdown", "out.md", "--junit", "out.xml", "--commit", "0123abc", timeout=170)
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
-    assert last.endswith(" 0 unavailable, 0 waived, 0 blocked, 0 errors")
+    assert last.endswith(" 0 waived, 0 blocked, 0 unavailable")
     found = counts(done.stdout)
     assert found.keys() == {"PASS", "UNSUPPORTED"}
     assert found["PASS"] >= LEAST
@@ -150,6 +150,14 @@ def test_undeclared_that_is_taken_fails_and_what_is_refused_is_unsupported(run: 
     assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}
 
 
+def test_what_no_case_needs_is_asked_for_in_a_whole_run_alone(run: Run, tmp_path: Path) -> None:
+    done = run("--only", "XSEM-TL-001", "--report", "out.json", **odd("well"))
+    assert done.returncode == 0, done.stdout
+    asked = {each["capability"] for each in json.loads((tmp_path / "out.json").read_text())["refusals"]}
+    assert asked
+    assert all(each.startswith("semaphore_import:") for each in asked)   # what its cases lack
+
+
 def test_requirement_that_nothing_asks_for_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.session.all_checks", dict)
     status, output = run_here(*ONE)
@@ -220,6 +228,16 @@ def test_wrong_usage_ends_with_2(
     ended = CliRunner().invoke(app, arguments)
     assert ended.exit_code == 2, ended.output
     assert said in ended.output
+
+
+def test_report_that_could_not_be_written_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    for package, option in (("jsonschema", "--report"), ("jinja2", "--html")):
+        with monkeypatch.context() as without:
+            without.setattr("importlib.util.find_spec", lambda name, lacks=package: name != lacks or None)
+            status, output = run_here(option, "out")
+        assert status == 2
+        assert f"a report needs {package}: pip install 'xsem[conformance]'" in " ".join(output.split())
 
 
 def test_malformed_waivers_are_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

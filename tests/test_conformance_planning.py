@@ -165,7 +165,7 @@ def test_case_is_blocked_where_the_exporter_lacks_the_type() -> None:
     exporter = dataclasses.replace(HOST, semaphore_export=frozenset({S.OPAQUE_FD}))
     blocked = {one.case.handle_type: one.blocked for one in planned(each, exporter=exporter) if not one.undeclared}
     assert blocked == {"opaque_fd": "",
-                       "timeline_semaphore_fd": "the exporter does not declare semaphore_export:$type"}
+                       "timeline_semaphore_fd": "the exporter does not declare semaphore_export:timeline_semaphore_fd"}
 
 
 @pytest.mark.parametrize("need", ["exporter_uuid", "second_device"])

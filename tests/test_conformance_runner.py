@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +15,10 @@ import odd_backend
 import pytest
 from fake_backend import until
 
-from xsem_conformance import runner
+import xsem_host.device
+from xsem_conformance import runner, session
 from xsem_conformance.outcomes import Case, Outcome
+from xsem_conformance.requirements import load
 from xsem_conformance.runner import UnavailableError, Workers
 
 ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
@@ -176,9 +180,62 @@ def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, sai
 
 def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_START_S", 2.0)
-    with workers("hangs when opened") as running, pytest.raises(UnavailableError, match="did not answer"):
+    with workers("hangs when opened") as running, pytest.raises(UnavailableError, match="it did not open in 2 s"):
         running.run(PLAIN, LONG_S)
     assert all(ended(each) for each in odd_backend.opened(folder))
+
+
+@pytest.mark.parametrize(("way", "said"), [
+    ("does not open", "the device is gone"), ("breaks when opened", "RuntimeError: no such thing"),
+    ("dies when opened", "the process died: SIGABRT; it printed:\nabout to die"), ("hangs when opened", "did not open"),
+])
+def test_look_at_a_device_that_cannot_be_opened_costs_nothing(
+    folder: Path, way: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_START_S", 2.0 if way.startswith("hangs") else LONG_S)
+    requirements = [each for each in load().requirements.values() if each.id == ASKED.requirement]
+    found = session.survey(odd_backend.device(way), odd_backend.device(way), requirements)
+    assert (found.device, found.exporter, found.capabilities) == (None, None, None)
+    assert said in found.unavailable
+    assert all(ended(each) for each in odd_backend.opened(folder))
+    assert os.getpid() not in odd_backend.opened(folder)
+
+
+def test_look_at_a_device_tells_what_it_says(folder: Path) -> None:
+    about = runner.look(odd_backend.device("well"))
+    assert (about.info.id, about.second) == (odd_backend.device("well"), True)
+    assert about.capabilities == xsem_host.device.CAPABILITIES
+    (pid,) = odd_backend.opened(folder)
+    assert pid != os.getpid()
+    assert ended(pid)
+    with pytest.raises(UnavailableError) as caught:
+        runner.look("host:x")
+    assert caught.value.usage
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+@pytest.mark.parametrize("way", ["hangs", "hangs in exports"])
+def test_killed_runner_takes_along_what_hangs(folder: Path, way: str) -> None:
+    device, exporter, case = ("hangs", "host:0", ASKED) if way == "hangs" else ("well", "hangs in exports", SHARED)
+    device = odd_backend.device(device)
+    exporter = odd_backend.device(exporter) if exporter != "host:0" else exporter
+    program = (f"from xsem_conformance.runner import Workers\nfrom xsem_conformance.outcomes import Case\n"
+               f"with Workers({device!r}, {exporter!r}) as running:\n"
+               f"    running.run(Case({case.requirement!r}, exporter='host'), 60)\n")
+    running = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL)
+    expected = 1 if way == "hangs" else 2
+    try:
+        until(lambda: (folder / "odd.log").exists() and len(odd_backend.opened(folder)) == expected, deadline_s=20)
+        until(lambda: all(sleeping(each) for each in odd_backend.opened(folder)), deadline_s=20)
+    finally:
+        running.kill()
+        running.wait()
+    until(lambda: all(ended(each) for each in odd_backend.opened(folder)))
+
+
+def sleeping(pid: int) -> bool:
+    """Whether it waits for something."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 # ---- refusals and quirks

@@ -62,6 +62,13 @@ def test_waiver_of_some_that_fail_and_some_that_pass_is_not_stale() -> None:
     assert [each.outcome for each in results] == [Outcome.WAIVED, Outcome.PASS]
 
 
+def test_of_two_waivers_for_one_failure_none_is_stale() -> None:
+    failed, wide, narrow = result(), waiver("XSEM-TL-001/*/*/*"), waiver()
+    assert apply([wide, narrow], [failed], TODAY) == []
+    assert failed.outcome is Outcome.WAIVED
+    assert wide.matched == narrow.matched == [failed.case.key]
+
+
 def test_waiver_holds_on_its_last_day_and_not_after() -> None:
     failed = result()
     (problem,) = apply([waiver(expires=TODAY - dt.timedelta(days=1))], [failed], TODAY)

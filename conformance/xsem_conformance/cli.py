@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -51,16 +52,24 @@ def run(
     for option, path in (("--report", report), ("--html", html), ("--markdown", markdown), ("--junit", junit)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise typer.BadParameter(f"{path} cannot be written", param_hint=option)   # said now, not after minutes
+    for package, options in (("jsonschema", (report, html, markdown, junit)), ("jinja2", (html,))):
+        if any(options) and importlib.util.find_spec(package) is None:
+            raise typer.BadParameter(f"a report needs {package}: pip install 'xsem[conformance]'")
     # Only now, so that --help needs neither a device nor the suite.
     from xsem_conformance.requirements import load
+    from xsem_conformance.runner import UnavailableError
     from xsem_conformance.session import run as run_suite
 
     for each in only or ():
         if not any(name.startswith(each) for name in load().requirements):
             raise typer.BadParameter(f"no requirement's id begins with {each!r}", param_hint="--only")
 
-    ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
-                      quirks=quirks)
+    try:
+        ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
+                          quirks=quirks)
+    except UnavailableError as error:   # a name that is none; all else is an outcome
+        print(f"xsem: {error}", file=sys.stderr)
+        raise typer.Exit(verdict.USAGE) from error
     _write(ended, report, html, markdown, junit, commit)
     for problem in ended.problems:
         print(_shown(problem))
@@ -71,8 +80,8 @@ def run(
 
 
 _WORDS = {
-    Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.UNSUPPORTED: "unsupported",
-    Outcome.UNAVAILABLE: "unavailable", Outcome.WAIVED: "waived", Outcome.BLOCKED: "blocked", Outcome.ERROR: "errors",
+    Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.ERROR: "errors", Outcome.UNSUPPORTED: "unsupported",
+    Outcome.WAIVED: "waived", Outcome.BLOCKED: "blocked", Outcome.UNAVAILABLE: "unavailable",
 }
 
 

@@ -17,16 +17,16 @@ class Outcome(str, enum.Enum):
 
     PASS = "PASS"  # noqa: S105
     FAIL = "FAIL"
+    ERROR = "ERROR"
+    """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
     """Not declared, and refused by the driver object when asked all the same."""
-    UNAVAILABLE = "UNAVAILABLE"
-    """The device or the exporter could not be opened."""
     WAIVED = "WAIVED"
     """It failed, as a waiver says."""
     BLOCKED = "BLOCKED"
     """What it needs is declared, but the exporter cannot give it."""
-    ERROR = "ERROR"
-    """The suite itself failed."""
+    UNAVAILABLE = "UNAVAILABLE"
+    """The device or the exporter could not be opened."""
 
 
 @dataclass(frozen=True, order=True)

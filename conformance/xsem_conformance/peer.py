@@ -1,4 +1,4 @@
-"""The exporter's side, in a process of its own: ``python -m xsem_conformance.peer FD DEVICE`` serves one `Actor`.
+"""The exporter's side, in a process of its own: ``python -m …peer FD DEVICE PARENT`` serves one `Actor`.
 
 A request is a message of `xsem.ipc` whose payload is JSON, ``{"operation": …, "arguments": […]}``, with descriptors
 beside it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is the calling end.
@@ -7,6 +7,7 @@ beside it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from xsem import ipc
 from xsem.errors import XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.actor import OPERATIONS, Actor
+from xsem_conformance.endings import end_with
 from xsem_conformance.outcomes import BlockedError
 
 __all__ = ["Peer", "PeerFailedError", "main"]
@@ -46,8 +48,8 @@ class Peer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
-                [sys.executable, "-m", __name__, str(theirs.fileno()), device], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", __name__, str(theirs.fileno()), device, str(os.getpid())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
             )
 
     def _ask(self, operation: str, *arguments: Any, descs: Sequence[SemaphoreDesc | MemoryDesc] = ()) -> Any:
@@ -195,5 +197,6 @@ def _answer(actor: Actor, message: ipc.Message) -> tuple[dict[str, Any], list[Se
 
 
 if __name__ == "__main__":
+    end_with(int(sys.argv[3]))
     with socket.socket(fileno=int(sys.argv[1])) as _connection:
         main(_connection, sys.argv[2])

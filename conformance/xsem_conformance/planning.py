@@ -78,9 +78,9 @@ def plan(
                 case = Case(requirement.id, named, around.exporter, direction)
                 found.append(Planned(
                     case, requirement, checks[requirement.id],
-                    undeclared="" if declared else _undeclared(requirement, capabilities, type),
-                    blocked="" if parse(requirement.exporter)(around.capabilities, type)
-                    else f"the exporter does not declare {requirement.exporter}"))
+                    undeclared="" if declared else _missing(requirement.capability, capabilities, type),
+                    blocked="" if parse(requirement.exporter)(around.capabilities, type) else
+                    f"the exporter does not declare {_missing(requirement.exporter, around.capabilities, type)}"))
     return found
 
 
@@ -91,9 +91,8 @@ def _name(type: HandleType, requirement: Requirement) -> str:
     return f"{'semaphore' if isinstance(type, SemaphoreHandleType) else 'memory'}.{type.value}"
 
 
-def _undeclared(requirement: Requirement, capabilities: Capabilities, type: HandleType | None) -> str:
+def _missing(whole: str, capabilities: Capabilities, type: HandleType | None) -> str:
     # The first that is missing: the driver is asked for that one, and the report names it.
-    whole = requirement.capability
     missing = whole if " or " in whole else next(
         factor.strip() for factor in whole.split(" and ") if not parse(factor)(capabilities, type))
     if type is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from xsem_conformance.runner import Workers
     from xsem_conformance.session import Survey
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems"]
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_report_collectionfinish"]
+
+_CASES: Final = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +49,7 @@ def pytest_collection_modifyitems(
     # Only now: the suite is no part of a session that does not ask for it.
     from xsem_conformance.profiles import profiles
     from xsem_conformance.requirements import load
+    from xsem_conformance.runner import UnavailableError
     from xsem_conformance.session import survey
 
     known, name = profiles(), config.getoption("xsem_profile")
@@ -54,10 +57,21 @@ def pytest_collection_modifyitems(
         raise pytest.UsageError(f"--xsem-profile: {name!r} is none of {', '.join(known)}")
     requirements = load().requirements
     exporter = config.getoption("xsem_exporter")
-    surveyed = survey(device, exporter, list(requirements.values()))
+    try:
+        surveyed = survey(device, exporter, list(requirements.values()))
+    except UnavailableError as error:   # a name that is none; all else is an outcome
+        raise pytest.UsageError(str(error)) from error
     suite = _Suite.from_parent(session, name=device, nodeid=device, exporter=exporter, profile=known[name],
                                requirements=list(requirements.values()), surveyed=surveyed)
-    items += suite.collect()
+    cases = list(suite.collect())
+    config.stash[_CASES] = len(cases)
+    items += cases
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
+    """How many cases there are: pytest's own count is of tests in files."""
+    count = config.stash.get(_CASES, 0)
+    return f"xsem: {count} cases of {config.getoption('xsem_device')}" if count else None
 
 
 class _Suite(pytest.Collector):

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
+import pickle
 import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import worker
 from xsem_conformance.bench import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 
-__all__ = ["UnavailableError", "Workers"]
+__all__ = ["About", "UnavailableError", "Workers", "look"]
 
 _START_S: Final = 120.0
 _TAIL: Final = 2000
 
 
 class UnavailableError(Exception):
-    """The device cannot be opened; the message says why."""
+    """The device cannot be opened; the message says why. `usage`: its name is that of no device."""
+
+    def __init__(self, message: str, *, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+@dataclass(frozen=True)
+class About:
+    """What a device says of itself; `second`: its backend has another one."""
+
+    info: DeviceInfo
+    capabilities: Capabilities
+    second: bool
 
 
 class _Worker:
@@ -38,7 +55,7 @@ class _Worker:
             # A session of its own, so that its exporter's process ends with it.
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
                 [sys.executable, "-m", worker.__name__, str(their_keys), str(their_answers), device, exporter,
-                 str(patience_s)],
+                 str(patience_s), str(os.getpid())],
                 pass_fds=[their_keys, their_answers], stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
                 start_new_session=True,
             )
@@ -93,6 +110,43 @@ class _Worker:
         return status
 
 
+def _started(device: str, exporter: str, patience_s: float) -> tuple[_Worker, About]:
+    started = _Worker(device, exporter, patience_s)
+    try:
+        first = started.answer(_START_S)
+    except TimeoutError:
+        first = {"unavailable": f"it did not open in {_START_S:g} s"}
+    except BaseException:
+        started.close(grace_s=0)
+        started._said.close()
+        raise
+    if first is None or "unavailable" in first:
+        # It says why when it ends, after the pipe is closed.
+        status = started.close(grace_s=5 if first is None else 0)
+        said = (first or {}).get("unavailable") or f"{_end(status)}; it printed:\n{started.tail()}"
+        started._said.close()
+        raise UnavailableError(said, usage=bool((first or {}).get("usage")))
+    return started, About(*pickle.loads(base64.b64decode(first["about"])))  # noqa: S301 - our own process wrote it
+
+
+def _end(status: int) -> str:
+    return f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
+
+
+def look(device: str) -> About:
+    """What a device says of itself, asked in a process of its own.
+
+    Raises
+    ------
+    UnavailableError
+        It cannot be opened, or does not answer.
+    """
+    looked, about = _started(device, device, PATIENCE_S)
+    looked.close(grace_s=10)
+    looked._said.close()
+    return about
+
+
 class Workers:
     """Runs what it is given, one after the other, each in a process that is started again where it had to be killed.
 
@@ -120,18 +174,7 @@ class Workers:
 
     def _ready(self) -> _Worker:
         if self._worker is None:
-            started = _Worker(*self._names)
-            try:
-                first = started.answer(_START_S)
-            except TimeoutError:
-                first = {"unavailable": "it did not answer"}
-            if first is None or "unavailable" in first:
-                # It says why when it ends, after the pipe is closed.
-                started.close(grace_s=5 if first is None else 0)
-                said = (first or {}).get("unavailable") or started.tail() or "it ended"
-                started._said.close()
-                raise UnavailableError(said)
-            self._worker = started
+            self._worker, _ = _started(*self._names)
         return self._worker
 
     def _ask(self, key: str, deadline_s: float) -> tuple[dict[str, Any] | None, str]:
@@ -152,7 +195,7 @@ class Workers:
             raise
         status = current.close(grace_s=0 if why else 5)
         if not why:
-            why = f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
+            why = _end(status)
         said = current.tail()
         current._said.close()
         self._worker = None

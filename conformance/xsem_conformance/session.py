@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import xsem
-from xsem.errors import BadArgumentError, XsemError
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
 from xsem_conformance.bench import PATIENCE_S
@@ -18,7 +16,7 @@ from xsem_conformance.planning import Planned, Surroundings, plan
 from xsem_conformance.profiles import Profile
 from xsem_conformance.refusals import undeclared
 from xsem_conformance.requirements import Requirement, load
-from xsem_conformance.runner import UnavailableError, Workers
+from xsem_conformance.runner import About, UnavailableError, Workers, look
 
 __all__ = ["Run", "Survey", "refusal", "result", "run", "survey"]
 
@@ -79,31 +77,25 @@ class Survey:
     @property
     def undeclared(self) -> list[str]:
         """What the driver is to be asked for, and must refuse."""
-        if self.capabilities is None or not any(each.undeclared for each in self.cases):
+        if self.capabilities is None:
             return []
         return list(undeclared(self.capabilities))
 
 
 def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
     """Look at both, and plan."""
-    exported = _look(exporter)
     backend = exporter.partition(":")[0]
-    try:
-        with xsem.open_device(device) as opened:
-            info, capabilities = opened.info, opened.capabilities
-    except BadArgumentError:
-        raise
-    except Exception as error:   # a backend may be broken in any way
-        why = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
+    exported, _ = _look(exporter)
+    looked, why = _look(device)
+    if looked is None:
         around = Surroundings(backend, Capabilities(), exporter_uuid=True, second_device=True)
         cases = plan(requirements, all_checks(), Capabilities(), around)
-        return Survey(None, exported[0] if exported else None, None, cases, why)
+        return Survey(None, exported.info if exported else None, None, cases, why)
     around = Surroundings(
-        backend, exported[1] if exported else Capabilities(),
-        exporter_uuid=exported is not None and exported[0].uuid is not None,
-        second_device=len(xsem.devices(info.backend)) > 1)
-    return Survey(info, exported[0] if exported else None, capabilities,
-                  plan(requirements, all_checks(), capabilities, around))
+        backend, exported.capabilities if exported else Capabilities(),
+        exporter_uuid=exported is not None and exported.info.uuid is not None, second_device=looked.second)
+    return Survey(looked.info, exported.info if exported else None, looked.capabilities,
+                  plan(requirements, all_checks(), looked.capabilities, around))
 
 
 def run(
@@ -117,8 +109,8 @@ def run(
 
     Raises
     ------
-    BadArgumentError
-        `device` or `exporter` is no name of a device.
+    UnavailableError
+        `device` or `exporter` is no name of a device (``usage``).
     """
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
@@ -129,7 +121,8 @@ def run(
         run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in found.cases]
         return run_
     capabilities, cases = found.capabilities, found.cases
-    asks = found.undeclared
+    needed = {each.undeclared for each in cases}
+    asks = [each for each in found.undeclared if not only or each in needed]
     total = len(cases) + len(asks)
     with Workers(device, exporter, patience_s) as workers:
         for name in asks:
@@ -181,11 +174,11 @@ def result(
     return _tried(planned.case, lambda: workers.run(planned.case, deadline_s))
 
 
-def _look(name: str) -> tuple[DeviceInfo, Capabilities] | None:
+def _look(name: str) -> tuple[About | None, str]:
+    """None and why where it cannot be opened: of an exporter the cases that need it say so."""
     try:
-        with xsem.open_device(name) as device:
-            return device.info, device.capabilities
-    except BadArgumentError:
-        raise
-    except Exception:   # the cases that need it say why
-        return None
+        return look(name), ""
+    except UnavailableError as error:
+        if error.usage:
+            raise
+        return None, str(error)

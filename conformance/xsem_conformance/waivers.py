@@ -68,6 +68,8 @@ def apply(waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date) 
     A waiver is strict: it must match a case that fails today, or it is stale.
     """
     problems = []
+    # Of two waivers for one case both hold.
+    failed = {result.case.key for result in results if result.outcome in _WAIVABLE}
     for waiver in waivers:
         if waiver.expires < today:
             problems.append(f"the waiver of {waiver.case} ended on {waiver.expires}")
@@ -76,7 +78,7 @@ def apply(waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date) 
         if not hits:
             problems.append(f"the waiver of {waiver.case} matches no case")
         for result in hits:
-            if result.outcome in _WAIVABLE:
+            if result.case.key in failed:
                 result.outcome = Outcome.WAIVED
                 result.detail = f"{waiver.reason} (until {waiver.expires}): {result.detail}"
                 waiver.matched.append(result.case.key)

@@ -1,4 +1,4 @@
-"""A process that runs checks for `runner`: ``python -m xsem_conformance.worker IN OUT DEVICE EXPORTER PATIENCE``.
+"""A process that runs checks for `runner`: ``python -m …worker IN OUT DEVICE EXPORTER PATIENCE PARENT``.
 
 Keys of cases come in a line each; for each one line of JSON goes out when it is done. It may hang or crash: the runner
 kills it, says so, and starts another.
@@ -6,16 +6,20 @@ kills it, says so, and starts another.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import sys
 import time
 import traceback
 from typing import Any, TextIO
 
-from xsem.errors import UnsupportedError, XsemError
+import xsem
+from xsem.errors import BadArgumentError, UnsupportedError, XsemError
 from xsem_conformance.bench import Bench
 from xsem_conformance.checks import all_checks
+from xsem_conformance.endings import end_with
 from xsem_conformance.outcomes import BlockedError, Case, Outcome
 from xsem_conformance.peer import PeerFailedError
 from xsem_conformance.quirks import measure
@@ -31,10 +35,12 @@ def main(keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: 
     """Answer until there are no more keys; 3 where the device cannot be opened."""
     try:
         bench = Bench(device, exporter, patience_s)
-    except XsemError as error:
-        _say(answers, unavailable=str(error))
+        about = bench.device.info, bench.device.capabilities, len(xsem.devices(bench.device.info.backend)) > 1
+    except Exception as error:   # a backend may be broken in any way
+        said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
+        _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError))
         return 3
-    _say(answers, ready=True)
+    _say(answers, about=base64.b64encode(pickle.dumps(about)).decode())
     for line in keys:
         key = line.strip()
         began = time.monotonic()
@@ -83,5 +89,6 @@ def _say(answers: TextIO, **what: Any) -> None:
 
 
 if __name__ == "__main__":
+    end_with(int(sys.argv[6]))
     with open(int(sys.argv[1]), encoding="utf-8") as _keys, open(int(sys.argv[2]), "w", encoding="utf-8") as _answers:
         sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4], float(sys.argv[5])))
