@@ -17,6 +17,7 @@ from xsem.session import Session
 from xsem.spi import Token
 from xsem.stamps import check_stamp, stamp_for
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
+from xsem.uuids import UUIDLike
 
 if TYPE_CHECKING:
     from xsem.device import Device
@@ -64,13 +65,13 @@ class Memory(Resource):
         self._dedicated = dedicated
         self._mappings: list[_Mapping] = []
 
-    def export(self, *, for_device: Device | None = None) -> MemoryDesc:
+    def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
         """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
         self._check()
         session = self._session
         if self._imported or self.type not in session.capabilities.memory_export:
             session.unsupported(f"memory.export.{self.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, None if for_device is None else for_device.info)
+        device_uuid, driver_uuid = stamp_for(session.info, for_device)
         with self._record.held(), session.calling(self.type):
             handle = session.driver.export_memory(self._memory)
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
