@@ -17,6 +17,9 @@ import xsem
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_cuda._backend import _attributes as attributes_of
 from xsem_cuda._capabilities import capabilities_of
+from xsem_cuda._context import Context
+from xsem_cuda._lists import StreamList
+from xsem_cuda._points import Points
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
@@ -85,6 +88,66 @@ def borrowed(at: Rig, flags: int = 1) -> Iterator[tuple[xsem.CommandList, Any]]:
         ask(cu.cuStreamSynchronize, stream)
     finally:
         ask(cu.cuCtxPopCurrent)
+
+
+class Calls(Recorder):
+    """Counts as a driver that makes one empty graph after the other."""
+
+    def _cuStreamEndCapture(self, _stream: Any) -> tuple[Any, ...]:  # noqa: N802
+        return (self._types.CUgraph(self._new()),)
+
+    def _cuGraphGetNodes(self, _graph: Any, _count: int = 0) -> tuple[Any, ...]:  # noqa: N802
+        return ([], 0)
+
+    def _cuGraphInstantiate(self, _graph: Any, _flags: int) -> tuple[Any, ...]:  # noqa: N802
+        return (self._types.CUgraphExec(self._new()),)
+
+
+def recorded_calls(work: Callable[[StreamList], object], **codes: int) -> list[str]:
+    """The driver's functions that `work` calls on a list, but for contexts."""
+    cuda = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    calls = Calls(cuda)
+    calls.codes.update(codes)
+    context = Context(calls, cuda.CUcontext(0xC0))
+    work(StreamList(calls, context, Points(calls, context), 0x5000))
+    return [name for name in calls.names if not name.startswith("cuCtx")]
+
+
+# ---- the calls
+def test_recording_is_a_capture_an_instance_and_its_launches() -> None:
+    def work(commands: StreamList) -> None:
+        commands.begin_recording()
+        recording = commands.end_recording()
+        commands.replay(recording, [])
+        commands.replay(recording, [])
+        commands.release_recording(recording)
+        commands.release_recording(recording)
+
+    mode = "cuThreadExchangeStreamCaptureMode"
+    assert recorded_calls(work) == [
+        "cuStreamIsCapturing", "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphGetNodes", mode,
+        "cuGraphInstantiate", mode, "cuGraphLaunch", "cuGraphLaunch", mode, "cuGraphExecDestroy", "cuGraphDestroy", mode,
+        mode, mode]
+
+
+@pytest.mark.parametrize("function", ["cuGraphGetNodes", "cuGraphInstantiate"])
+def test_graph_that_cannot_be_used_is_destroyed(function: str) -> None:
+    def work(commands: StreamList) -> None:
+        commands.begin_recording()
+        with pytest.raises(xsem.OutOfMemoryError):
+            commands.end_recording()
+
+    assert recorded_calls(work, **{function: 2})[-1] == "cuGraphDestroy"
+
+
+def test_graph_is_destroyed_also_where_its_instance_cannot_be() -> None:
+    def work(commands: StreamList) -> None:
+        commands.begin_recording()
+        recording = commands.end_recording()
+        with pytest.raises(xsem.OutOfMemoryError):
+            commands.release_recording(recording)
+
+    assert "cuGraphDestroy" in recorded_calls(work, cuGraphExecDestroy=2)
 
 
 # ---- what is recorded runs in replays, with their values
