@@ -126,8 +126,8 @@ def test_recording_is_a_capture_an_instance_and_its_launches() -> None:
     mode = "cuThreadExchangeStreamCaptureMode"
     assert recorded_calls(work) == [
         "cuStreamIsCapturing", "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphGetNodes", mode,
-        "cuGraphInstantiate", mode, "cuGraphLaunch", "cuGraphLaunch", mode, "cuGraphExecDestroy", "cuGraphDestroy", mode,
-        mode, mode]
+        "cuGraphInstantiate", mode, "cuGraphLaunch", "cuGraphLaunch", mode, "cuGraphExecDestroy", "cuGraphDestroy",
+        mode, mode, mode]
 
 
 @pytest.mark.parametrize("function", ["cuGraphGetNodes", "cuGraphInstantiate"])

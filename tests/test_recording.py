@@ -325,7 +325,7 @@ def test_value_for_what_is_not_recorded_is_refused(opened: Opened) -> None:
 
 
 def test_pending_replay_names_what_it_waits_for_and_who_could_signal(opened: Opened) -> None:
-    device, driver = opened
+    device, _ = opened
     waiter, signaller = device.create_command_list(), device.create_command_list()
     drawn, filtered = timeline(device, "drawn"), timeline(device, "filtered")
     with waiter.record() as waiting:
