@@ -1,7 +1,7 @@
 """What an import and a release cost: a semaphore, and a memory with a mapping.
 
 The driver takes the file descriptor, so each way begins with a duplicate of it. xsem's `release` returns before the
-driver's object is gone; "until gone" is until xsem's releasing thread has ended.
+driver's object is gone; "until gone" is until the driver has destroyed all of them.
 """
 
 from __future__ import annotations

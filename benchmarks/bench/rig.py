@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ __all__ = ["MEMORY", "TIMELINE", "Rig", "Shared", "check", "open_rig", "raise_fd
 
 TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 MEMORY: Final = MemoryHandleType.OPAQUE_FD
-_RELEASING: Final = "xsem-release-"   # the name of the thread that is there while something is to be released
 _LOOK_S: Final = 0.0001
 
 
@@ -76,7 +74,9 @@ class Rig:
         thread in its next append, for ever (docs/cuda.md).
         """
         self.settle()
-        while any(thread.name.startswith(_RELEASING) for thread in threading.enumerate()):
+        # Its own books: nothing public says when a release has taken effect, and no application need know.
+        records = self.device._session.releaser.records
+        while any(record.released for record in records.copy()):
             time.sleep(_LOOK_S)
 
     def shared(self, count: int) -> list[Shared]:
