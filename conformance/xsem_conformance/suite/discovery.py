@@ -148,14 +148,14 @@ def foreign_objects_are_refused_by_name(bench: Bench, case: Case) -> None:
     _raises(lambda: driver.open_event(object()), TypeError, "an object as event")
 
 
-def _raises(call: Callable[[], object], error: type[Exception], what: str, reason: str = "") -> None:
+def _raises(call: Callable[[], object], error: type[Exception], what: str, slug: str = "") -> None:
     try:
         call()
     except UnsupportedError:
         return
     except error as raised:
         found = getattr(raised, "reason", "")
-        expect(found == reason, f"{what} is refused with the reason {found}, not {reason}")
+        expect(found == slug, f"{what} is refused with the reason {found}, not {slug}")
     except Exception as raised:
         raise BrokenError(f"{what} is refused with {raised!r}, not {error.__name__}") from raised
     else:
