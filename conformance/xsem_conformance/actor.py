@@ -7,12 +7,10 @@ to be fetched when the list is done.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import itertools
 import os
-import uuid as _uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import xsem
 from xsem.errors import UnsupportedError
@@ -20,7 +18,6 @@ from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, Sem
 
 __all__ = ["OPERATIONS", "Actor", "Side"]
 
-_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 _CPU: Final = 1
 
 OPERATIONS: Final = frozenset({
@@ -111,8 +108,8 @@ class Actor:
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
         """One more descriptor."""
-        desc: SemaphoreDesc = self.get(semaphore).export()
-        return self._stamped(desc, importer)
+        desc: SemaphoreDesc = self.get(semaphore).export(for_device=importer)
+        return desc
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         """Import; `desc` stays the caller's."""
@@ -126,18 +123,12 @@ class Actor:
 
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
         """One more descriptor."""
-        desc: MemoryDesc = self.get(memory).export()
-        return self._stamped(desc, importer)
+        desc: MemoryDesc = self.get(memory).export(for_device=importer)
+        return desc
 
     def import_memory(self, desc: MemoryDesc) -> int:
         """Import; `desc` stays the caller's."""
         return self.keep(self.device.import_memory(desc))
-
-    def _stamped(self, desc: _Desc, importer: str | None) -> _Desc:
-        # Objects of a device without a UUID belong to no device, and a device with one takes only what is its own.
-        if self.device.info.uuid is not None or importer is None:
-            return desc
-        return dataclasses.replace(desc, device_uuid=_uuid.UUID(hex=importer))
 
     # ---- appends
     def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
