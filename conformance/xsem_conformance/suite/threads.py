@@ -106,7 +106,7 @@ def objects_belong_to_no_thread(bench: Bench, case: Case) -> None:
 
     _elsewhere(work, 2 * bench.patience_s, "a thread that had called no driver before hangs in one")
     commands.close()
-    bench.peer.host_wait(shared.there, value, bench.patience_s)
+    bench.arrives(shared, value)
     expect(measures.read_there(bench, memory, 256) == b"\x5a" * 256, "what another thread filled is not there")
 
 
