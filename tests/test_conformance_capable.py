@@ -26,9 +26,10 @@ class Capable(spi.Backend):
     spi_version = 1
     one = None
     def devices(self):
-        return [DeviceInfo(id=f"capable:{{index}}", backend="capable", index=index, name="host's") for index in range(2)]
+        return [DeviceInfo(id=f"capable:{{index}}", backend="capable", index=index, name="host")
+                for index in range(2)]
     def open(self, index):
-        from more_faults import CAPABLE_FAULTS, Capable
+        from more_faults import CAPABLE_FAULTS
         from faults import ListsAreOne
         if FAULT == "devices_are_one":
             if self.one is None:
