@@ -132,7 +132,8 @@ def other_calls_return_while_a_list_waits(bench: Bench, case: Case) -> None:
             if Feature.READ_VALUE in driver.capabilities.features and value is not None:
                 driver.semaphore_value(made["semaphore"])
 
-        returned = not measures.is_held(calls, lambda: bench.peer.host_signal(gate.there, value), bench.patience_s)
+        returned = not measures.is_held(calls, lambda: bench.peer.host_signal(gate.there, value), bench.patience_s,
+                                        bench.patience_s)
     soon(lambda: driver.done(point), "a wait was not met by its signal", bench.patience_s)
     made["list"].close()
     waits.close()
