@@ -212,11 +212,15 @@ class Actor:
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         """Wait: on the host where the device can, else by a list of its own."""
         if Feature.HOST_WAIT in self.device.capabilities.features:
-            self.get(semaphore).host_wait(value, timeout_s=timeout_s)
-        else:
-            commands = self._hosts_list()
-            self.wait(commands, [semaphore], [value])
-            self.synchronize(commands, timeout_s)
+            try:
+                self.get(semaphore).host_wait(value, timeout_s=timeout_s)
+            except UnsupportedError:   # Vulkan's host waits for timelines alone
+                pass
+            else:
+                return
+        commands = self._hosts_list()
+        self.wait(commands, [semaphore], [value])
+        self.synchronize(commands, timeout_s)
 
     def _hosts_list(self) -> int:
         # One for all: some devices have but a few queues.

@@ -288,6 +288,15 @@ class Bench:
         with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as own:
             return self.driver.import_memory(desc, own)
 
+    def arrives(self, shared: Shared, value: int | None) -> None:
+        """What the device signals, the exporter's host sees."""
+        try:
+            self.peer.host_wait(shared.there, value, self.patience_s)
+        except PeerFailedError as error:
+            if error.reason != "timeout":
+                raise
+            raise AssertionError(f"the device's signal does not reach the exporter: {error}") from error
+
     def second_end(self, shared: Shared) -> End:
         """The second process as a side, which has imported that semaphore, of which alone it can be asked."""
         with self.peer.export_semaphore(shared.there, self.importer) as desc:

@@ -36,12 +36,12 @@ __all__ = [
 MOST_APPENDS: Final = 4096
 AT_ONCE: Final = "returns at once"
 BLOCKS: Final = "blocks until the wait is met"
-_BLOCKS_S: Final = 0.5
-"""Who has not returned by then is held: a thousand times what such a call costs."""
+BLOCKS_S: Final = 0.5
+"""Who has not returned by then is held: a thousand times what such a call costs. For a MUST that is too soon."""
 
 
-def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float) -> bool:
-    """Whether `call`, on a thread of its own, returns no earlier than `meet` was called.
+def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float, hold_s: float) -> bool:
+    """Whether `call`, on a thread of its own, does not return in `hold_s`; then `meet` is called.
 
     Raises what `call` raises, and `BrokenError` where it returns not even then.
     """
@@ -55,7 +55,7 @@ def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: 
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(_BLOCKS_S)
+    thread.join(hold_s)
     held = thread.is_alive()
     meet()
     thread.join(patience_s)
@@ -80,7 +80,7 @@ def _list_idle_at_end(bench: Bench) -> Iterator[CommandListDriver]:
         commands.close()
 
 
-def pending_appends(bench: Bench, type: str, most: int) -> int:
+def pending_appends(bench: Bench, type: str, most: int, hold_s: float = BLOCKS_S) -> int:
     """How many signals (of a binary type: signals and waits in turn) behind an unmet wait return, at most `most`."""
     value = value_of(type)
     gate, other = bench.semaphore(type), bench.semaphore(type)
@@ -106,7 +106,7 @@ def pending_appends(bench: Bench, type: str, most: int) -> int:
         last = -1
         while thread.is_alive() and count[0] != last:
             last = count[0]
-            thread.join(_BLOCKS_S)
+            thread.join(hold_s)
         at_once = count[0]
         stop.set()
         bench.peer.host_signal(gate.there, value)
@@ -126,11 +126,11 @@ def release_behind_a_wait(bench: Bench, type: str) -> str:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         time.sleep(SETTLE_S)
         held = is_held(lambda: bench.driver.release_semaphore(token),
-                       lambda: bench.peer.host_signal(shared.there, value), bench.patience_s)
+                       lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, BLOCKS_S)
     return BLOCKS if held else AT_ONCE
 
 
-def free_behind_a_wait(bench: Bench, memory_type: str | None = None) -> str:
+def free_behind_a_wait(bench: Bench, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> str:
     """What the driver's own unmapping and release of memory do while a wait is pending on some list."""
     type = bench.some_type()
     shared, value = bench.semaphore(type), value_of(type)
@@ -143,7 +143,7 @@ def free_behind_a_wait(bench: Bench, memory_type: str | None = None) -> str:
         bench.driver.unmap_buffer(buffer)
         bench.driver.release_memory(memory)
 
-    held = is_held(free, lambda: bench.peer.host_signal(shared.there, value), bench.patience_s)
+    held = is_held(free, lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, hold_s)
     bench.here.synchronize(waits, bench.patience_s)
     return BLOCKS if held else AT_ONCE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xsem.types import Kind
 from xsem_conformance import measures
 from xsem_conformance.bench import Bench
 from xsem_conformance.checks import check
@@ -13,14 +14,17 @@ def as_many_appends_as_declared_return_behind_a_wait(bench: Bench, case: Case) -
     """Appends that many to the driver behind a held wait; all return, and all are done once it is met."""
     declared = bench.driver.capabilities
     most = measures.MOST_APPENDS if declared.append_never_blocks else min(declared.max_pending or 0, 1 << 16)
-    found = measures.pending_appends(bench, bench.some_type(), most)
+    made = bench.peer.about()["semaphore_export"]
+    timeline = any(each.kind is Kind.TIMELINE and each.value in made for each in declared.semaphore_import)
+    type = bench.some_type(Kind.TIMELINE if timeline else None)
+    found = measures.pending_appends(bench, type, most, bench.patience_s)
     expect(found >= most, f"{found} appends behind an unmet wait returned, and {most} are declared")
 
 
 @check("XSEM-LIFE-005")
 def memory_is_freed_while_a_wait_is_pending(bench: Bench, case: Case) -> None:
     """The driver's unmapping and release of memory return before another list's wait is met."""
-    expect(measures.free_behind_a_wait(bench) == measures.AT_ONCE,
+    expect(measures.free_behind_a_wait(bench, hold_s=bench.patience_s) == measures.AT_ONCE,
            "unmapping and releasing memory did not return before the wait of another list was met")
 
 

@@ -91,8 +91,6 @@ def exporter_and_object_outlive_a_killed_process_of_the_device(bench: Bench, cas
     desc.close()
     unseen = Shared(0, there)   # imported by the second process alone, so that this one imports it anew
     second = bench.second_end(unseen)
-    if not second.waits_early(type):
-        raise BlockedError("a wait that is not met may not be appended, so that nothing can be killed in one")
     held = second.new_list()
     second.wait(held, unseen, value)
     second.stays_pending(held, "a wait")

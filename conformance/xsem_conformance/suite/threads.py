@@ -106,7 +106,7 @@ def objects_belong_to_no_thread(bench: Bench, case: Case) -> None:
 
     _elsewhere(work, 2 * bench.patience_s, "a thread that had called no driver before hangs in one")
     commands.close()
-    bench.peer.host_wait(shared.there, value, bench.patience_s)
+    bench.arrives(shared, value)
     expect(measures.read_there(bench, memory, 256) == b"\x5a" * 256, "what another thread filled is not there")
 
 
@@ -132,7 +132,8 @@ def other_calls_return_while_a_list_waits(bench: Bench, case: Case) -> None:
             if Feature.READ_VALUE in driver.capabilities.features and value is not None:
                 driver.semaphore_value(made["semaphore"])
 
-        returned = not measures.is_held(calls, lambda: bench.peer.host_signal(gate.there, value), bench.patience_s)
+        returned = not measures.is_held(calls, lambda: bench.peer.host_signal(gate.there, value), bench.patience_s,
+                                        bench.patience_s)
     soon(lambda: driver.done(point), "a wait was not met by its signal", bench.patience_s)
     made["list"].close()
     waits.close()
