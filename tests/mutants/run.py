@@ -101,13 +101,14 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="run each mutant with all requirements")
     parser.add_argument("--write-table", action="store_true", help="as --full, and write table.toml")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time: most of a run is waiting")
+    parser.add_argument("--table", type=Path, default=table.FILE, help="another table")
     asked = parser.parse_args()
     known = all_mutants()
     mutants = {name: each for name, each in known.items()
                if not asked.mutants or any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.mutants)}
     if not mutants:
         parser.error("there is no such mutant")
-    rows, musts = table.read(), table.musts()
+    rows, musts = table.read(asked.table), table.musts()
     whole = asked.full or asked.write_table
     parts = {} if whole else table.few(rows, musts - set(without()))
     library = library_folder() if any(each.on_stand_in for each in mutants.values()) else ""
@@ -122,7 +123,7 @@ def main() -> int:
                 print(said(each, ended[name]), flush=True)
                 if asked.write_table and each.fault != "none":
                     rows[name] = rows[name].seen(ended[name].failed) if name in rows else Row(ended[name].failed)
-                    table.write(rows, {name: each.text for name, each in known.items()})
+                    table.write(rows, {name: each.text for name, each in known.items()}, asked.table)
     wrong = [each for name, mutant in mutants.items() for each in judged(mutant, ended[name])]
     if not asked.write_table:
         wrong += [each for name in mutants for each in disagreement(name, ended[name], rows, parts.get(name))]
