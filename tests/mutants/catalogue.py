@@ -21,15 +21,12 @@ FAMILIES = {
     "host": "the host device, with a fault around it",
     "driver": "the simulated CUDA driver, with a fault of its own (SIMCUDA_FAULT)",
     "backend": "the CUDA backend on that driver, with a fault in its code",
-    "cuda": "the CUDA backend on that driver, with a fault around it",
 }
-HANGS = {
-    "event_never_done": ("XSEM-EVT", "XSEM-IMP"),
-    "done_never": ("XSEM-EVT", "XSEM-IMP"),
-    "append_blocks": ("XSEM-CAP", "XSEM-EVT", "XSEM-ORD"),
-    "append_waits_for_the_end": ("XSEM-CAP", "XSEM-EVT", "XSEM-ORD"),
-}
-"""Faults that have nearly every check hang until it is killed, and the areas that they are tried with."""
+HANGS = dict.fromkeys(
+    ("append_blocks", "append_waits_for_the_end", "context_given_back_at_once", "context_not_entered", "crashes",
+     "done_never", "event_never_done", "not_ready_is_an_error", "point_never_done"),
+    ("XSEM-EVT", "XSEM-IMP-001", "XSEM-ORD-005"))
+"""Faults that have nearly every check hang until it is killed, and what they are tried with: beginnings of ids."""
 AWAITING = {
     "driver/few_places": "XSEM-CAP-005",
     "backend/more_pending_declared": "XSEM-CAP-005",
@@ -87,7 +84,6 @@ def all_mutants() -> dict[str, Mutant]:
         *(Mutant("backend", name, (plant.__doc__ or "").strip(), "cuda:0", "full", {"XSEM_MUTANT": f"{name} in cuda"})
           for name, plant in PATCHES.items() if name != "nothing_declared"),
         *_undeclared("backend", "cuda:0", "The device declares nothing.", "nothing_declared in cuda"),
-        *_of("cuda", "cuda", "full"),
     ]
     checks = all_checks()
     return {each.name: each for each in found if AWAITING.get(each.name) in checks or each.name not in AWAITING}

@@ -52,15 +52,6 @@ def context_not_entered() -> None:
 
 
 @patch
-def context_popped_twice() -> None:
-    """A context is taken away again also where it was current before."""
-    @instead(Context, "__exit__")
-    def leave(before: Any, self: Any, *exc: Any) -> None:
-        self._entered.pushed.pop()
-        _call.call(self._pop)
-
-
-@patch
 def context_given_back_at_once() -> None:
     """The primary context is released when it has been opened."""
     @instead(CudaDevice, "__init__")
@@ -114,16 +105,6 @@ def capabilities_change() -> None:
     def capabilities_of(before: Any, *args: Any) -> Capabilities:
         made.append(1)
         return dataclasses.replace(before(*args), max_pending=1020 - len(made) % 7)
-
-
-@patch
-def declared_for_windows() -> None:
-    """The types of Windows are declared."""
-    @instead(backend, "capabilities_of")
-    def capabilities_of(before: Any, platform: str, attributes: Any) -> Capabilities:
-        here, there = before(platform, attributes), before("win32", attributes)
-        return dataclasses.replace(here, semaphore_import=here.semaphore_import | there.semaphore_import,
-                                   memory_import=here.memory_import | there.memory_import)
 
 
 @patch
