@@ -24,7 +24,8 @@ FAMILIES = {
 }
 HANGS = dict.fromkeys(
     ("append_blocks", "append_waits_for_the_end", "context_given_back_at_once", "context_not_entered", "crashes",
-     "done_never", "event_never_done", "not_ready_is_an_error", "point_never_done"),
+     "done_never", "event_never_done", "fd_not_detached", "not_ready_is_an_error", "point_never_done",
+     "semaphore_type_of_windows"),
     ("XSEM-EVT", "XSEM-IMP-001", "XSEM-ORD-005"))
 """Faults that have nearly every check hang until it is killed, and what they are tried with: beginnings of ids."""
 AWAITING = {

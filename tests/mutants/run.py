@@ -36,7 +36,7 @@ from catalogue import STAND_IN, Mutant, all_mutants  # noqa: E402
 from table import Row  # noqa: E402
 
 PATIENCE_S = "0.25"   # of a check that fails, each wait takes that long
-LONGEST_S = 300.0
+LONGEST_S = 300.0     # what hangs for longer belongs in catalogue.HANGS
 CAUGHT = 1
 
 
@@ -121,7 +121,7 @@ def main() -> int:
             for name, each in mutants.items():
                 ended[name] = started[name].result()
                 print(said(each, ended[name]), flush=True)
-                if asked.write_table and each.fault != "none":
+                if asked.write_table and each.fault != "none" and ended[name].status == CAUGHT:
                     rows[name] = rows[name].seen(ended[name].failed) if name in rows else Row(ended[name].failed)
                     table.write(rows, {name: each.text for name, each in known.items()}, asked.table)
     wrong = [each for name, mutant in mutants.items() for each in judged(mutant, ended[name])]
