@@ -12,7 +12,6 @@ from patches.base import instead, patch
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, SemaphoreHandleType
 from xsem_cuda._device import CudaDevice
-from xsem_cuda._handles import Owned
 
 
 class _Handle:
@@ -139,11 +138,11 @@ def memory_type_of_windows() -> None:
 
 
 @patch
-def handle_of_the_descriptor() -> None:
-    """The driver is given the descriptor's own handle, not the duplicate that was made for it."""
+def another_fd() -> None:
+    """The driver is given a descriptor of /dev/null in place of the semaphore's."""
     @instead(semaphores, "handle_number")
     def number(before: Any, handle: Any) -> int:
-        return 2 if handle is None else before(handle) + 1
+        return os.open(os.devnull, os.O_RDWR)
 
 
 @patch
@@ -173,11 +172,3 @@ def release_not_called() -> None:
     @instead(CudaDevice, "_give_up")
     def give_up(before: Any, self: Any, *args: Any) -> None:
         return None
-
-
-@patch
-def release_uncounted() -> None:
-    """A token is destroyed as often as it is released."""
-    @instead(Owned, "give_up")
-    def give_up(before: Any, self: Any) -> Any:
-        return self.native

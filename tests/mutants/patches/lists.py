@@ -94,14 +94,6 @@ def stream_shared() -> None:
 
 
 @patch
-def stream_not_destroyed() -> None:
-    """A list that is closed leaves its stream."""
-    @instead(StreamList, "close")
-    def close(before: Any, self: Any) -> None:
-        return None
-
-
-@patch
 def signal_on_another_stream() -> None:
     """Signals go to a stream of their own and overtake what is before them."""
     @instead(StreamList, "append_signal")
