@@ -123,7 +123,12 @@ def test_a_mutant_that_the_table_lacks_is_told(mutants: Any) -> None:
 def test_caught_is_status_one_with_a_case_that_failed(
         mutants: Any, status: int, failed: str, undeclared: bool, caught: bool) -> None:
     mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core", undeclared=undeclared)
-    assert (mutants.run.judged(mutant, mutants.run.Ended(status, frozenset(failed), "", 1.0)) == []) is caught
+    assert (mutants.run.judged(mutant, mutants.run.Ended(status, frozenset(failed), "", 1.0, undeclared)) == []) is caught
+
+
+def test_who_declares_nothing_is_caught_by_the_profile_alone(mutants: Any) -> None:
+    mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core", undeclared=True)
+    assert mutants.run.judged(mutant, mutants.run.Ended(1, frozenset("A"), "", 1.0))
 
 
 def test_without_a_fault_only_status_zero_will_do(mutants: Any) -> None:
