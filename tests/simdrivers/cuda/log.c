@@ -126,6 +126,25 @@ static CUresult failure_of(const char *name, bool after) {
     return code;
 }
 
+/* ---- a fault on purpose */
+sim_fault sim_planted = FAULT_none;
+
+static void plant(const char *name) {
+    static const char *const names[] = {
+        "",
+#define FAULT(name, text) #name,
+#include "faults.def"
+#undef FAULT
+    };
+    if (!name || !*name) return;
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) sim_planted = (sim_fault)i;
+    if (sim_planted == FAULT_none) {
+        fprintf(stderr, "simcuda: SIMCUDA_FAULT=%s is no fault of faults.def\n", name);
+        abort();
+    }
+}
+
 /* ---- each call */
 /* What waits while another thread sits in a free or destroy: each of these was measured. Queries of events and changes of the
  * current context return. */
@@ -223,6 +242,7 @@ __attribute__((constructor)) static void begin(void) {
         if (log_fd >= 0) close(fd);
         else log_fd = fd;
     }
+    plant(getenv("SIMCUDA_FAULT"));
     read_failures(getenv("SIMCUDA_FAIL"), false);
     read_failures(getenv("SIMCUDA_FAIL_AFTER"), true);
 }
