@@ -113,14 +113,14 @@ def main() -> int:
         parser.error("there is no such mutant")
     rows, musts = table.read(asked.table), table.musts()
     whole = asked.full or asked.write_table
-    parts = {} if whole else table.few(rows, musts - set(without()))
+    parts = {} if whole else {name: part for name, part in table.few(rows, musts - set(without())).items()
+                              if name in known and not known[name].undeclared}
     library = library_folder() if any(each.on_stand_in for each in mutants.values()) else ""
     ended: dict[str, Ended] = {}
     with tempfile.TemporaryDirectory() as made:
         plugin_folder(Path(made))
         with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
-            started = {name: pool.submit(run, each, () if each.undeclared else parts.get(name, each.all_of_it), Path(made),
-                                         library)
+            started = {name: pool.submit(run, each, parts.get(name, each.all_of_it), Path(made), library)
                        for name, each in mutants.items()}
             for name, each in mutants.items():
                 ended[name] = started[name].result()
