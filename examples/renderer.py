@@ -63,8 +63,11 @@ class Renderer:
         raise RuntimeError("the renderer has sent nothing")
 
     def tally(self) -> tuple[int, int]:
-        """Wait for the renderer's end: how many frames were stale, how many wrong. All wrong where it failed."""
-        printed, _ = self._process.communicate(timeout=TIMEOUT_S)
+        """Wait for the renderer's end: how many frames were stale, and how many wrong."""
+        try:
+            printed, _ = self._process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            raise RuntimeError("the renderer has not ended") from late
         if self._process.returncode != 0:
             raise RuntimeError(f"the renderer ended with status {self._process.returncode}")
         found = json.loads(printed)
