@@ -195,6 +195,15 @@ def test_mipmapped_array_descriptor(desc: MipmapDesc, expected: tuple[int, ...])
     assert fields(data, "<QQQQIII4xI") == expected
 
 
+@pytest.mark.parametrize("offset", [1, 4, 64, 256, 511, 4096 + 256])
+def test_mipmapped_array_refuses_an_offset_that_would_end_the_context(offset: int) -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=offset))
+    assert caught.value.reason == "bad_offset"
+    for taken in (0, 512, 1536, 69632):
+        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=taken))
+
+
 def test_mipmapped_array_refuses_what_cuda_has_no_format_for() -> None:
     with pytest.raises(BadArgumentError) as caught:
         mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="float64", channels=1))

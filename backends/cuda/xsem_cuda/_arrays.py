@@ -25,6 +25,10 @@ _FORMATS: Final = {
     "float32": ("CU_AD_FORMAT_FLOAT", 4),
 }
 
+# A GPU's blocks of pixels. The driver maps an image at offset 256 and loses the context with the first copy (measured
+# on an H200: CUDA_ERROR_LAUNCH_FAILED); 512, 1024, 4096 and 69632 work.
+_ALIGNMENT: Final = 512
+
 
 class ArrayToken(Owned):
     """A mapped CUmipmappedArray and its layout."""
@@ -65,9 +69,14 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
     Raises
     ------
     BadArgumentError
-        ``bad_format``.
+        ``bad_format``; ``bad_offset``.
     """
     width, height, depth = desc.extent
+    if desc.offset % _ALIGNMENT:
+        raise BadArgumentError(
+            f"an image's offset is a multiple of {_ALIGNMENT} bytes, not {desc.offset}: the GPU's blocks of pixels are "
+            "that large", reason="bad_offset",
+        )
     native = driver.CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC()
     native.offset = desc.offset
     native.numLevels = desc.levels
