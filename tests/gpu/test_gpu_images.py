@@ -1,4 +1,4 @@
-"""Images in Vulkan's memory on a real GPU: what is xsem's own there. Their formats, shapes and offsets are conformance's.
+"""Images in Vulkan's memory on a real GPU: what is xsem's own. Formats, shapes and offsets are conformance's.
 
 Skipped, with the reason, where there is no GPU.
 """
