@@ -31,6 +31,7 @@ def everything_works(kinds: list[S]) -> None:
             commands.append_wait(here, first)
             assert not commands.query()
             there.host_signal(first)
+            commands.synchronize(timeout_s=BOUND_S)   # else the host's own wait might take its signal
             commands.append_signal(here, second)
             there.host_wait(second, timeout_s=BOUND_S)
         with host.create_memory(M.OPAQUE_FD, 1 << 16).export(for_device=cuda) as desc:
@@ -93,12 +94,12 @@ def test_driver_of_12_0_works_under_any_bindings() -> None:
 
 @on_stand_in(SIMCUDA_VERSION="12090", SIMCUDA_PLATFORM="tegra")
 def test_dmabuf_is_not_imported_by_a_driver_from_before_it() -> None:
-    with xsem.open_device("cuda:0") as cuda, xsem.open_device("host") as host:
-        with host.create_memory(M.OPAQUE_FD, 4096).export() as exported:
-            assert isinstance(exported.handle, xsem.OwnedHandle)
-            desc = xsem.MemoryDesc.dmabuf_fd(exported.handle.fileno(), allocation_size=4096)
-            with pytest.raises(xsem.XsemError) as caught:
-                cuda.import_memory(desc)
+    with (xsem.open_device("cuda:0") as cuda, xsem.open_device("host") as host,
+          host.create_memory(M.OPAQUE_FD, 4096).export() as exported):
+        assert isinstance(exported.handle, xsem.OwnedHandle)
+        desc = xsem.MemoryDesc.dmabuf_fd(exported.handle.fileno(), allocation_size=4096)
+        with pytest.raises(xsem.XsemError) as caught:
+            cuda.import_memory(desc)
     # Declared where the bindings know the type; the driver is asked then, and does not know it.
     expected = {xsem.UnsupportedError: "unsupported", xsem.DriverError: "invalid_value"}
     assert caught.value.reason == expected[type(caught.value)]
