@@ -311,7 +311,7 @@ def test_work_that_failed_stops_prepared_calls(opened: Opened) -> None:
         with pytest.raises(DriverError):
             append(sems[0], 9)
     with pytest.raises(DriverError) as caught:
-        prepared([2, 2])
+        prepared([5, 5])
     assert caught.value.reason == "work_failed"
     assert len(driver.lists[0].calls) == 3
 
