@@ -144,6 +144,20 @@ def test_bad_values_reach_no_driver(value: Any, operation: str) -> None:
 
 
 @on_stand_in
+def test_bool_is_refused_also_after_a_first_value_of_0() -> None:
+    with rig() as at:
+        there, here = at.semaphores(2)
+        prepared = at.commands.prepare_signal(here)
+        prepared([0, 0])
+        with pytest.raises(xsem.BadArgumentError) as caught:
+            prepared([True, 1])
+        assert caught.value.reason == "not_an_int"
+        prepared([1, 1])
+        at.commands.synchronize(timeout_s=BOUND_S)
+        assert values(there) == [1, 1]
+
+
+@on_stand_in
 @pytest.mark.parametrize("value", [True, 1.5, -1, 2**64, "7", None])
 def test_bad_value_of_one_semaphore_reaches_no_driver(value: Any) -> None:
     with rig() as at:
