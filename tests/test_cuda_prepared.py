@@ -144,6 +144,37 @@ def test_bad_values_reach_no_driver(value: Any, operation: str) -> None:
 
 
 @on_stand_in
+def test_bool_is_refused_also_after_a_first_value_of_0() -> None:
+    with rig() as at:
+        there, here = at.semaphores(2)
+        prepared = at.commands.prepare_signal(here)
+        prepared([0, 0])
+        with pytest.raises(xsem.BadArgumentError) as caught:
+            prepared([True, 1])
+        assert caught.value.reason == "not_an_int"
+        prepared([1, 1])
+        at.commands.synchronize(timeout_s=BOUND_S)
+        assert values(there) == [1, 1]
+
+
+@on_stand_in
+@pytest.mark.parametrize("value", [True, 1.5, -1, 2**64, "7", None])
+def test_bad_value_of_one_semaphore_reaches_no_driver(value: Any) -> None:
+    with rig() as at:
+        there, here = at.semaphores(1)
+        at.commands.append_signal(here[0], 1)
+        at.commands.append_wait(here[0], 1)
+        signal, wait = at.commands.prepare_signal(here[0]), at.commands.prepare_wait(here[0])
+        signal(2)
+        for call in (signal, wait, lambda value: at.commands.append_signal(here[0], value),
+                     lambda value: at.commands.append_wait(here[0], value)):
+            with pytest.raises(xsem.BadArgumentError):
+                call(value)
+        at.commands.synchronize(timeout_s=BOUND_S)
+        assert values(there) == [2]
+
+
+@on_stand_in
 @pytest.mark.parametrize("handle", [1, 2])
 def test_default_streams_take_prepared_calls(handle: int) -> None:
     with rig() as at:

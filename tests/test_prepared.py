@@ -16,6 +16,7 @@ import xsem
 from xsem.books import MARK_EVERY
 from xsem.errors import (
     BadArgumentError,
+    BadHandleError,
     DriverError,
     ForkedError,
     ReleasedError,
@@ -214,6 +215,37 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
     assert values_of(driver) == [(5, 5, 5), (9, 8, 8)]
 
 
+def test_values_of_a_batch_are_seen_by_single_signals_that_are_prepared_too(opened: Opened) -> None:
+    device, driver = opened
+    commands, sems = device.create_command_list(), batch(device, 2)
+    prepared, single = commands.prepare_signal(sems), commands.prepare_signal(sems[0])
+    commands.append_signal(sems[0], 1)
+    single(2)
+    for value in (5, 6):
+        prepared([value, value])
+        for call in (single, lambda value: commands.append_signal(sems[0], value)):
+            with pytest.raises(BadArgumentError):
+                call(value)
+    single(7)
+    with pytest.raises(BadArgumentError):
+        prepared([7, 7])
+    assert values_of(driver) == [(1,), (2,), (5, 5), (6, 6), (7,)]
+
+
+def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
+    device, driver = opened
+    commands, sems = device.create_command_list(), batch(device, 2)
+    for sem in sems:
+        sem._state.last = None   # as of an import: 0 may be the first value
+    prepared = commands.prepare_signal(sems)
+    prepared([0, 0])
+    with pytest.raises(BadArgumentError) as caught:
+        prepared([True, 1])
+    assert caught.value.reason == "not_an_int"
+    prepared([1, 1])
+    assert values_of(driver) == [(0, 0), (1, 1)]
+
+
 def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
@@ -253,11 +285,12 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, count: i
 
     for value in (4, 5):
         call(value)
-    for failure in (DriverError("no", reason="driver"), KeyboardInterrupt()):
+    # The second one is a ValueError, as what a value out of range gives: but it is the driver's word.
+    for failure in (DriverError("no", reason="driver"), BadHandleError("no", reason="driver"), KeyboardInterrupt()):
         driver.lists[0].fail_next = failure  # type: ignore[assignment]
         with pytest.raises(type(failure)) as caught:
             call(9)
-        if isinstance(caught.value, DriverError):
+        if isinstance(caught.value, xsem.XsemError):
             assert caught.value.backend == "fake"
         assert last(sems) == [5] * count
     assert len(device.pending()) == 2 * count
@@ -270,14 +303,17 @@ def test_work_that_failed_stops_prepared_calls(opened: Opened) -> None:
     commands, sems = device.create_command_list(), batch(device, 2)
     prepared = commands.prepare_signal(sems)
     prepared([1, 1])
+    commands.append_wait(sems[0], 1)
+    commands.append_signal(sems[0], 2)
     with pytest.raises(ZeroDivisionError):
         commands.append_work(lambda: 1 / 0)
+    for append in (commands.append_wait, commands.append_signal):
+        with pytest.raises(DriverError):
+            append(sems[0], 9)
     with pytest.raises(DriverError) as caught:
-        prepared([2, 2])
+        prepared([5, 5])
     assert caught.value.reason == "work_failed"
-    with pytest.raises(DriverError):
-        commands.append_signal(sems[0], 5)
-    assert values_of(driver) == [(1, 1)]
+    assert len(driver.lists[0].calls) == 3
 
 
 def test_failed_list_refuses_prepared_calls(opened: Opened) -> None:

@@ -103,6 +103,11 @@ def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
 
 def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
     """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
+    if (
+        state.kind is Kind.TIMELINE and param.value is not None and param.key is None
+        and param.nvscisync_fence is None and not param.skip_nvscibuf_memsync
+    ):
+        return  # what nearly all are: the rest takes longer than the driver's call
     for field, kind, required, refused in (
         ("value", Kind.TIMELINE, "value_required", "value_not_allowed"),
         ("key", Kind.KEYED_MUTEX, "key_required", "key_not_allowed"),

@@ -175,11 +175,10 @@ class _Signals(Plain):
         return True
 
     def give_back(self) -> None:
-        """Let the semaphores have their last values themselves; the lock is held."""
+        """Let all the semaphores have their last values themselves; the lock is held."""
         for state, value in zip(self.states, self._last, strict=True):
-            if state.holder is self:
-                state.last = value
-                state.holder = None
+            state.last = value
+            state.holder = None
         self._held = False
 
 
