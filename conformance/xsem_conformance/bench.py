@@ -18,7 +18,7 @@ from xsem_conformance.actor import Actor, Side
 from xsem_conformance.outcomes import BlockedError, expect
 from xsem_conformance.peer import Peer, PeerFailedError, SecondFailedError
 
-__all__ = ["IN", "OUT", "Bench", "End", "Shared", "duplicate", "gets_through", "soon", "value_of"]
+__all__ = ["IN", "OUT", "Bench", "End", "Shared", "duplicate", "gets_through", "never", "soon", "value_of"]
 
 IN: Final = "in"
 """The exporter produces, the device consumes."""
@@ -97,10 +97,7 @@ class End:
 
     def stays_pending(self, commands: int, what: str) -> None:
         """The list is not idle, and does not get there by itself."""
-        deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline:
-            expect(not self.done(commands), f"{self.name}: {what} was done before its signal")
-            time.sleep(SETTLE_S / 10)
+        never(lambda: self.done(commands), f"{self.name}: {what} was done before its signal")
 
     def finish(self, commands: int, what: str) -> None:
         """The list gets idle."""
@@ -378,3 +375,14 @@ def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_
     while not met():
         expect(time.monotonic() < deadline, otherwise)
         time.sleep(0.001)
+
+
+def never(met: Callable[[], object], otherwise: str) -> None:
+    """Watch for a moment that it is not `met`; a failure with `otherwise` where it is.
+
+    Looked at again and again: a backend may mark a list's end only when it is asked for it.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        expect(not met(), otherwise)
+        time.sleep(SETTLE_S / 10)

@@ -10,7 +10,7 @@ import warnings
 
 from xsem.types import SemaphoreDesc, WaitParams
 from xsem_conformance import measures
-from xsem_conformance.bench import IN, SETTLE_S, Bench, soon, value_of
+from xsem_conformance.bench import IN, SETTLE_S, Bench, never, soon, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
@@ -22,8 +22,7 @@ def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     commands, event = bench.device.create_command_list(), bench.device.create_event()
     commands.append_wait(bench.here.get(semaphore.here), value, signal_event=event)
-    threading.Event().wait(SETTLE_S)
-    expect(not event.query(), "the event of a wait was reached before the wait was met")
+    never(event.query, "the event of a wait was reached before the wait was met")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
     event.wait(timeout_s=bench.patience_s)
@@ -38,8 +37,7 @@ def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
     held, after = bench.device.create_event(), bench.device.create_event()
     first.append_wait(bench.here.get(semaphore.here), value, signal_event=held)
     second.append_barrier(wait_events=[held], signal_event=after)
-    threading.Event().wait(SETTLE_S)
-    expect(not after.query(), "a barrier that waits for a held list's event was passed")
+    never(after.query, "a barrier that waits for a held list's event was passed")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
     after.wait(timeout_s=bench.patience_s)
@@ -56,8 +54,7 @@ def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
     first.append_wait(bench.here.get(gate.here), value, signal_event=held)
     second.append_signal(bench.here.get(semaphore.here), value, wait_events=[held])
     third.append_wait(bench.here.get(semaphore.here), value)
-    threading.Event().wait(SETTLE_S)
-    expect(not third.query(), "a signal was seen before the event that it waits for")
+    never(third.query, "a signal was seen before the event that it waits for")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
     third.synchronize(timeout_s=bench.patience_s)
@@ -72,7 +69,7 @@ def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
     waits.append_wait(bench.here.get(semaphore.here), value)
     works.append_signal(bench.here.get(other.here), value)
     works.synchronize(timeout_s=bench.patience_s)
-    expect(not waits.query(), "the wait was met by another semaphore's signal")
+    never(waits.query, "the wait was met by another semaphore's signal")
     works.append_signal(bench.here.get(semaphore.here), value)
     waits.synchronize(timeout_s=bench.patience_s)
 
@@ -87,8 +84,7 @@ def list_is_in_order(bench: Bench, case: Case) -> None:
     first.append_wait(bench.here.get(gate.here), value)
     first.append_signal(bench.here.get(semaphore.here), value)
     second.append_wait(bench.here.get(semaphore.here), value)
-    threading.Event().wait(SETTLE_S)
-    expect(not second.query(), "a signal overtook the wait before it on its own list")
+    never(second.query, "a signal overtook the wait before it on its own list")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
     second.synchronize(timeout_s=bench.patience_s)
@@ -127,8 +123,7 @@ def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
     waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
     bench.kill_peer()
-    threading.Event().wait(SETTLE_S)
-    expect(not waits.query(), "the wait was met when its exporter was killed")
+    never(waits.query, "the wait was met when its exporter was killed")
     signals.append_signal(bench.here.get(semaphore.here), value)
     soon(waits.query, "the device's own signal does not meet its wait once the exporter is gone", bench.patience_s)
     another = bench.semaphore(case.handle_type)   # from a new exporter
@@ -153,8 +148,7 @@ def later_signal_of_another_list_frees_a_waiting_list(bench: Bench, case: Case) 
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     waits = bench.device.create_command_list()
     waits.append_wait(bench.here.get(semaphore.here), value)
-    threading.Event().wait(SETTLE_S)
-    expect(not waits.query(), "a wait was met before any signal")
+    never(waits.query, "a wait was met before any signal")
     signals = bench.device.create_command_list()
     signals.append_signal(bench.here.get(semaphore.here), value)
     waits.synchronize(timeout_s=bench.patience_s)
@@ -189,7 +183,7 @@ def operation_without_events_waits_for_none(bench: Bench, case: Case) -> None:
     first.append_wait(bench.here.get(gate.here), value, signal_event=held)
     second.append_signal(bench.here.get(other.here), value)
     second.synchronize(timeout_s=bench.patience_s)
-    expect(not held.query(), "an event was reached before its wait was met")
+    never(held.query, "an event was reached before its wait was met")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
     held.wait(timeout_s=bench.patience_s)
@@ -226,7 +220,7 @@ def append_behind_an_unmet_wait_returns(bench: Bench, case: Case) -> None:
     commands.append_wait(bench.here.get(gate.here), value)
     commands.append_signal(bench.here.get(semaphore.here), value)
     expect(time.monotonic() - began < bench.patience_s / 2, "an append waited for its wait to be met")
-    expect(not commands.query(), "the wait was met before its signal")
+    never(commands.query, "the wait was met before its signal")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
     commands.synchronize(timeout_s=bench.patience_s)
@@ -245,7 +239,7 @@ def last_list_runs_while_all_others_wait(bench: Bench, case: Case) -> None:
         each.append_wait(bench.here.get(gates[index % len(gates)].here), value)
     lists[-1].append_signal(bench.here.get(other.here), value)
     lists[-1].synchronize(timeout_s=bench.patience_s)
-    expect(not any(each.query() for each in lists[:-1]), "a held list is done")
+    never(lambda: any(each.query() for each in lists[:-1]), "a held list is done")
     for gate in gates:
         bench.peer.host_signal(gate.there, value)
     for each in lists:
@@ -268,8 +262,7 @@ def copy_behind_another_lists_event_reads_what_that_wrote(bench: Bench, case: Ca
     writes.append_wait(bench.here.get(gate.here), opening)
     writes.append_copy(views[1], views[0], signal_event=written)
     copies.append_copy(views[2], views[1], wait_events=[written], signal_event=done)
-    threading.Event().wait(SETTLE_S)
-    expect(not done.query(), "a copy that waits for a held list's event was made")
+    never(done.query, "a copy that waits for a held list's event was made")
     bench.peer.host_signal(gate.there, opening)
     done.wait(timeout_s=bench.patience_s)
     expect(measures.read_there(bench, copied, 256) == new, "the copy did not read what the other list wrote")
@@ -319,7 +312,7 @@ def parent_goes_on_after_a_child_was_forked(bench: Bench, case: Case) -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    expect(not commands.query(), "the wait was met by a child's end")
+    never(commands.query, "the wait was met by a child's end")
     bench.peer.host_signal(semaphore.there, value)
     commands.synchronize(timeout_s=bench.patience_s)
     another = bench.semaphore(type)
