@@ -1,122 +1,17 @@
-"""The simulated Level Zero driver, through the real loader by plain calls: what it holds back, passes, refuses and counts."""
+"""The simulated Level Zero driver, through the real loader by plain calls: each way to it, and what it holds back and passes."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import levelzero_raw as ze
 import pytest
-from levelzero_raw import Raw
+from levelzero_rig import BINARY, TIMELINE, Rig, rig, value_of
 from levelzero_sim import on_level_zero
 
-import xsem
-from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
-
-TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
-BINARY = SemaphoreHandleType.OPAQUE_FD
-KINDS = {TIMELINE: ze.TIMELINE_FD, BINARY: ze.OPAQUE_FD}
-PAGE = 4096
-
-
-class Rig(Raw):
-    """With the exporter, and with an end: what the test made is destroyed, in order."""
-
-    def __init__(self, host: xsem.Device, *, driver: int = 0, device: int = 0) -> None:
-        super().__init__(driver, device)
-        self.host = host
-        self.exports: list[xsem.Semaphore] = []
-        self.semaphores: list[int] = []
-        self.lists: list[int] = []
-        self.events_of: dict[int, list[int]] = {}
-        self.memories: list[int] = []
-        self.views: list[mmap.mmap] = []
-
-    def exported(self, kind: SemaphoreHandleType) -> tuple[xsem.Semaphore, int]:
-        """A semaphore and a new fd of it."""
-        there = self.host.create_semaphore(kind)
-        self.exports.append(there)
-        with there.export() as desc:
-            assert isinstance(desc.handle, OwnedHandle)
-            return there, os.dup(desc.handle.fileno())
-
-    def semaphore(self, kind: SemaphoreHandleType = TIMELINE) -> tuple[xsem.Semaphore, int]:
-        there, fd = self.exported(kind)
-        here = self.import_fd(fd, KINDS[kind])
-        self.semaphores.append(here)
-        return there, here
-
-    def again(self, there: xsem.Semaphore) -> int:
-        """Another import of the same."""
-        with there.export() as desc:
-            assert isinstance(desc.handle, OwnedHandle)
-            here = self.import_fd(os.dup(desc.handle.fileno()), KINDS[there.type])
-        self.semaphores.append(here)
-        return here
-
-    def stream(self, flags: int = ze.IN_ORDER, mode: int = 2) -> int:
-        self.lists.append(self.immediate(flags, mode))
-        return self.lists[-1]
-
-    def events(self, count: int) -> list[int]:
-        pool = self.pool(count)
-        self.events_of[pool] = [self.event(pool, index) for index in range(count)]
-        return self.events_of[pool]
-
-    def memory_fd(self, size: int = PAGE) -> tuple[mmap.mmap, int]:
-        """The exporter's view of a new memory, and an fd of it."""
-        there = self.host.create_memory(MemoryHandleType.OPAQUE_FD, size)
-        with there.export() as desc:
-            assert isinstance(desc.handle, OwnedHandle)
-            view = mmap.mmap(desc.handle.fileno(), size)
-            self.views.append(view)
-            return view, os.dup(desc.handle.fileno())
-
-    def memory(self, size: int = PAGE) -> tuple[mmap.mmap, int]:
-        view, fd = self.memory_fd(size)
-        address = self.allocate(size, fd=fd)
-        self.memories.append(address)
-        return view, address
-
-    def open_gates(self) -> None:
-        """A test that failed must not hold the next ones: what is pending is met."""
-        for there in self.exports:
-            with contextlib.suppress(xsem.XsemError):
-                there.host_signal(2**64 - 1 if there.type is TIMELINE else None)
-
-    def end(self) -> None:
-        for commands in self.lists:
-            self.call("zeCommandListDestroy", ctypes.c_void_p(commands))
-        for semaphore in self.semaphores:
-            assert self.release(semaphore) == 0
-        for pool, events in self.events_of.items():
-            self.destroy(**{f"Event_{number}": event for number, event in enumerate(events)})
-            self.destroy(EventPool=pool)
-        for address in self.memories:
-            self.free(address)
-        for view in self.views:
-            view.close()
-        self.close()
-
-
-@contextmanager
-def rig(*, driver: int = 0, device: int = 0) -> Iterator[Rig]:
-    with xsem.open_device("host") as host:
-        at = Rig(host, driver=driver, device=device)
-        try:
-            yield at
-        except BaseException:
-            at.open_gates()
-            raise
-        at.end()
-
-
-def value_of(kind: SemaphoreHandleType, value: int) -> int | None:
-    return value if kind is TIMELINE else None
+from xsem.types import SemaphoreHandleType
 
 
 # ---- each way to it: loaders, drivers, forced intercept
@@ -188,3 +83,228 @@ def test_parameter_validation_refuses_before_the_driver() -> None:
         _there, fd = at.exported(BINARY)
         assert at.import_code(fd, 0x200)[0] == ze.INVALID_ENUMERATION
         os.close(fd)
+
+
+# ---- order
+@on_level_zero
+def test_binary_wait_takes_the_signal() -> None:
+    with rig() as at:
+        there, here = at.semaphore(BINARY)
+        commands = at.stream()
+        first, second = at.events(2)
+        assert at.wait(commands, [here], [0], event=first) == 0
+        assert at.wait(commands, [here], [0], event=second) == 0
+        there.host_signal()
+        assert at.reached(first)
+        assert at.pending(second)
+        there.host_signal()
+        assert at.reached(second)
+        assert at.counter(b"let_through") == 0
+
+
+@on_level_zero
+def test_batch_is_held_until_the_last_of_its_semaphores() -> None:
+    with rig() as at:
+        one_there, one = at.semaphore()
+        two_there, two = at.semaphore(BINARY)
+        commands = at.stream()
+        (event,) = at.events(1)
+        assert at.wait(commands, [one, two], [5, 0], event=event) == 0
+        two_there.host_signal()
+        one_there.host_signal(4)
+        assert at.pending(event)
+        one_there.host_signal(6)
+        assert at.reached(event)
+
+
+@on_level_zero
+def test_batch_signals_all_with_their_values() -> None:
+    with rig() as at:
+        one_there, one = at.semaphore()
+        two_there, two = at.semaphore()
+        (event,) = at.events(1)
+        assert at.signal(at.stream(), [one, two], [3, 2**63], event=event) == 0
+        assert at.reached(event)
+        assert (one_there.value(), two_there.value()) == (3, 2**63)
+
+
+@on_level_zero
+def test_signal_waits_for_its_events() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        gate, done = at.events(2)
+        assert at.signal(at.stream(), [here], [1], event=done, after=[gate]) == 0
+        assert at.pending(done)
+        assert there.value() == 0
+        at.call("zeEventHostSignal", ctypes.c_void_p(gate))
+        assert at.reached(done)
+        assert there.value() == 1
+
+
+@on_level_zero
+def test_wait_asks_its_semaphore_after_its_events_alone() -> None:
+    with rig() as at:
+        there, here = at.semaphore(BINARY)
+        gate, gated, passed = at.events(3)
+        assert at.wait(at.stream(), [here], [0], event=gated, after=[gate]) == 0
+        there.host_signal()
+        other = at.again(there)
+        assert at.wait(at.stream(), [other], [0], event=passed) == 0   # it takes the signal: the other has not begun
+        assert at.reached(passed)
+        assert at.pending(gated)
+        at.call("zeEventHostSignal", ctypes.c_void_p(gate))
+        there.host_signal()
+        assert at.reached(gated)
+
+
+@on_level_zero
+def test_no_semaphores_are_a_barrier_with_events() -> None:
+    with rig() as at:
+        (event,) = at.events(1)
+        assert at.wait(at.stream(), [], [], event=event) == 0
+        assert at.reached(event)
+
+
+@on_level_zero
+def test_list_without_order_overtakes_a_wait_and_a_barrier_holds_it() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        commands = at.stream(flags=0)
+        waited, overtook, held = at.events(3)
+        assert at.wait(commands, [here], [1], event=waited) == 0
+        _view, memory = at.memory()
+        assert at.fill_code(commands, memory, b"x", 16, event=overtook) == 0
+        assert at.reached(overtook)
+        assert at.pending(waited)
+        at.barrier(commands)
+        assert at.fill_code(commands, memory, b"y", 16, event=held) == 0
+        assert at.pending(held)
+        there.host_signal(1)
+        assert at.reached(held)
+
+
+@on_level_zero
+def test_barrier_with_events_waits_for_these_alone_and_holds_what_follows() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        commands = at.stream(flags=0)
+        waited, gate, held = at.events(3)
+        assert at.wait(commands, [here], [1], event=waited) == 0
+        at.barrier(commands, after=[gate])
+        _view, memory = at.memory()
+        assert at.fill_code(commands, memory, b"y", 16, event=held) == 0
+        assert at.pending(held)
+        at.call("zeEventHostSignal", ctypes.c_void_p(gate))
+        assert at.reached(held)
+        assert at.pending(waited)
+        there.host_signal(1)
+        assert at.reached(waited)
+
+
+@on_level_zero
+def test_synchronous_list_returns_when_its_work_is_done() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        commands = at.stream(mode=1)
+        for value in range(1, 51):
+            assert at.signal(commands, [here], [value]) == 0
+            assert there.value() == value
+
+
+@on_level_zero
+def test_one_list_waits_while_others_run() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        waited, *passed = at.events(17)
+        assert at.wait(at.stream(), [here], [1], event=waited) == 0
+        for event in passed:
+            at.barrier(at.stream(), event=event)
+        assert all(at.reached(event) for event in passed)
+        assert at.pending(waited)
+        there.host_signal(1)
+        assert at.reached(waited)
+
+
+@on_level_zero
+def test_events_are_set_and_reset_by_the_host_and_by_a_list() -> None:
+    with rig() as at:
+        event, other = at.events(2)
+        commands = at.stream()
+        assert not at.reached(event, timeout_s=0)
+        at.call("zeCommandListAppendSignalEvent", ctypes.c_void_p(commands), ctypes.c_void_p(event))
+        at.call("zeCommandListAppendWaitOnEvents", ctypes.c_void_p(commands), ctypes.c_uint32(1), ze.handles([event]))
+        at.barrier(commands, event=other)
+        assert at.reached(other)
+        assert at.reached(event, timeout_s=0)
+        at.reset(event)
+        assert at.pending(event)
+        at.call("zeEventHostSignal", ctypes.c_void_p(event))
+        at.reset(other)
+        at.call("zeCommandListAppendEventReset", ctypes.c_void_p(commands), ctypes.c_void_p(event))
+        at.barrier(commands, event=other)
+        assert at.reached(other)
+        assert at.pending(event)
+
+
+# ---- Intel's driver
+INTEL = {"SIMZE_MODE": "intel"}
+
+
+@on_level_zero(**INTEL)
+def test_intel_a_binary_stays_signalled_and_the_second_wait_is_counted() -> None:
+    with rig() as at:
+        there, here = at.semaphore(BINARY)
+        commands = at.stream()
+        first, second, third = at.events(3)
+        before = at.counter(b"let_through")
+        assert at.wait(commands, [here], [0], event=first) == 0
+        assert at.pending(first)
+        there.host_signal()
+        assert at.reached(first)
+        assert at.counter(b"let_through") == before
+        assert at.wait(commands, [at.again(there)], [0], event=second) == 0
+        assert at.reached(second)
+        assert at.counter(b"let_through") == before + 1
+        # Reset by the exporter, and signalled again: a new import's wait is held, and what passes is in order.
+        there.host_wait(timeout_s=20)
+        assert at.wait(commands, [at.again(there)], [0], event=third) == 0
+        assert at.pending(third)
+        there.host_signal()
+        assert at.reached(third)
+        assert at.counter(b"let_through") == before + 1
+
+
+@on_level_zero(**INTEL)
+def test_intel_a_signal_after_a_wait_meets_the_next_one() -> None:
+    with rig() as at:
+        there, here = at.semaphore(BINARY)
+        commands = at.stream()
+        before = at.counter(b"let_through")
+        for event in at.events(3):
+            there.host_signal()
+            assert at.wait(commands, [at.again(there)], [0], event=event) == 0
+            assert at.reached(event)
+        assert at.counter(b"let_through") == before
+
+
+@pytest.mark.parametrize("kind", [TIMELINE, BINARY])
+@on_level_zero(**INTEL)
+def test_intel_the_first_met_wait_lets_the_later_ones_of_its_handle_pass(kind: SemaphoreHandleType) -> None:
+    with rig() as at:
+        there, here = at.semaphore(kind)
+        commands = at.stream()
+        first, second, fresh = at.events(3)
+        before = at.counter(b"let_through")
+        there.host_signal(value_of(kind, 1))
+        assert at.wait(commands, [here], [1], event=first) == 0
+        assert at.reached(first)
+        if kind is BINARY:
+            there.host_wait(timeout_s=20)
+        assert at.wait(commands, [here], [9], event=second) == 0
+        assert at.reached(second)
+        assert at.counter(b"let_through") == before + 1
+        assert at.wait(commands, [at.again(there)], [9], event=fresh) == 0
+        assert at.pending(fresh)
+        there.host_signal(value_of(kind, 9))
+        assert at.reached(fresh)
+        assert at.counter(b"let_through") == before + 1
