@@ -1,4 +1,4 @@
-"""Level Zero by plain calls through the real loader: what a program without xsem does, for tests of the simulated driver.
+"""Level Zero by plain calls through the real loader: a program without xsem, for tests of the simulated driver.
 
 Written against the seed's names and the layouts that ``tests/simdrivers/levelzero/layouts.def`` holds; nothing of the
 backend is used.
@@ -41,7 +41,7 @@ def handles(values: Sequence[int | None]) -> Any:
     return (c_void_p * len(values))(*values) if values else None
 
 
-class Code(Exception):
+class CodeError(Exception):
     """A call did not return success."""
 
     def __init__(self, function: str, code: int) -> None:
@@ -72,7 +72,7 @@ class Raw:
     def call(self, name: str, *args: Any) -> None:
         code = self.code(name, *args)
         if code:
-            raise Code(name, code)
+            raise CodeError(name, code)
 
     def make(self, name: str, *args: Any) -> int:
         out = c_void_p()
@@ -131,7 +131,7 @@ class Raw:
     def import_fd(self, fd: int, flags: int) -> int:
         code, semaphore = self.import_code(fd, flags)
         if code:
-            raise Code(EXTENSION[0], code)
+            raise CodeError(EXTENSION[0], code)
         return semaphore
 
     def release(self, semaphore: int) -> int:
@@ -179,7 +179,8 @@ class Raw:
         self.call("zeEventHostReset", c_void_p(event))
 
     def barrier(self, commands: int, *, event: int | None = None, after: Sequence[int] = ()) -> None:
-        self.call("zeCommandListAppendBarrier", c_void_p(commands), c_void_p(event), c_uint32(len(after)), handles(after))
+        self.call("zeCommandListAppendBarrier", c_void_p(commands), c_void_p(event), c_uint32(len(after)),
+                  handles(after))
 
     def copy(self, commands: int, to: int, source: int, size: int, *, event: int | None = None,
              after: Sequence[int] = ()) -> None:
@@ -208,7 +209,7 @@ class Raw:
     def allocate(self, size: int, **more: Any) -> int:
         code, address = self.allocate_code(size, **more)
         if code:
-            raise Code("zeMemAllocDevice", code)
+            raise CodeError("zeMemAllocDevice", code)
         return address
 
     def free(self, address: int) -> None:

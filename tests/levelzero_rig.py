@@ -1,4 +1,4 @@
-"""A test's program on the simulated Level Zero driver: plain calls, with the host device as the exporter, and an end."""
+"""A program on the simulated Level Zero driver: plain calls, with the host device as the exporter, and an end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs tests on the simulated Level Zero driver, behind the real loader of a Debian release.
 
     @on_level_zero                                            # conforming, Debian 12's loader
-    @on_level_zero(SIMZE_MODE="intel")                        # one process for all tests of the module with this setting
+    @on_level_zero(SIMZE_MODE="intel")                        # one process for all tests of the module with it
     @on_level_zero(LOADER="trixie", SIMZE_DEVICES="2")        # a newer release's loader
 """
 
@@ -69,8 +69,8 @@ def release_of(settings: Mapping[str, str]) -> str:
 
 
 def _place(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SIMZE_", "ZE_", "ZEL_"))}
-    return level_zero_command(loader=release_of(settings)), {**environment, **settings}
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("SIMZE_", "ZE_", "ZEL_"))}
+    return level_zero_command(loader=release_of(settings)), {**others, **settings}
 
 
 @overload

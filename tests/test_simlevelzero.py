@@ -1,4 +1,4 @@
-"""The simulated Level Zero driver, through the real loader by plain calls: each way to it, and what it holds back and passes."""
+"""The simulated Level Zero driver behind the real loader, by plain calls: each way to it, what it holds and passes."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_intel_a_binary_stays_signalled_and_the_second_wait_is_counted() -> None
 @on_level_zero(**INTEL)
 def test_intel_a_signal_after_a_wait_meets_the_next_one() -> None:
     with rig() as at:
-        there, here = at.semaphore(BINARY)
+        there, _here = at.semaphore(BINARY)
         commands = at.stream()
         before = at.counter(b"let_through")
         for event in at.events(3):
