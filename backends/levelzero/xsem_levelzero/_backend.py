@@ -188,7 +188,8 @@ class LevelZeroBackend(Backend):
             with own_context(loader, gpu.driver) as context:
                 behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
             semaphores = frozenset() if flaw else behaviour.types
-            reasons |= behaviour.refusals
+            for type, why in behaviour.refusals.items():
+                reasons[type] = why
         wears_out = (self._platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
         return _Known(extension, listed, behaviour, reasons, semaphores, wears_out and bool(semaphores))
 
