@@ -188,8 +188,7 @@ class LevelZeroBackend(Backend):
             with own_context(loader, gpu.driver) as context:
                 behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
             semaphores = frozenset() if flaw else behaviour.types
-            for type, why in behaviour.refusals.items():
-                reasons[type] = why
+            reasons.update((type, why) for type, why in behaviour.refusals.items())
         wears_out = (self._platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
         return _Known(extension, listed, behaviour, reasons, semaphores, wears_out and bool(semaphores))
 
@@ -198,9 +197,8 @@ class LevelZeroBackend(Backend):
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
             known.semaphores, memories, known.behaviour, lists=queues_of(loader, gpu.device).number,
-            # Intel's driver for Linux imports images and says that it does not.
-            images=bool(memories) and (bool(external.imageImportTypes) or gpu.build is not None),
-            trusted=gpu.build is None,
+            # Intel's driver for Linux says that it imports none. It does, and may crash where an import fails.
+            images=bool(memory_types(self._platform, external.imageImportTypes)), trusted=gpu.build is None,
         )
 
     def _info(self, loader: Loader, gpu: _Gpu, index: int) -> DeviceInfo:

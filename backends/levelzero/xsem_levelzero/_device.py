@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ctypes import byref, c_void_p
 from typing import Final, NoReturn
 
-from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
 from xsem.spi import DeviceDriver, ImportFailure, Token
 from xsem.types import (
     Capabilities,
@@ -166,6 +166,8 @@ class LevelZeroDevice(DeviceDriver):
         handle = getattr(stream, "int_ptr", stream)
         if isinstance(handle, bool) or not isinstance(handle, int):
             raise TypeError("a ze_command_list_handle_t as an int is needed")
+        if handle <= 0:
+            raise BadArgumentError("the list is null: pass its ze_command_list_handle_t", reason="null_stream")
         known = check_immediate(self._core, handle)
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
