@@ -29,14 +29,17 @@ class Point:
         As the extension's functions take it.
     source : object
         The application's event object, kept alive; None for an event of our own.
+    users : int
+        How often it will be released.
     """
 
-    __slots__ = ("handle", "native", "source")
+    __slots__ = ("handle", "native", "source", "users")
 
     def __init__(self, handle: int, native: int, source: object | None = None) -> None:
         self.handle = handle
         self.native = native
         self.source = source
+        self.users = 1
 
 
 class Events:
@@ -61,25 +64,33 @@ class Events:
         """How many events there are."""
         return len(self._all)
 
-    def take(self) -> Point:
-        """An event that is not signalled and that nobody uses."""
+    def take(self, users: int = 1) -> Point:
+        """An event that is not signalled and that nobody uses; `users` will release it."""
         with self._lock:
             if not self._fresh:
                 self._recycle()
             if not self._fresh:
                 self._grow()
-            return self._fresh.popleft()
+            point = self._fresh.popleft()
+            point.users = users
+            return point
 
     def give_back(self, point: Point) -> None:
         """Undo `take` for an event that no operation signals."""
         self._fresh.append(point)
 
     def release(self, point: Point) -> None:
-        """Have an event used again, once the device has signalled it; a foreign one is let go."""
+        """Have an event used again, once all users released it and the device has signalled it.
+
+        A foreign one is let go.
+        """
         if point.source is not None:
             point.source = None
             return
-        self._released.append(point)
+        with self._lock:
+            point.users -= 1
+            if point.users == 0:
+                self._released.append(point)
 
     def done(self, point: Point) -> bool:
         """Call zeEventQueryStatus."""

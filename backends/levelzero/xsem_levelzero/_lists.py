@@ -72,15 +72,16 @@ class ImmediateList(CommandListDriver):
                 lambda signal, waits: core.extension.append(
                     WAIT, self._native, handles, structs, signal.native if signal else 0,
                     [each.native for each in waits]),
-                wait_points, want_point,
+                wait_points, int(want_point) + len(fresh),
             )
         except BaseException:
             for _, handle in fresh:
                 core.extension.release_semaphore(handle)
             raise
-        for semaphore, handle in fresh:
-            semaphore.waits_with(handle, self._mark())
-        return point
+        if point is not None:
+            for semaphore, handle in fresh:
+                semaphore.waits_with(handle, point)
+        return point if want_point else None
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
@@ -93,7 +94,7 @@ class ImmediateList(CommandListDriver):
             lambda signal, waits: self._core.extension.append(
                 SIGNAL, self._native, handles, structs, signal.native if signal else 0,
                 [each.native for each in waits]),
-            wait_points, want_point,
+            wait_points, int(want_point),
         )
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
@@ -118,7 +119,7 @@ class ImmediateList(CommandListDriver):
         return self._issue(
             lambda signal, waits: self._core.loader.do(
                 "zeCommandListAppendMemoryCopy", self.key, dst, src, size, *_events(signal, waits)),
-            wait_points, want_point,
+            wait_points, int(want_point),
         )
 
     def append_fill(
@@ -142,7 +143,7 @@ class ImmediateList(CommandListDriver):
             lambda signal, waits: self._core.loader.do(
                 "zeCommandListAppendMemoryFill", self.key, dst, ctypes.addressof(data), len(word), size,
                 *_events(signal, waits)),
-            wait_points, want_point,
+            wait_points, int(want_point),
         )
 
     def close(self) -> None:
@@ -153,10 +154,10 @@ class ImmediateList(CommandListDriver):
             self._core.loader.do("zeCommandListDestroy", self.key)
 
     # ---- inside
-    def _issue(self, append: _Append, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """Append one operation that begins after `wait_points`, and take a point of it."""
+    def _issue(self, append: _Append, wait_points: Sequence[Point], users: int) -> Point | None:
+        """Append one operation that begins after `wait_points`; a point of it where somebody uses one."""
         # Before anything is appended: making an event can fail.
-        point = self._events.take() if want_point else None
+        point = self._events.take(users) if users else None
         try:
             if self._in_order:
                 append(point, wait_points)
@@ -180,13 +181,6 @@ class ImmediateList(CommandListDriver):
             # A barrier with events waits for these alone; only one without waits for all that was appended.
             self._barrier(None, waits)
         self._barrier(None, ())
-
-    def _mark(self) -> Point | None:
-        """An event behind what was appended; None where the driver has none: then nothing is known until release."""
-        try:
-            return self.append_barrier((), True)
-        except XsemError:
-            return None
 
     def _explain(self, error: XsemError) -> None:
         """A list that the application lent and that nobody could ask may be a regular one."""

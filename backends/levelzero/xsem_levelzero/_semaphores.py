@@ -84,7 +84,7 @@ class Semaphore:
         self.released = False
         self._lock = threading.Lock()
         # Fresh handles in use, oldest first, each with the event that its wait is over.
-        self._waiting: deque[tuple[int, Point | None]] = deque()
+        self._waiting: deque[tuple[int, Point]] = deque()
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
         """The handle for one wait; a fresh one is to be given to `waits_with`, or back to the driver."""
@@ -93,8 +93,8 @@ class Semaphore:
         self.sweep(core, events)
         return import_fd(core, self.type, duplicate(self.kept.fileno()), self.kept)
 
-    def waits_with(self, handle: int, over: Point | None) -> None:
-        """A wait was appended with a fresh handle; `over` is reached when it is met (None: asked at release)."""
+    def waits_with(self, handle: int, over: Point) -> None:
+        """A wait was appended with a fresh handle; `over` is reached when it is met, and released here."""
         with self._lock:
             self._waiting.append((handle, over))
 
@@ -105,7 +105,7 @@ class Semaphore:
                 if not self._waiting:
                     return
                 handle, over = self._waiting[0]
-                if over is None or not events.done(over):
+                if not events.done(over):
                     return
                 self._waiting.popleft()
             core.extension.release_semaphore(handle)
@@ -120,8 +120,7 @@ class Semaphore:
             waiting, self._waiting = list(self._waiting), deque()
         for handle, over in waiting:
             core.extension.release_semaphore(handle)
-            if over is not None:
-                events.release(over)
+            events.release(over)
         core.extension.release_semaphore(self.handle)
         if self.kept is not None:
             self.kept.close()
