@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import itertools
+import os
 import uuid as _uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -38,7 +39,8 @@ class Side(Protocol):
     def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]: ...
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
     def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
-    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]: ...
+    def create_memory(self, type: str, size: int, importer: str | None,
+                      dedicated: bool = False) -> tuple[int, MemoryDesc]: ...
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc: ...
     def import_memory(self, desc: MemoryDesc) -> int: ...
     def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
@@ -78,6 +80,7 @@ class Actor:
         info, declared = self.device.info, self.device.capabilities
         return {
             "id": info.id,
+            "pid": os.getpid(),
             "uuid": None if info.uuid is None else info.uuid.hex,
             "semaphore_export": sorted(each.value for each in declared.semaphore_export),
             "memory_export": sorted(each.value for each in declared.memory_export),
@@ -115,9 +118,10 @@ class Actor:
         """Import; `desc` stays the caller's."""
         return self.keep(self.device.import_semaphore(desc))
 
-    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]:
+    def create_memory(self, type: str, size: int, importer: str | None,
+                      dedicated: bool = False) -> tuple[int, MemoryDesc]:
         """New memory, and a descriptor for the importer."""
-        number = self.keep(self.device.create_memory(MemoryHandleType(type), size))
+        number = self.keep(self.device.create_memory(MemoryHandleType(type), size, dedicated=dedicated))
         return number, self.export_memory(number, importer)
 
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:

@@ -61,8 +61,8 @@ def _run(bench: Bench, key: str) -> tuple[Outcome, str]:
         kind, _, plain = case.handle_type.rpartition(".")
         case = Case(case.requirement, plain, case.exporter, case.direction, kind)
         with bench.fresh():
-            all_checks()[case.requirement].run(bench, case)
-        return Outcome.PASS, ""
+            said = all_checks()[case.requirement].run(bench, case)
+        return Outcome.PASS, said or ""
     except AssertionError as error:
         return Outcome.FAIL, str(error) or _where(error)
     except BlockedError as error:

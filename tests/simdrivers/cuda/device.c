@@ -25,6 +25,7 @@ static void in_child(void) {
 __attribute__((constructor)) static void configure(void) {
     const char *platform = getenv("SIMCUDA_PLATFORM");
     sim.windows = platform && strcmp(platform, "windows") == 0;
+    sim.tegra = platform && strcmp(platform, "tegra") == 0;
     sim.guard = number_of("SIMCUDA_GUARD", 0) != 0;
     sim.version = number_of("SIMCUDA_VERSION", 13000);
     sim.device_count = number_of("SIMCUDA_DEVICES", 1);
@@ -205,7 +206,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
         case 16: *value = 132; break; /* MULTIPROCESSOR_COUNT */
         case 33: *value = device + 1; break; /* PCI_BUS_ID */
         case 40: *value = 3; break; /* ASYNC_ENGINE_COUNT */
-        case 75: *value = 9; break; /* COMPUTE_CAPABILITY_MAJOR */
+        case 18: *value = sim.tegra; break; /* INTEGRATED */
+        case 75: *value = sim.tegra ? 11 : 9; break; /* COMPUTE_CAPABILITY_MAJOR */
         default: *value = 0;
     }
     RETURN(CUDA_SUCCESS);
@@ -215,5 +217,11 @@ EXPORT CUresult cuDeviceGetNvSciSyncAttributes(void *list, CUdevice device, int 
     CALL("list=%p dev=%d flags=%d", list, device, flags);
     REFUSE_IF(!list, CUDA_ERROR_INVALID_HANDLE); /* measured */
     CHECK_DEVICE(device);
-    RETURN(CUDA_ERROR_NOT_SUPPORTED);
+    REFUSE_IF(!sim.tegra, CUDA_ERROR_NOT_SUPPORTED);
+    /* In place of an NvSciSyncAttrList: the permission that is required, and the GPU's UUID. */
+    struct { uint64_t permission; CUuuid gpu; } *attributes = list;
+    REFUSE_IF(flags < 1 || flags > 3 || attributes->permission, CUDA_ERROR_INVALID_VALUE);
+    attributes->permission = (uint64_t)flags;
+    uuid_of(&attributes->gpu, device);
+    RETURN(CUDA_SUCCESS);
 }

@@ -5,6 +5,7 @@
 
 #define MAX_FAILURES 32
 #define LOG_FD_FROM 960
+#define HEX_BYTES 1728 /* the parameters of 12 semaphores */
 
 typedef struct {
     char name[80];
@@ -42,12 +43,16 @@ void sim_note(const char *format, ...) {
 }
 
 const char *sim_hex(const void *bytes, size_t size) {
-    static __thread char texts[8][1024];
+    static __thread char texts[4][2 * HEX_BYTES + 1];
     static __thread unsigned turn;
     if (!bytes) return "null";
-    char *text = texts[turn++ % 8];
-    if (size > 511) size = 511;
-    for (size_t i = 0; i < size; i++) sprintf(text + 2 * i, "%02x", ((const unsigned char *)bytes)[i]);
+    char *text = texts[turn++ % 4];
+    if (size > HEX_BYTES) size = HEX_BYTES;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = ((const unsigned char *)bytes)[i];
+        text[2 * i] = "0123456789abcdef"[byte >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[byte & 15];
+    }
     text[2 * size] = 0;
     return text;
 }

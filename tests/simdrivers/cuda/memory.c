@@ -226,7 +226,8 @@ static CUresult check(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
             break;
         default: return CUDA_ERROR_INVALID_VALUE;
     }
-    bool here = sim.windows ? desc->type != MEM_OPAQUE_FD && desc->type != MEM_DMABUF_FD : desc->type == MEM_OPAQUE_FD;
+    bool is_fd = desc->type == MEM_OPAQUE_FD || desc->type == MEM_DMABUF_FD;
+    bool here = sim.windows ? !is_fd : sim.tegra ? is_fd || desc->type == MEM_NVSCIBUF : desc->type == MEM_OPAQUE_FD;
     return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -237,7 +238,7 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     memory->map = map;
     memory->file_size = memory->size;
-    if (sim.windows) return CUDA_SUCCESS; /* memory that nobody shares */
+    if (sim.windows || desc->type == MEM_NVSCIBUF) return CUDA_SUCCESS; /* memory that nobody shares */
     struct stat status;
     int fd = desc->handle.fd;
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) {

@@ -14,8 +14,11 @@ struct sim_payload {
     char name[1100];
     int users;
     bool signalled, held;
-    uint64_t value, key;
+    uint64_t value, key, promised;
 };
+
+/* In place of an NvSciSyncFence: the object, and which of its signals this is. */
+typedef struct { uint64_t object, number; } sync_fence;
 
 static sim_payload *payloads;
 
@@ -82,7 +85,8 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
         default: return CUDA_ERROR_INVALID_VALUE;
     }
     bool is_fd = desc->type == SEM_OPAQUE_FD || desc->type == SEM_TIMELINE_FD;
-    return is_fd != sim.windows ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    bool here = sim.tegra ? is_fd || desc->type == SEM_NVSCISYNC : is_fd != sim.windows;
+    return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* What the fd is decides, not the type: the driver checks none. */
@@ -113,7 +117,7 @@ EXPORT CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_E
     REFUSE_IF(!out || !desc, CUDA_ERROR_INVALID_VALUE);
     TRY(check(desc));
     sim_semaphore made = {.eventfd = -1, .type = desc->type};
-    if (sim.windows) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
+    if (sim.windows || desc->type == SEM_NVSCISYNC) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
     else TRY(take(&made, desc->handle.fd));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
@@ -147,7 +151,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
 static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
     pthread_mutex_lock(&sim.lock);
     payload->signalled = true;
-    payload->value = params->params.fence_value;
+    payload->value = params->params.fence_value; /* an NvSciSync object's: the signal's number */
     payload->key = params->params.mutex_key;
     payload->held = false;
     pthread_cond_broadcast(&sim.changed);
@@ -156,6 +160,7 @@ static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAI
 
 static bool take_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
     switch (payload->kind) {
+        case INERT_SYNC:
         case INERT_FENCE: return payload->value >= params->params.fence_value;
         case INERT_BINARY:
             if (!payload->signalled) return false;
@@ -165,8 +170,8 @@ static bool take_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_
             if (payload->held || payload->key != params->params.mutex_key) return false;
             payload->held = true;
             return true;
-        default: return true;
     }
+    return true;
 }
 
 static bool wait_inert(sim_batch *batch, sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
@@ -256,6 +261,20 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
     return CUDA_SUCCESS;
 }
 
+/* "This API sets the fence": when it is called, to what its signal will be; a wait reads it when it is called. */
+static CUresult set_fences(sim_batch *batch) {
+    for (unsigned i = 0; i < batch->count; i++) {
+        sim_payload *payload = batch->semaphores[i]->inert;
+        if (!payload || payload->kind != INERT_SYNC) continue;
+        sync_fence *fence = (sync_fence *)(uintptr_t)batch->params[i].params.nvsci;
+        if (!fence) return CUDA_ERROR_INVALID_VALUE;
+        if (batch->is_signal) *fence = (sync_fence){(uintptr_t)payload->handle, ++payload->promised};
+        else if (fence->object != (uintptr_t)payload->handle) return CUDA_ERROR_INVALID_VALUE;
+        batch->params[i].params.fence_value = fence->number;
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult append(bool is_signal, const CUexternalSemaphore *semaphores, const void *params, unsigned count,
                        CUstream handle) {
     sim_stream *stream;
@@ -263,6 +282,7 @@ static CUresult append(bool is_signal, const CUexternalSemaphore *semaphores, co
     CUresult code = sim_stream_of(handle, &stream);
     if (!code) code = sim_legacy(stream, true);
     if (!code) code = sim_batch_work(&work, is_signal, semaphores, params, count);
+    if (!code) code = set_fences(&work->batch);
     return code ? code : sim_submit(stream, work);
 }
 
@@ -270,7 +290,7 @@ EXPORT CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *semap
                                                 const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params, unsigned count,
                                                 CUstream stream) {
     CALL_AS(CALL_WORK, "extSem=%p count=%u stream=%p params=%s", count && semaphores ? (void *)semaphores[0] : NULL, count,
-            (void *)stream, sim_hex(count ? params : NULL, sizeof *params));
+            (void *)stream, sim_hex(count ? params : NULL, count * sizeof *params));
     RETURN(append(true, semaphores, params, count, stream));
 }
 
@@ -278,6 +298,6 @@ EXPORT CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semapho
                                               const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned count,
                                               CUstream stream) {
     CALL_AS(CALL_WORK, "extSem=%p count=%u stream=%p params=%s", count && semaphores ? (void *)semaphores[0] : NULL, count,
-            (void *)stream, sim_hex(count ? params : NULL, sizeof *params));
+            (void *)stream, sim_hex(count ? params : NULL, count * sizeof *params));
     RETURN(append(false, semaphores, params, count, stream));
 }

@@ -94,7 +94,7 @@ typedef struct sim_context {
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;       /* something was completed */
-    bool initialised, forked, gone, windows, guard;
+    bool initialised, forked, gone, windows, tegra, guard;
     bool held_by_others;          /* a thread sits in a free: see sim_hold_others */
     pthread_t holder;
     int version, device_count;

@@ -18,6 +18,7 @@ static bool is_set(const char *name, bool otherwise) {
 void sim_settings(void) {
     const char *mode = getenv("SIMZE_MODE"), *fate = getenv("SIMZE_FD"), *count = getenv("SIMZE_DEVICES");
     const char *version = getenv("SIMZE_DRIVER_VERSION"), *api = getenv("SIMZE_API"), *platform = getenv("SIMZE_PLATFORM");
+    const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
         fprintf(stderr, "simze: SIMZE_MODE=%s is neither conforming nor intel\n", mode);
@@ -36,6 +37,12 @@ void sim_settings(void) {
     sim.driver_version = version ? (uint32_t)strtoul(version, NULL, 0) : ZE_MAKE(1, 0);
     if (api && sscanf(api, "%u.%u", &major, &minor) != 2) major = 1, minor = 12;
     sim.api = ZE_MAKE(major, minor);
+    /* What there is to import is host's memory, which is no dma-buf; NEO says that it takes both. */
+    sim.memory_types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | (sim.intel ? ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF : 0);
+    if (memory && *memory) sim.memory_types = (uint32_t)strtoul(memory, NULL, 0);
+    sim.images = is_set("SIMZE_IMAGES", false);
+    sim.queues = queues && *queues ? (uint32_t)strtoul(queues, NULL, 0) : 4;
+    if (sim.queues < 1 || sim.queues > MAX_DEVICES) sim.queues = 4;
     sim.device_count = count && *count ? atoi(count) : 1;
     if (sim.device_count < 0 || sim.device_count > MAX_DEVICES) sim.device_count = 1;
 }
@@ -183,7 +190,7 @@ ze_result_t zeDeviceGetCommandQueueGroupProperties(ze_device_handle_t handle, ui
         out[i].flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY;
         if (i == 0) out[i].flags |= ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE;
         out[i].maxMemoryFillPatternSize = i == 0 ? MAX_PATTERN : 1;
-        out[i].numQueues = 1 + i;
+        out[i].numQueues = i == 0 ? sim.queues : 2;
     }
     RETURN(ZE_RESULT_SUCCESS);
 }
@@ -232,13 +239,13 @@ ze_result_t zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle, ze_de
     sim_device *device;
     TRY(sim_get(handle, SIM_DEVICE, &device));
     NEEDS(out);
-    uint32_t types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF;
+    uint32_t types = sim.memory_types;
     if (sim.windows)
         types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x8 | 0x10 | 0x20 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE;
     out->memoryAllocationImportTypes = types;
     out->memoryAllocationExportTypes = 0;
     /* NEO reports none, though zeImageCreate takes an fd. */
-    out->imageImportTypes = sim.intel ? 0 : types;
+    out->imageImportTypes = sim.images ? types : 0;
     out->imageExportTypes = 0;
     RETURN(ZE_RESULT_SUCCESS);
 }

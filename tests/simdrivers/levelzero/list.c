@@ -110,7 +110,7 @@ static ze_result_t lane_synchronize(sim_lane *lane, uint64_t timeout_ns) {
 }
 
 static ze_result_t check_queue(const ze_command_queue_desc_t *desc) {
-    if (desc->ordinal >= MAX_GROUPS || desc->index > desc->ordinal) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (desc->ordinal >= MAX_GROUPS || desc->index >= (desc->ordinal == 0 ? sim.queues : 2)) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     return (desc->flags & ~7u) || desc->mode > 2 || desc->priority > 2 ? ZE_RESULT_ERROR_INVALID_ENUMERATION : ZE_RESULT_SUCCESS;
 }
 

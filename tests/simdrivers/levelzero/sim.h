@@ -85,7 +85,8 @@ typedef struct {
     bool initialised;
     bool intel, windows, guard, no_address, no_reset, sticky;
     sim_fd_fate fd_fate;
-    uint32_t api, driver_version;
+    uint32_t api, driver_version, memory_types, queues;
+    bool images;
     int device_count;
     sim_counters *counters;
 } sim_process;
