@@ -55,8 +55,8 @@ def loader_folder(release: str) -> Path:
 
     Skips the test where it cannot be had.
     """
-    ran = subprocess.run([str(_RUN.with_name("levelzero-loader")), release], check=False, capture_output=True, text=True,
-                         timeout=DEADLINE_S)
+    script = _RUN.with_name("levelzero-loader")
+    ran = subprocess.run([str(script), release], check=False, capture_output=True, text=True, timeout=DEADLINE_S)
     if ran.returncode == _CANNOT:
         pytest.skip(ran.stderr.strip())
     assert ran.returncode == 0, ran.stderr
