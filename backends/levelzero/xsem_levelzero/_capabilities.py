@@ -36,7 +36,7 @@ def capabilities_of(
     Parameters
     ----------
     trusted : bool
-        It is no driver of which it is known that an append may wait for its own thread (Intel's).
+        It is not Intel's driver, whose appends may wait for a thread of its own, and whose frees nobody has seen.
     """
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
@@ -48,7 +48,7 @@ def capabilities_of(
         wait_before_signal=semaphores if behaviour.early else frozenset(),
         resets_on_wait=behaviour.resets,
         append_never_blocks=trusted,  # rule 4
-        release_never_blocks=False,
+        release_never_blocks=trusted,  # the header wants them to be free of locks
         independent_lists=lists,
         max_value_difference=2**64 - 1,
     )

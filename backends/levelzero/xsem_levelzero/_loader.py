@@ -6,7 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_uint32, c_void_p
+from ctypes import byref, c_size_t, c_uint32, c_void_p
 from typing import Any, Final, TypeVar
 
 from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
@@ -136,12 +136,22 @@ class Loader:
         return drivers, "zeInit"
 
     def version(self) -> str:
-        """The loader's release, as in ``1.20.6``; empty where it does not say (before 1.21)."""
-        component = ze.ComponentVersion()
-        if self.find("zelGetLoaderVersion") is None or self.raw("zelGetLoaderVersion", byref(component)) != SUCCESS:
+        """The loader's release, as in ``1.20.6``; empty where it does not say. After `drivers`."""
+        found = ze.ComponentVersion()
+        if self.find("zelGetLoaderVersion") is not None and self.raw("zelGetLoaderVersion", byref(found)) == SUCCESS:
+            return _text(found)
+        count = c_size_t()
+        if self.find("zelLoaderGetVersions") is None or self.raw("zelLoaderGetVersions", byref(count), None) != SUCCESS:
             return ""
-        version = component.component_lib_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        components = (ze.ComponentVersion * count.value)()
+        if self.raw("zelLoaderGetVersions", byref(count), components) != SUCCESS:
+            return ""
+        return next((_text(each) for each in components if each.component_name == b"loader"), "")
+
+
+def _text(component: ze.ComponentVersion) -> str:
+    version = component.component_lib_version
+    return f"{version.major}.{version.minor}.{version.patch}"
 
 
 def _no_driver(error: XsemError | None) -> BackendUnavailableError:

@@ -276,6 +276,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zeImageDestroy": (_Handle,),
     "zelLoaderTranslateHandle": (c_int, _Handle, POINTER(c_void_p)),
     "zelGetLoaderVersion": (POINTER(ComponentVersion),),
+    "zelLoaderGetVersions": (POINTER(c_size_t), POINTER(ComponentVersion)),
     # The extension's own four, from wherever they are found.
     "zeDeviceImportExternalSemaphoreExt": (_Handle, POINTER(ExternalSemaphoreDesc), POINTER(c_void_p)),
     "zeDeviceReleaseExternalSemaphoreExt": (_Handle,),
