@@ -59,7 +59,8 @@ def test_release_without_a_loader_gives_2() -> None:
 def test_system_without_a_mirror_of_debian_gives_3(tmp_path: Path) -> None:
     environment = {**instead(tmp_path, "apt-get", "true"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     code, said = ran(FOLDER / "run", "levelzero", "--", "true", environment=environment)
-    assert (code, said.split(": ", 1)[1]) == (3, "needs Debian's package libze1, and apt names no mirror of Debian here\n")
+    assert code == 3
+    assert said.endswith(": needs Debian's package libze1, and apt names no mirror of Debian here\n")
     assert [path.name for path in (tmp_path / "cache" / "xsem-simdrivers").iterdir() if "loader" in path.name] == []
 
 
