@@ -38,8 +38,11 @@ class Pair:
 
 @contextmanager
 def opened(device: str = "levelzero:0", *, native: object | None = None) -> Iterator[Pair]:
-    with xsem.open_device("host") as host, xsem.open_device(device, native=native) as here:
-        yield Pair(host, here)
+    with xsem.open_device("host") as host:
+        with xsem.open_device(device, native=native) as here:
+            yield Pair(host, here)
+        # A device is closed on a thread of xsem's; a lent context must last as long.
+        soon(lambda: here._record.freed)
 
 
 def driver_of(device: xsem.Device) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 
-from xsem.errors import BadArgumentError, UnsupportedError, XsemError
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import CommandListDriver
 from xsem.types import Kind, SignalParams, WaitParams
 from xsem_levelzero import _ze as ze
@@ -13,6 +13,7 @@ from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point
 from xsem_levelzero._functions import SIGNAL, WAIT
 from xsem_levelzero._loader import handle_out
+from xsem_levelzero._results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero._semaphores import Batches, Semaphore
 
 __all__ = ["ImmediateList", "check_immediate"]
@@ -47,6 +48,7 @@ class ImmediateList(CommandListDriver):
         self._lent = lent
         self._own = lent is None
         self._known_immediate = known_immediate
+        self._refused: XsemError | None = None
         self._native = core.extension.command_list(handle)
         self._signals = Batches(ze.SignalParams)
         self._waits = Batches(ze.WaitParams)
@@ -99,6 +101,10 @@ class ImmediateList(CommandListDriver):
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
         """Call zeCommandListAppendBarrier."""
+        if self._refused is not None:
+            # What is appended to a regular list is not executed: a marker on it would be waited for for ever.
+            raise DriverError(_RULE_8, reason="not_immediate", from_earlier_work=True, call=self._refused.call,
+                              code=self._refused.code, code_name=self._refused.code_name)
         point = self._events.take() if want_point else None
         try:
             if self._in_order:
@@ -184,8 +190,11 @@ class ImmediateList(CommandListDriver):
 
     def _explain(self, error: XsemError) -> None:
         """A list that the application lent and that nobody could ask may be a regular one."""
-        if not self._known_immediate and error.call in (SIGNAL, WAIT):
-            error.likely_causes = (*error.likely_causes, _RULE_8)
+        if self._known_immediate or error.call not in (SIGNAL, WAIT):
+            return
+        error.likely_causes = (*error.likely_causes, _RULE_8)
+        if error.code in (INVALID_ARGUMENT, UNSUPPORTED_FEATURE, INVALID_COMMAND_LIST_TYPE):
+            self._refused = error
 
 
 def check_immediate(core: Core, handle: int) -> bool:
