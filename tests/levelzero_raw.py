@@ -21,6 +21,7 @@ MEMORY_OPAQUE_FD, MEMORY_DMA_BUF = 1, 2
 IN_ORDER = 2
 DRIVER, DEVICE, CONTEXT, LIST, EVENT = 0, 1, 2, 4, 7   # for zelLoaderTranslateHandle
 FOR_EVER = 2**64 - 1
+SOON_S = 0.2
 EXTENSION = (
     "zeDeviceImportExternalSemaphoreExt", "zeDeviceReleaseExternalSemaphoreExt",
     "zeCommandListAppendSignalExternalSemaphoreExt", "zeCommandListAppendWaitExternalSemaphoreExt",
@@ -174,6 +175,10 @@ class Raw:
 
     def pending(self, event: int) -> bool:
         return self.code("zeEventQueryStatus", c_void_p(event)) == NOT_READY
+
+    def held(self, event: int) -> bool:
+        """It is not reached in a while: what passes is there by then, as a rule, and what waits never is."""
+        return not self.reached(event, timeout_s=SOON_S)
 
     def reset(self, event: int) -> None:
         self.call("zeEventHostReset", c_void_p(event))

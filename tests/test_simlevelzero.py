@@ -26,8 +26,8 @@ def walk(at: Rig, kind: SemaphoreHandleType) -> None:
     assert at.wait(commands, [here], [7], event=waited) == 0
     at.copy(commands, memory, ctypes.addressof(source), 1, event=copied)
     assert at.signal(commands, [answer], [9], after=[copied]) == 0
-    assert at.pending(waited)
-    assert at.pending(copied)
+    assert at.held(waited)
+    assert at.held(copied)
     source.value = b"b"   # what is copied before the signal is seen to be
     there.host_signal(value_of(kind, 7))
     answer_there.host_wait(value_of(kind, 9), timeout_s=20)
@@ -96,7 +96,7 @@ def test_binary_wait_takes_the_signal() -> None:
         assert at.wait(commands, [here], [0], event=second) == 0
         there.host_signal()
         assert at.reached(first)
-        assert at.pending(second)
+        assert at.held(second)
         there.host_signal()
         assert at.reached(second)
         assert at.counter(b"let_through") == 0
@@ -112,7 +112,7 @@ def test_batch_is_held_until_the_last_of_its_semaphores() -> None:
         assert at.wait(commands, [one, two], [5, 0], event=event) == 0
         two_there.host_signal()
         one_there.host_signal(4)
-        assert at.pending(event)
+        assert at.held(event)
         one_there.host_signal(6)
         assert at.reached(event)
 
@@ -134,7 +134,7 @@ def test_signal_waits_for_its_events() -> None:
         there, here = at.semaphore()
         gate, done = at.events(2)
         assert at.signal(at.stream(), [here], [1], event=done, after=[gate]) == 0
-        assert at.pending(done)
+        assert at.held(done)
         assert there.value() == 0
         at.call("zeEventHostSignal", ctypes.c_void_p(gate))
         assert at.reached(done)
@@ -151,7 +151,7 @@ def test_wait_asks_its_semaphore_after_its_events_alone() -> None:
         other = at.again(there)
         assert at.wait(at.stream(), [other], [0], event=passed) == 0   # it takes the signal: the other has not begun
         assert at.reached(passed)
-        assert at.pending(gated)
+        assert at.held(gated)
         at.call("zeEventHostSignal", ctypes.c_void_p(gate))
         there.host_signal()
         assert at.reached(gated)
@@ -175,10 +175,10 @@ def test_list_without_order_overtakes_a_wait_and_a_barrier_holds_it() -> None:
         _view, memory = at.memory()
         assert at.fill_code(commands, memory, b"x", 16, event=overtook) == 0
         assert at.reached(overtook)
-        assert at.pending(waited)
+        assert at.held(waited)
         at.barrier(commands)
         assert at.fill_code(commands, memory, b"y", 16, event=held) == 0
-        assert at.pending(held)
+        assert at.held(held)
         there.host_signal(1)
         assert at.reached(held)
 
@@ -193,10 +193,10 @@ def test_barrier_with_events_waits_for_these_alone_and_holds_what_follows() -> N
         at.barrier(commands, after=[gate])
         _view, memory = at.memory()
         assert at.fill_code(commands, memory, b"y", 16, event=held) == 0
-        assert at.pending(held)
+        assert at.held(held)
         at.call("zeEventHostSignal", ctypes.c_void_p(gate))
         assert at.reached(held)
-        assert at.pending(waited)
+        assert at.held(waited)
         there.host_signal(1)
         assert at.reached(waited)
 
@@ -220,7 +220,7 @@ def test_one_list_waits_while_others_run() -> None:
         for event in passed:
             at.barrier(at.stream(), event=event)
         assert all(at.reached(event) for event in passed)
-        assert at.pending(waited)
+        assert at.held(waited)
         there.host_signal(1)
         assert at.reached(waited)
 
@@ -258,7 +258,7 @@ def test_intel_a_binary_stays_signalled_and_the_second_wait_is_counted() -> None
         first, second, third = at.events(3)
         before = at.counter(b"let_through")
         assert at.wait(commands, [here], [0], event=first) == 0
-        assert at.pending(first)
+        assert at.held(first)
         there.host_signal()
         assert at.reached(first)
         assert at.counter(b"let_through") == before
@@ -268,7 +268,7 @@ def test_intel_a_binary_stays_signalled_and_the_second_wait_is_counted() -> None
         # Reset by the exporter, and signalled again: a new import's wait is held, and what passes is in order.
         there.host_wait(timeout_s=20)
         assert at.wait(commands, [at.again(there)], [0], event=third) == 0
-        assert at.pending(third)
+        assert at.held(third)
         there.host_signal()
         assert at.reached(third)
         assert at.counter(b"let_through") == before + 1
@@ -304,7 +304,7 @@ def test_intel_the_first_met_wait_lets_the_later_ones_of_its_handle_pass(kind: S
         assert at.reached(second)
         assert at.counter(b"let_through") == before + 1
         assert at.wait(commands, [at.again(there)], [9], event=fresh) == 0
-        assert at.pending(fresh)
+        assert at.held(fresh)
         there.host_signal(value_of(kind, 9))
         assert at.reached(fresh)
         assert at.counter(b"let_through") == before + 1

@@ -212,7 +212,9 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
         atomic_fetch_add(&sim.counters->let_through, 1);
         sim_note("# let through: semaphore=%p value=%llu", (void *)semaphore, (unsigned long long)value);
     }
+    pthread_mutex_lock(&sim.lock);
     semaphore->satisfied = true;
+    pthread_mutex_unlock(&sim.lock);
     atomic_fetch_add(&sim.counters->waits, 1);
 }
 
