@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
 from typing import Any
 
-import levelzero_raw as raw
 import pytest
 from levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, opened, value_of
 from levelzero_rig import rig
@@ -254,18 +255,18 @@ def test_pattern_that_is_no_power_of_two_is_refused() -> None:
 @on_level_zero(**IMAGES)
 @pytest.mark.parametrize(("extent", "layers"), [((33, 0, 0), 0), ((33, 0, 0), 3), ((9, 7, 0), 0), ((9, 7, 0), 2),
                                                 ((5, 4, 3), 0)])
-@pytest.mark.parametrize(("format", "channels"), [("uint8", 4), ("int16", 2), ("float32", 1), ("float16", 4)])
+@pytest.mark.parametrize(("component", "channels"), [("uint8", 4), ("int16", 2), ("float32", 1), ("float16", 4)])
 def test_image_keeps_what_is_written(
-    extent: tuple[int, int, int], layers: int, format: str, channels: int
+    extent: tuple[int, int, int], layers: int, component: str, channels: int
 ) -> None:
     import numpy as np
 
     with opened() as at:
         _, here = at.memory(16 * PAGE)
         with here.map_mipmapped_array(
-                MipmapDesc(extent=extent, format=format, channels=channels, layers=layers)) as image:
+                MipmapDesc(extent=extent, format=component, channels=channels, layers=layers)) as image:
             level = image.level(0)
-            data = np.random.default_rng(3).integers(0, 100, level._shape()).astype(format)
+            data = np.random.default_rng(3).integers(0, 100, level._shape()).astype(component)
             level.write(data)
             assert (level.read() == data).all()
             assert level.native_handle
@@ -396,4 +397,41 @@ def test_driver_refuses_what_it_does_not_declare() -> None:
                 handle: Any = 64 if kind.carrier.value != "fd" else OwnedHandle(os.dup(0))
                 with pytest.raises((xsem.UnsupportedError, ImportFailure)):
                     driver.import_semaphore(SemaphoreDesc(type=kind, handle=handle), None)
-        assert raw.OPAQUE_FD == BINARY.native["levelzero"][1]
+
+
+# ---- the look at what the driver does
+STUCK = """
+import os
+from xsem_levelzero import _probe
+from xsem_levelzero._backend import LevelZeroBackend
+
+held = []
+_probe._PATIENCE_NS = 1_000_000
+_probe._signal = lambda eventfd: held.append(os.dup(eventfd))
+backend = LevelZeroBackend()
+device = backend.open(0)
+taken = device.capabilities.semaphore_import
+print(*(each.value for each in taken), "|", backend.details(0)["refused"], "|", len(held))
+device.close()
+os.write(held[0], (1).to_bytes(8, "little"))
+"""
+
+
+@on_level_zero
+def test_driver_whose_wait_is_not_met_declares_no_binary_and_keeps_what_the_wait_uses() -> None:
+    # In a process of its own: what the wait uses stays, and the simulated driver ends one that destroys it.
+    ran = subprocess.run([sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.strip() == (
+        "timeline_semaphore_fd | opaque_fd: a wait for it was not met by its signal | 1")
+
+
+@on_level_zero(SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x78000003:1")
+def test_driver_that_imports_and_refuses_to_wait_declares_no_binary() -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    backend = LevelZeroBackend()
+    device = backend.open(0)
+    assert device.capabilities.semaphore_import == {TIMELINE}
+    assert "opaque_fd: a wait for it: ZE_RESULT_ERROR_UNSUPPORTED_FEATURE" in backend.details(0)["refused"]
+    device.close()

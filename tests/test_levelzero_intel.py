@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 from levelzero_facade import BINARY, BOUND_S, TIMELINE, driver_of, opened, soon
@@ -124,7 +125,8 @@ def test_release_with_waits_that_are_over_gives_all_imports_back() -> None:
             there.host_signal(value)
             commands.synchronize(timeout_s=BOUND_S)
             here.release()
-            soon(lambda: here._record.freed)
+            record = here._record
+            soon(partial(getattr, record, "freed"))
 
 
 @on_level_zero(**INTEL, SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x7ffffffe:2")

@@ -198,9 +198,9 @@ def refuses_regular(reason: str | None) -> None:
             assert caught.value.reason == reason
             return
         commands = at.here.command_list(stream)
-        for append in (lambda: commands.append_wait(here, 1), lambda: commands.append_signal(here, 1)):
+        for append in (commands.append_wait, commands.append_signal):
             with pytest.raises(xsem.XsemError, match="rule 8") as late:
-                append()
+                append(here, 1)
             assert late.value.code_name in ("ZE_RESULT_ERROR_INVALID_ARGUMENT", "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE")
 
 
@@ -246,7 +246,7 @@ def test_what_is_no_list_and_no_event_is_refused() -> None:
         for wrong, reason in ((0, "null_event"), (c_void_p(None), "null_event"), ("event", "not_an_event"),
                               (None, "not_an_event"), (True, "not_an_event")):
             with pytest.raises(xsem.BadArgumentError) as caught:
-                at.here.event(wrong)
+                _ = at.here.event(wrong)
             assert caught.value.reason == reason
 
 

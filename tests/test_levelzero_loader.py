@@ -178,7 +178,7 @@ def test_driver_without_the_functions_refuses_and_says_what_to_update(monkeypatc
                         {"old.so": driver_library(library, 7, functions=False)}.get)
     extension = find_extension(Loader(library, "fake"), 7)
     assert not extension.found
-    with pytest.raises(UnsupportedError, match="1.20 and newer") as caught:
+    with pytest.raises(UnsupportedError, match=r"1\.20 and newer") as caught:
         extension.release_semaphore(5)
     assert caught.value.reason == "driver_too_old"
     assert caught.value.call == "zeDeviceReleaseExternalSemaphoreExt"

@@ -61,7 +61,8 @@ TABLE: Mapping[str, tuple[int, int | None, dict[str, int]]] = {
 
 
 def ours() -> dict[str, type[ctypes.Structure]]:
-    return {struct.NAME: struct for struct in _ze.STRUCTS}  # type: ignore[attr-defined]
+    named: tuple[Any, ...] = _ze.STRUCTS
+    return {struct.NAME: struct for struct in named}
 
 
 def fields_of(struct: type[ctypes.Structure]) -> list[str]:

@@ -115,7 +115,7 @@ def test_semaphore_struct_has_the_flag_and_the_handle(kind: SemaphoreHandleType,
 
     made = semaphore_struct(SemaphoreDesc(type=kind, handle=KMT), KMT)
     assert words(made)[:4] + words(made)[16:20] == struct.pack("<II", 0x20022, flag)
-    linked: Any = made.following  # type: ignore[attr-defined]
+    linked: Any = made.following
     assert words(linked) == struct.pack("<IIQQQ", 0x20023, 0, 0, KMT, 0)
 
 
@@ -125,7 +125,7 @@ def test_semaphore_struct_has_the_flag_and_the_fd(kind: SemaphoreHandleType, fla
 
     made = semaphore_struct(SemaphoreDesc(type=kind, handle=7), 7)
     assert made.flags == flag
-    assert words(made.following)[:20] == struct.pack("<IIQi", 0x20024, 0, 0, 7)  # type: ignore[attr-defined]
+    assert words(made.following)[:20] == struct.pack("<IIQi", 0x20024, 0, 0, 7)
 
 
 def test_names_are_utf_8_for_semaphores_and_utf_16_for_memory() -> None:
@@ -134,7 +134,7 @@ def test_names_are_utf_8_for_semaphores_and_utf_16_for_memory() -> None:
     from xsem_levelzero._memory import memory_struct
     from xsem_levelzero._semaphores import semaphore_struct
 
-    linked: Any = semaphore_struct(SemaphoreDesc(type=S.D3D12_FENCE, name="fé"), None).following  # type: ignore[attr-defined]
+    linked: Any = semaphore_struct(SemaphoreDesc(type=S.D3D12_FENCE, name="fé"), None).following
     assert (linked.handle, ctypes.string_at(linked.name)) == (None, "fé".encode())
     memory: Any = memory_struct(MemoryDesc(type=M.D3D12_HEAP, name="fé", allocation_size=1), None)
     assert (memory.handle, memory.flags) == (None, 0x40)

@@ -14,7 +14,7 @@ from xsem.spi import Backend
 from xsem.types import Capabilities, Check, DeviceInfo, SemaphoreHandleType
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
-from xsem_levelzero._core import Core, create_context, own_context, queues_of
+from xsem_levelzero._core import Core, create_context, queues_of
 from xsem_levelzero._device import LevelZeroDevice
 from xsem_levelzero._functions import Extension, find_extension
 from xsem_levelzero._loader import Loader, filled, load
@@ -185,8 +185,12 @@ class LevelZeroBackend(Backend):
             # Nothing can be made here to try it with: the list is all that there is.
             semaphores = WIN32_SEMAPHORES if listed else frozenset()
         elif self._platform == "linux":
-            with own_context(loader, gpu.driver) as context:
+            context = create_context(loader, gpu.driver)
+            try:
                 behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
+            finally:
+                if not behaviour.stuck:
+                    loader.do("zeContextDestroy", context)
             semaphores = frozenset() if flaw else behaviour.types
             reasons.update((type, why) for type, why in behaviour.refusals.items())
         wears_out = (self._platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from ctypes import byref
 from typing import NamedTuple
 
@@ -11,7 +9,7 @@ from xsem_levelzero import _ze as ze
 from xsem_levelzero._functions import Extension
 from xsem_levelzero._loader import Loader, filled
 
-__all__ = ["Core", "Queues", "own_context"]
+__all__ = ["Core", "Queues", "create_context", "queues_of"]
 
 
 class Queues(NamedTuple):
@@ -70,16 +68,6 @@ def queues_of(loader: Loader, device: int) -> Queues:
     found = [Queues(ordinal, each.numQueues, each.maxMemoryFillPatternSize)
              for ordinal, each in enumerate(groups) if each.flags & ze.GROUP_COMPUTE and each.numQueues]
     return max(found, key=lambda each: each.number, default=Queues(0, 1, 1))
-
-
-@contextmanager
-def own_context(loader: Loader, driver: int) -> Iterator[int]:
-    """A context that is destroyed at the end."""
-    context = create_context(loader, driver)
-    try:
-        yield context
-    finally:
-        loader.do("zeContextDestroy", context)
 
 
 def create_context(loader: Loader, driver: int) -> int:

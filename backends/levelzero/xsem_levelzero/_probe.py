@@ -12,8 +12,7 @@ import os
 import select
 import struct
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from xsem.errors import UnsupportedError, XsemError
@@ -50,6 +49,8 @@ class Behaviour(NamedTuple):
         With which objects, for reports.
     refusals : dict
         Why the others were refused, by type.
+    stuck : bool
+        A wait was not met by its signal. The driver may be at it for ever, so what it uses must stay.
     """
 
     types: frozenset[SemaphoreHandleType] = frozenset()
@@ -57,6 +58,7 @@ class Behaviour(NamedTuple):
     resets: bool = False
     found_by: str = ""
     refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # never changed
+    stuck: bool = False
 
 
 def probe(core: Core) -> Behaviour:
@@ -64,7 +66,7 @@ def probe(core: Core) -> Behaviour:
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
-    early = resets = False
+    early = resets = stuck = False
     for type, makers in ((_BINARY, (_syncobj, _eventfd)), (_TIMELINE, (_syncobj, _timeline_page))):
         for make in makers:
             fd = make()
@@ -79,38 +81,54 @@ def probe(core: Core) -> Behaviour:
                 except XsemError as error:
                     refusals[type] = error.code_name or str(error)
                     continue
+                if make is _eventfd:
+                    try:
+                        early, resets, stuck = _watch(core, handle, fd.fileno())
+                    except XsemError as error:
+                        refusals[type] = f"a wait for it: {error.code_name or error}"
+                        continue
+                    if stuck:
+                        refusals[type] = "a wait for it was not met by its signal"
+                        continue
+                else:
+                    core.extension.release_semaphore(handle)
                 types.add(type)
                 refusals.pop(type, None)
                 found_by.add(_NAMES[make])
-                if make is _eventfd:
-                    early, resets = _watch(core, handle, fd.fileno())
-                else:
-                    core.extension.release_semaphore(handle)
                 if make is _syncobj:
                     early = True  # read in the driver's source: the wait stays pending; and nothing ever resets
             break
-    return Behaviour(frozenset(types), early, resets, ", ".join(sorted(found_by)) or "nothing was taken", refusals)
+    taken = ", ".join(sorted(found_by)) or "nothing was taken"
+    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck)
 
 
-def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool]:
-    """Append a wait for an unsignalled eventfd, then signal it: whether the wait was pending, and whether it reset it.
+def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
+    """Append a wait for an unsignalled eventfd, then signal it.
 
-    Nothing of it is destroyed if the wait is not met: a driver may be using it for ever.
+    Whether the wait was pending before that, whether it reset the eventfd, and whether it was not met at all: then
+    nothing of it is destroyed.
     """
     events = Events(core)
     commands, _ = core.create_list(0)
-    met = events.take()
-    params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
-    core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
-    pending = not events.done(met)
+    pending = signalled = stuck = False
+    try:
+        met = events.take()
+        params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
+        core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
+        pending = not events.done(met)
+        _signal(eventfd)
+        stuck = not events.wait(met, _PATIENCE_NS)
+        signalled = bool(select.select([eventfd], [], [], 0)[0])
+    finally:
+        if not stuck:
+            core.loader.do("zeCommandListDestroy", commands)
+            core.extension.release_semaphore(handle)
+            events.close()
+    return pending, not signalled, stuck
+
+
+def _signal(eventfd: int) -> None:
     os.write(eventfd, (1).to_bytes(8, sys.byteorder))
-    if not events.wait(met, _PATIENCE_NS):
-        return False, False
-    signalled = bool(select.select([eventfd], [], [], 0)[0])
-    core.loader.do("zeCommandListDestroy", commands)
-    core.extension.release_semaphore(handle)
-    events.close()
-    return pending, not signalled
 
 
 # ---- objects
@@ -149,8 +167,8 @@ def _syncobj() -> OwnedHandle | None:
         return None
     for node in sorted(glob.glob("/dev/dri/renderD*")):
         try:
-            with _opened(node) as card:
-                return _syncobj_of(card)
+            with open(node, "r+b", buffering=0) as card:
+                return _syncobj_of(card.fileno())
         except OSError:
             continue
     return None
@@ -168,15 +186,6 @@ def _syncobj_of(card: int) -> OwnedHandle | None:
         return OwnedHandle(struct.unpack("=IIiI", answer)[2])
     finally:
         fcntl.ioctl(card, _DESTROY, struct.pack("=II", handle, 0))
-
-
-@contextmanager
-def _opened(node: str) -> Iterator[int]:
-    card = os.open(node, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        yield card
-    finally:
-        os.close(card)
 
 
 _NAMES: Final[dict[Callable[[], OwnedHandle | None], str]] = {
