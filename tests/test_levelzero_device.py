@@ -268,7 +268,7 @@ def test_append_that_fails_leaves_nothing_of_itself() -> None:
         commands, event = at.here.create_command_list(), at.here.create_event()
         with pytest.raises(xsem.DriverError, match="ZE_RESULT_ERROR_UNKNOWN"):
             commands.append_wait(here, 1, signal_event=event)
-        assert commands.query()
+        commands.synchronize(timeout_s=BOUND_S)
         commands.append_wait(here, 1, signal_event=event)
         there.host_signal(1)
         event.wait(timeout_s=BOUND_S)
