@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import xsem
-from xsem.types import MemoryHandleType, SemaphoreHandleType
+from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
 
-__all__ = ["BINARY", "BOUND_S", "PAGE", "TIMELINE", "Pair", "driver_of", "list_of", "opened", "soon", "value_of"]
+__all__ = [
+    "BINARY", "BOUND_S", "PAGE", "TIMELINE", "Pair", "driver_of", "fd_of", "list_of", "opened", "soon", "value_of",
+]
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
@@ -53,6 +55,13 @@ def driver_of(device: xsem.Device) -> Any:
 def list_of(commands: xsem.CommandList) -> Any:
     """The backend's half of a list."""
     return commands._book.driver
+
+
+def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:
+    """A new fd of an exporter's object."""
+    handle = there.export().handle
+    assert isinstance(handle, OwnedHandle)
+    return handle
 
 
 def value_of(kind: SemaphoreHandleType, value: int) -> int | None:

@@ -114,6 +114,26 @@ def test_fresh_imports_are_released_as_their_waits_end() -> None:
 
 
 @on_level_zero(**INTEL)
+def test_event_of_a_wait_is_used_again_once_though_two_have_it() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        there.host_signal(1)
+        events = driver_of(at.here)._events
+        commands = at.here.create_command_list()
+        for _ in range(20):
+            event = at.here.create_event()   # the application's, and the mark of the fresh import
+            commands.append_wait(here, 1, signal_event=event)
+            event.wait(timeout_s=BOUND_S)
+            del event
+            commands.query()
+        commands.synchronize(timeout_s=BOUND_S)
+        taken = [events.take() for _ in range(events.count)]
+        assert len({point.handle for point in taken}) == len(taken)
+        for point in taken:
+            events.give_back(point)
+
+
+@on_level_zero(**INTEL)
 def test_release_with_waits_that_are_over_gives_all_imports_back() -> None:
     # The simulated driver ends the process where one is released too early; conftest counts what is left open.
     with opened() as at:
@@ -132,16 +152,16 @@ def test_release_with_waits_that_are_over_gives_all_imports_back() -> None:
 @on_level_zero(**INTEL, SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x7ffffffe:2")
 def test_wait_that_is_not_appended_gives_its_fresh_import_back() -> None:
     with opened() as at:
-        there, here = at.semaphore(TIMELINE)
+        there, here = at.semaphore(BINARY)   # each import of one has an fd, so that one is seen
         commands = at.here.create_command_list()
         before = sorted(os.listdir("/proc/self/fd"))
         with pytest.raises(xsem.DriverError):
-            commands.append_wait(here, 1)
+            commands.append_wait(here)
         assert sorted(os.listdir("/proc/self/fd")) == before
         assert not here._token()._waiting
-        commands.append_wait(here, 1)
+        commands.append_wait(here)
         assert not commands.query()
-        there.host_signal(1)
+        there.host_signal()
         commands.synchronize(timeout_s=BOUND_S)
 
 

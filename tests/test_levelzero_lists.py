@@ -138,34 +138,25 @@ def test_borrowed_list_is_ordered_with_the_applications_own_work_and_left_alone(
         assert app.reached(again)
 
 
-def fenced(*, in_order: bool) -> bool:
-    """Whether the application's work on an out-of-order list waits for xsem's wait."""
+@on_level_zero
+def test_out_of_order_list_gets_barriers() -> None:
     with rig() as app, opened("levelzero", native=native_of(app)) as at:
         there, here = at.semaphore()
         done_there, done = at.semaphore()
         source, target = ctypes.c_char(b"a"), app.memory()
         stream = app.stream(flags=0)
-        commands = at.here.command_list(stream, in_order=in_order)
-        [copied, last] = app.events(2)
+        commands = at.here.command_list(stream, in_order=False)
+        copied, last = app.events(2)
         commands.append_wait(here, 1)
         app.copy(stream, target[1], ctypes.addressof(source), 1, event=copied)
-        held = app.pending(copied)
-        there.host_signal(1)
-        if in_order:
-            assert app.reached(copied)
+        assert not app.reached(copied, timeout_s=0.05)   # their work waits for xsem's wait
         commands.append_signal(done, 1)
+        there.host_signal(1)
         done_there.host_wait(1, timeout_s=BOUND_S)
-        if not in_order:   # the signal came after their work
-            assert app.reached(copied, timeout_s=0)
+        assert app.reached(copied, timeout_s=0)          # and the signal comes after it
         commands.synchronize(timeout_s=BOUND_S)
         app.copy(stream, target[1], ctypes.addressof(source), 1, event=last)
         assert app.reached(last)
-        return held
-
-
-@on_level_zero
-def test_out_of_order_list_gets_barriers() -> None:
-    assert fenced(in_order=False)
 
 
 @on_level_zero
@@ -185,6 +176,26 @@ def test_events_of_a_wait_on_an_out_of_order_list_are_waited_for() -> None:
         marked.wait(timeout_s=BOUND_S)
         assert there.value() == 1
         own.synchronize(timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero
+def test_signal_with_events_on_an_out_of_order_list_comes_after_the_applications_work_too() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        own, passed = at.here.create_command_list(), at.here.create_event()
+        own.append_barrier(signal_event=passed)
+        own.synchronize(timeout_s=BOUND_S)
+        stream, target = app.stream(flags=0), app.memory()[1]
+        held, copied = app.events(2)
+        app.copy(stream, target, target + PAGE // 2, 8, event=copied, after=[held])
+        commands = at.here.command_list(stream, in_order=False)
+        commands.append_signal(here, 1, wait_events=[passed])
+        with pytest.raises(xsem.WaitTimeoutError):   # their copy is held, and so is the signal
+            there.host_wait(1, timeout_s=0.05)
+        assert app.pending(copied)
+        app.call("zeEventHostSignal", c_void_p(held))
+        there.host_wait(1, timeout_s=BOUND_S)
         commands.synchronize(timeout_s=BOUND_S)
 
 
