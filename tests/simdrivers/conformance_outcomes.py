@@ -1,7 +1,7 @@
 """Each conformance case's outcome on a device, and how many waits the simulated driver let through meanwhile.
 
     SIMZE_MODE=intel SIMZE_COUNTERS=file tests/simdrivers/run levelzero -- \\
-        python tests/simdrivers/conformance_outcomes.py levelzero:0
+        python tests/simdrivers/conformance_outcomes.py levelzero:0 [KEY …]
 
 A line for each case: outcome, key, and ``+N`` where waits passed that nothing had met. In ``levelzero_intel.txt`` are
 the outcomes in Intel's mode, without the numbers.
@@ -26,14 +26,17 @@ def let_through() -> int:
     return int(struct.unpack_from("Q", path.read_bytes())[0]) if path.exists() else 0
 
 
-def main(device: str, exporter: str = "host") -> None:
-    """Run all cases, one after the other."""
+def main(device: str, *only: str) -> None:
+    """Run all cases, or only these, one after the other; ``host`` is the exporter."""
+    exporter = "host"
     surveyed = survey(device, exporter, list(load().requirements.values()))
     if surveyed.capabilities is None:
         sys.exit(surveyed.unavailable)
     refused: dict[str, Result] = {}
     with Workers(device, exporter) as workers:
         for planned in surveyed.cases:
+            if only and planned.case.key not in only:
+                continue
             before = let_through()
             missing = planned.undeclared
             if missing in surveyed.undeclared and missing not in refused:

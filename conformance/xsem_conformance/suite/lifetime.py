@@ -282,6 +282,8 @@ def imported_again_it_has_the_state_of_now(bench: Bench, case: Case) -> None:
     commands.append_wait(again, after)
     other = bench.device.create_command_list()
     other.append_wait(fresh, value)
+    for each in (commands, other):
+        each.query()   # a backend may mark the end of a list only when asked: that takes its time, too
     threading.Event().wait(SETTLE_S)
     expect(not commands.query(), "a wait after a new import passed by what was signalled before")
     expect(not other.query(), "a wait for a new object passed by what another one was signalled")
