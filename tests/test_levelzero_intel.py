@@ -129,6 +129,7 @@ def test_event_of_a_wait_is_used_again_once_though_two_have_it() -> None:
         commands.synchronize(timeout_s=BOUND_S)
         taken = [events.take() for _ in range(events.count)]
         assert len({point.handle for point in taken}) == len(taken)
+        assert not events._released   # one that is there twice would be reset while its next user waits for it
         for point in taken:
             events.give_back(point)
 
