@@ -1,7 +1,6 @@
 """SYCL / Level Zero: the application owns driver, context, device, immediate list; USM and events are per context."""
-import xsem_levelzero
-
 import xsem
+import xsem_levelzero
 
 
 def run(ze_driver: int, ze_context: int, ze_device: int, ze_list: int, ze_event: int, sem_fd: int, mem_fd: int) -> int:

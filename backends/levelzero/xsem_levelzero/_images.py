@@ -1,0 +1,134 @@
+"""Images in external memory, by zeImageCreate, and copies of them to and from the host.
+
+An image is made from the memory's handle, not from a pointer into it, so it begins where the memory does; and Level
+Zero gives no layout of a chain of levels in imported memory, so an image has one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Final
+
+from xsem.errors import UnsupportedError
+from xsem.types import MipmapDesc
+from xsem_levelzero import _ze as ze
+from xsem_levelzero._core import Core
+from xsem_levelzero._events import Events
+from xsem_levelzero._fds import duplicate, still_ours
+from xsem_levelzero._memory import Memory, memory_struct, new_host_memory
+
+__all__ = ["Image", "copy_image", "image_desc", "make_image"]
+
+_1D, _1D_ARRAY, _2D, _2D_ARRAY, _3D = 0, 1, 2, 3, 4
+# Bits of a component: layouts with 1, 2 and 4 of them.
+_LAYOUTS: Final = {8: {1: 0, 2: 3, 4: 4}, 16: {1: 1, 2: 5, 4: 6}, 32: {1: 2, 2: 7, 4: 8}}
+_COMPONENTS: Final = {"uint": 0, "int": 1, "float": 4}
+_ZERO, _ONE = 4, 5
+_SLICE_NS: Final = 50_000_000
+
+
+class Image:
+    """A ze_image_handle_t, destroyed once. It is its one level, too."""
+
+    __slots__ = ("_left", "desc", "handle")
+
+    def __init__(self, handle: int, desc: MipmapDesc) -> None:
+        self.handle = handle
+        self.desc = desc
+        self._left = [handle]
+
+    def destroy(self, core: Core) -> None:
+        """Call zeImageDestroy, the first time."""
+        try:
+            handle = self._left.pop()
+        except IndexError:
+            return
+        core.loader.do("zeImageDestroy", handle)
+
+
+def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
+    """ze_image_desc_t.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: levels, an offset, a cubemap or a colour attachment.
+    """
+    for wanted, what in (
+        (desc.levels > 1, "more than one level"), (desc.offset, "an offset"), (desc.cubemap, "a cubemap"),
+        (desc.color_attachment, "a colour attachment"),
+    ):
+        if wanted:
+            raise UnsupportedError(f"Level Zero makes no image with {what} in imported memory",
+                                   capability="mipmapped_array", reason="not_supported")
+    width, height, depth = desc.extent
+    if depth:
+        kind = _3D
+    elif height:
+        kind = _2D_ARRAY if desc.layers else _2D
+    else:
+        kind = _1D_ARRAY if desc.layers else _1D
+    component = desc.format.rstrip("0123456789")
+    bits = int(desc.format.removeprefix(component))
+    swizzle = [each if each < desc.channels else (_ONE if each == 3 else _ZERO) for each in range(4)]
+    return ze.ImageDesc.made(
+        flags=1,  # kernels may write to it
+        type=kind, width=width, height=max(1, height), depth=max(1, depth), arraylevels=desc.layers, miplevels=0,
+        format=ze.ImageFormat(_LAYOUTS[bits][desc.channels], _COMPONENTS[component], *swizzle),
+    )
+
+
+def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
+    """Call zeImageCreate on a duplicate of the memory's fd.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: see `image_desc`; or memory that came by no fd.
+    """
+    wanted = image_desc(desc)
+    if memory.kept is None:
+        raise UnsupportedError("an image is made from a file descriptor here", capability="mipmapped_array",
+                               reason="not_supported")
+    # Intel's driver may crash on an fd that it does not take: this one it has taken before, as memory.
+    given = duplicate(memory.kept.fileno())
+    number = given.fileno()
+    linked = memory_struct(memory.desc, number)
+    wanted.pNext = ctypes.addressof(linked)
+    try:
+        return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)), desc)
+    finally:
+        if still_ours(memory.kept.fileno(), number):
+            given.close()
+        else:
+            given.detach()
+
+
+def copy_image(core: Core, events: Events, image: Image, host: memoryview, *, read: bool) -> None:
+    """Copy all of it to or from rows without padding, on a list of its own; returns when it is done."""
+    staging = new_host_memory(core, len(host))
+    try:
+        if not read:
+            ctypes.memmove(staging.address, bytes(host), len(host))
+        commands, _ = core.create_list(0)
+        done = events.take()
+        try:
+            if read:
+                core.loader.do("zeCommandListAppendImageCopyToMemory", commands, staging.address, image.handle, None,
+                               done.handle, 0, None)
+            else:
+                core.loader.do("zeCommandListAppendImageCopyFromMemory", commands, image.handle, staging.address, None,
+                               done.handle, 0, None)
+        except BaseException:
+            events.give_back(done)
+            core.loader.do("zeCommandListDestroy", commands)
+            raise
+        while not events.wait(done, _SLICE_NS):
+            pass
+        events.release(done)
+        core.loader.do("zeCommandListDestroy", commands)
+        if read:
+            host[:] = ctypes.string_at(staging.address, len(host))
+    finally:
+        staging.free(core)

@@ -1,0 +1,237 @@
+"""Command lists: immediate ones, of the driver's own or the application's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
+from xsem.spi import CommandListDriver
+from xsem.types import Kind, SignalParams, WaitParams
+from xsem_levelzero import _ze as ze
+from xsem_levelzero._core import Core
+from xsem_levelzero._events import Events, Point
+from xsem_levelzero._functions import SIGNAL, WAIT
+from xsem_levelzero._loader import handle_out
+from xsem_levelzero._results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
+from xsem_levelzero._semaphores import Batches, Semaphore
+
+__all__ = ["ImmediateList", "check_immediate"]
+
+_Append = Callable[[Point | None, Sequence[Point]], None]
+_RULE_8 = "the list is no immediate one: semaphores are waited for and signalled on immediate lists alone (rule 8)"
+
+
+class ImmediateList(CommandListDriver):
+    """One immediate list.
+
+    Parameters
+    ----------
+    handle : int
+        ze_command_list_handle_t, as the loader gave it.
+    in_order : bool
+        The list executes in order by itself. Otherwise each append is put between two barriers.
+    lent : object
+        The application's list, kept alive; None for a list of our own.
+    known_immediate : bool
+        It is no regular list: the loader said so.
+    """
+
+    def __init__(
+        self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
+        known_immediate: bool = True,
+    ) -> None:
+        self.key = handle
+        self._core = core
+        self._events = events
+        self._in_order = in_order
+        self._lent = lent
+        self._own = lent is None
+        self._known_immediate = known_immediate
+        self._refused: XsemError | None = None
+        self._native = core.extension.command_list(handle)
+        self._signals = Batches(ze.SignalParams)
+        self._waits = Batches(ze.WaitParams)
+
+    # ---- appends
+    def append_wait(
+        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
+        acquire: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """Call zeCommandListAppendWaitExternalSemaphoreExt."""
+        core, events = self._core, self._events
+        _check_keyed(semaphores, params)
+        fresh: list[tuple[Semaphore, int]] = []
+        try:
+            handles = []
+            for semaphore in semaphores:
+                handle = semaphore.handle_for_wait(core, events)
+                handles.append(handle)
+                if handle != semaphore.handle:
+                    fresh.append((semaphore, handle))
+            structs = self._waits.fill(semaphores, params)
+            point = self._issue(
+                lambda signal, waits: core.extension.append(
+                    WAIT, self._native, handles, structs, signal.native if signal else 0,
+                    [each.native for each in waits]),
+                wait_points, int(want_point) + len(fresh),
+            )
+        except BaseException:
+            for _, handle in fresh:
+                core.extension.release_semaphore(handle)
+            raise
+        if point is not None:
+            for semaphore, handle in fresh:
+                semaphore.waits_with(handle, point)
+        return point if want_point else None
+
+    def append_signal(
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
+        release: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """Call zeCommandListAppendSignalExternalSemaphoreExt."""
+        handles = [semaphore.handle for semaphore in semaphores]
+        structs = self._signals.fill(semaphores, params)
+        return self._issue(
+            lambda signal, waits: self._core.extension.append(
+                SIGNAL, self._native, handles, structs, signal.native if signal else 0,
+                [each.native for each in waits]),
+            wait_points, int(want_point),
+        )
+
+    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+        """Call zeCommandListAppendBarrier."""
+        if self._refused is not None:
+            # What is appended to a regular list is not executed: a marker on it would be waited for for ever.
+            raise DriverError(_RULE_8, reason="not_immediate", from_earlier_work=True, call=self._refused.call,
+                              code=self._refused.code, code_name=self._refused.code_name)
+        point = self._events.take() if want_point else None
+        try:
+            if self._in_order:
+                self._barrier(point, wait_points)
+            else:
+                self._fence(wait_points)
+                self._barrier(point, ())
+        except BaseException:
+            if point is not None:
+                self._events.give_back(point)
+            raise
+        return point
+
+    def append_copy(
+        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call zeCommandListAppendMemoryCopy."""
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(
+                "zeCommandListAppendMemoryCopy", self.key, dst, src, size, *_events(signal, waits)),
+            wait_points, int(want_point),
+        )
+
+    def append_fill(
+        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call zeCommandListAppendMemoryFill.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_pattern``: it does not come down to a power of two of bytes, or to more than the device takes.
+        """
+        word, longest = _shortest_period(pattern), self._core.queues.fill_pattern
+        if len(word) & (len(word) - 1) or len(word) > longest:
+            raise BadArgumentError(
+                f"this device fills with patterns of 1, 2, 4, … {longest} bytes, not with {len(word)}; copy from a "
+                "filled host buffer instead", reason="bad_pattern",
+            )
+        data = ctypes.create_string_buffer(word, len(word))
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(
+                "zeCommandListAppendMemoryFill", self.key, dst, ctypes.addressof(data), len(word), size,
+                *_events(signal, waits)),
+            wait_points, int(want_point),
+        )
+
+    def close(self) -> None:
+        """Destroy a list of our own; a borrowed one is let go."""
+        self._lent = None
+        if self._own:
+            self._own = False
+            self._core.loader.do("zeCommandListDestroy", self.key)
+
+    # ---- inside
+    def _issue(self, append: _Append, wait_points: Sequence[Point], users: int) -> Point | None:
+        """Append one operation that begins after `wait_points`; a point of it where somebody uses one."""
+        # Before anything is appended: making an event can fail.
+        point = self._events.take(users) if users else None
+        try:
+            if self._in_order:
+                append(point, wait_points)
+            else:
+                self._fence(wait_points)
+                append(None, ())
+                self._barrier(point, ())
+        except XsemError as error:
+            if point is not None:
+                self._events.give_back(point)
+            self._explain(error)
+            raise
+        return point
+
+    def _barrier(self, signal: Point | None, waits: Sequence[Point]) -> None:
+        self._core.loader.do("zeCommandListAppendBarrier", self.key, *_events(signal, waits))
+
+    def _fence(self, waits: Sequence[Point]) -> None:
+        """On a list that is not in order: later work waits for earlier work and for events."""
+        if waits:
+            # A barrier with events waits for these alone; only one without waits for all that was appended.
+            self._barrier(None, waits)
+        self._barrier(None, ())
+
+    def _explain(self, error: XsemError) -> None:
+        """A list that the application lent and that nobody could ask may be a regular one."""
+        if self._known_immediate or error.call not in (SIGNAL, WAIT):
+            return
+        error.likely_causes = (*error.likely_causes, _RULE_8)
+        if error.code in (INVALID_ARGUMENT, UNSUPPORTED_FEATURE, INVALID_COMMAND_LIST_TYPE):
+            self._refused = error
+
+
+def check_immediate(core: Core, handle: int) -> bool:
+    """Refuse a regular list, where the loader can tell (1.17 and newer); whether it could.
+
+    Raises
+    ------
+    BadArgumentError
+        ``not_immediate``.
+    """
+    if core.loader.find("zeCommandListIsImmediate") is None:
+        return False
+    immediate = ctypes.c_uint8()
+    try:
+        core.loader.do("zeCommandListIsImmediate", handle, ctypes.byref(immediate))
+    except UnsupportedError:
+        return False  # the driver is older than the loader
+    if not immediate.value:
+        raise BadArgumentError(_RULE_8, reason="not_immediate")
+    return True
+
+
+def _events(signal: Point | None, waits: Sequence[Point]) -> tuple[object, ...]:
+    return (signal.handle if signal else None, len(waits), handle_out([each.handle for each in waits]))
+
+
+def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) -> None:
+    for semaphore, param in zip(semaphores, params, strict=True):
+        if semaphore.type.kind is Kind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
+            raise UnsupportedError("Level Zero's wait for a keyed mutex has no timeout", capability="timeout_ms",
+                                   reason="not_supported")
+
+
+def _shortest_period(pattern: bytes) -> bytes:
+    width = 1
+    while width < len(pattern):
+        if len(pattern) % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
+            return pattern[:width]
+        width *= 2
+    return pattern

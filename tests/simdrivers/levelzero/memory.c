@@ -1,0 +1,184 @@
+/* Memory: what is allocated and imported. It is this process's; with SIMZE_GUARD=1 the program cannot read or write at device
+ * addresses, as on a GPU. */
+#include "sim.h"
+
+#define PAGE 4096u
+
+static sim_allocation **table;
+static size_t count, room;
+static uint64_t next_id = 1;
+
+static size_t pages(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
+
+sim_allocation *sim_allocation_of(const void *pointer) {
+    uintptr_t address = (uintptr_t)pointer;
+    for (size_t i = count; i-- > 0;)
+        if (address >= table[i]->address && address - table[i]->address < table[i]->size) return table[i];
+    return NULL;
+}
+
+/* An address that is in no allocation is the program's own. */
+char *sim_data(const void *address, size_t size, sim_allocation **out) {
+    sim_allocation *found = sim_allocation_of(address);
+    *out = found;
+    if (!found) return (char *)(uintptr_t)address;
+    size_t offset = (uintptr_t)address - found->address;
+    if (size > found->size - offset) sim_abort("this range leaves its allocation");
+    return found->data + offset;
+}
+
+static void *add(sim_context *context, sim_device *device, int type, void *map, size_t size) {
+    sim_allocation *made = calloc(1, sizeof *made);
+    made->type = type;
+    made->context = context;
+    made->device = device;
+    made->id = next_id++;
+    made->map = map;
+    made->size = size;
+    made->map_size = pages(size);
+    made->data = map;
+    made->address = (uintptr_t)map;
+    if (sim.guard && type == ZE_MEMORY_TYPE_DEVICE) {
+        made->guard_size = made->map_size;
+        made->guard = mmap(NULL, made->guard_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        made->address = (uintptr_t)made->guard;
+    }
+    if (count == room) table = realloc(table, (room = room ? 2 * room : 64) * sizeof *table);
+    table[count++] = made;
+    context->users++;
+    return (void *)made->address;
+}
+
+/* ---- imports */
+static ze_result_t map_fd(int fd, void **map, size_t *size) {
+    struct stat status;
+    if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    *size = (size_t)status.st_size;
+    *map = mmap(NULL, pages(*size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (*map == MAP_FAILED) {
+        *map = NULL;
+        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (sim.fd_fate != FD_OPEN) close(fd); /* a failed import leaves it open in every release */
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t sim_import(const void *chain, void **map, size_t *size) {
+    *map = NULL;
+    for (const ze_base_desc_t *each = chain; each; each = each->pNext) {
+        ze_result_t code = ZE_RESULT_SUCCESS;
+        if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD && !sim.windows) {
+            const ze_external_memory_import_fd_t *import = (const void *)each;
+            sim_note("# import fd=%d flags=%u", import->fd, import->flags);
+            bool one = import->flags == ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD || import->flags == ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF;
+            code = one ? map_fd(import->fd, map, size) : ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
+        } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_WIN32 && sim.windows) {
+            const ze_external_memory_import_win32_handle_t *import = (const void *)each;
+            sim_note("# import handle=%p flags=%u named=%d", import->handle, import->flags, import->name != NULL);
+            /* Memory that nobody shares, as large as was asked for. */
+            *map = mmap(NULL, pages(*size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            if (*map == MAP_FAILED) *map = NULL, code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        } else if (each->stype != ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC &&
+                   each->stype != ZE_STRUCTURE_TYPE_BINDLESS_IMAGE_EXP_DESC) {
+            code = ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
+        }
+        if (code) return code;
+    }
+    return ZE_RESULT_SUCCESS;
+}
+
+/* ---- allocation */
+static ze_result_t allocate(sim_context *context, sim_device *device, int type, const void *chain, size_t size,
+                            size_t alignment, void **out) {
+    if (!out) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    if (size == 0) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+    if (alignment & (alignment - 1)) return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
+    if (size > (size_t)1 << 30) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+    void *map;
+    /* An import ignores the size: the object's own counts. */
+    ze_result_t code = sim_import(chain, &map, &size);
+    if (code) return code;
+    if (!map) map = mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    *out = add(context, device, type, map, size);
+    sim_note("# allocated %p size=%zu", *out, size);
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeMemAllocDevice(ze_context_handle_t context_handle, const ze_device_mem_alloc_desc_t *desc, size_t size,
+                             size_t alignment, ze_device_handle_t device_handle, void **out) {
+    CALL("context=%p desc=%s size=%zu alignment=%zu device=%p", (void *)context_handle, sim_hex(desc, sizeof *desc), size,
+         alignment, (void *)device_handle);
+    sim_context *context;
+    sim_device *device;
+    TRY(sim_get(context_handle, SIM_CONTEXT, &context));
+    TRY(sim_get(device_handle, SIM_DEVICE, &device));
+    NEEDS(desc);
+    RETURN(allocate(context, device, ZE_MEMORY_TYPE_DEVICE, desc->pNext, size, alignment, out));
+}
+
+ze_result_t zeMemAllocHost(ze_context_handle_t context_handle, const ze_host_mem_alloc_desc_t *desc, size_t size,
+                           size_t alignment, void **out) {
+    CALL("context=%p desc=%s size=%zu alignment=%zu", (void *)context_handle, sim_hex(desc, sizeof *desc), size, alignment);
+    sim_context *context;
+    TRY(sim_get(context_handle, SIM_CONTEXT, &context));
+    NEEDS(desc);
+    RETURN(allocate(context, NULL, ZE_MEMORY_TYPE_HOST, desc->pNext, size, alignment, out));
+}
+
+ze_result_t zeMemAllocShared(ze_context_handle_t context_handle, const ze_device_mem_alloc_desc_t *desc,
+                             const ze_host_mem_alloc_desc_t *host, size_t size, size_t alignment,
+                             ze_device_handle_t device_handle, void **out) {
+    CALL("context=%p desc=%s size=%zu alignment=%zu device=%p", (void *)context_handle, sim_hex(desc, sizeof *desc), size,
+         alignment, (void *)device_handle);
+    sim_context *context;
+    sim_device *device = NULL;
+    TRY(sim_get(context_handle, SIM_CONTEXT, &context));
+    if (device_handle) TRY(sim_get(device_handle, SIM_DEVICE, &device));
+    NEEDS(desc && host);
+    RETURN(allocate(context, device, ZE_MEMORY_TYPE_SHARED, NULL, size, alignment, out));
+}
+
+ze_result_t zeMemFree(ze_context_handle_t context_handle, void *address) {
+    CALL("context=%p ptr=%p", (void *)context_handle, address);
+    sim_context *context;
+    TRY(sim_get(context_handle, SIM_CONTEXT, &context));
+    NEEDS(address);
+    sim_allocation *found = sim_allocation_of(address);
+    REFUSE_IF(!found || found->address != (uintptr_t)address || found->context != context, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    if (found->queued) sim_abort("this memory is freed while work that is queued uses it");
+    for (size_t i = 0; i < count; i++)
+        if (table[i] == found) table[i] = table[--count];
+    munmap(found->map, found->map_size);
+    if (found->guard) munmap(found->guard, found->guard_size);
+    free(found);
+    context->users--;
+    RETURN(ZE_RESULT_SUCCESS);
+}
+
+/* ---- what an address is */
+ze_result_t zeMemGetAddressRange(ze_context_handle_t context_handle, const void *address, void **base, size_t *size) {
+    CALL("context=%p ptr=%p", (void *)context_handle, address);
+    sim_context *context;
+    TRY(sim_get(context_handle, SIM_CONTEXT, &context));
+    NEEDS(address);
+    sim_allocation *found = sim_allocation_of(address);
+    REFUSE_IF(!found, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    if (base) *base = (void *)found->address;
+    if (size) *size = found->size;
+    RETURN(ZE_RESULT_SUCCESS);
+}
+
+ze_result_t zeMemGetAllocProperties(ze_context_handle_t context_handle, const void *address,
+                                    ze_memory_allocation_properties_t *out, ze_device_handle_t *device) {
+    CALL("context=%p ptr=%p", (void *)context_handle, address);
+    sim_context *context;
+    TRY(sim_get(context_handle, SIM_CONTEXT, &context));
+    NEEDS(address && out);
+    sim_allocation *found = sim_allocation_of(address);
+    out->type = found ? (uint32_t)found->type : ZE_MEMORY_TYPE_UNKNOWN;
+    out->id = found ? found->id : 0;
+    out->pageSize = found ? PAGE : 0;
+    if (device) *device = found ? found->device : NULL;
+    RETURN(ZE_RESULT_SUCCESS);
+}

@@ -1,0 +1,263 @@
+/* External semaphores: the host device's objects, and inert ones in place of Windows'. */
+#include "work.h"
+
+#define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
+#define ALL_FLAGS 0x1ffu
+
+/* ---- inert objects: one payload for each handle or name, as long as somebody has it imported */
+struct sim_payload {
+    sim_payload *next;
+    bool timeline;
+    const void *handle;
+    char name[260];
+    int users;
+    bool signalled;
+    uint64_t value;
+};
+
+static sim_payload *payloads;
+
+static bool is_timeline(uint32_t type) {
+    return type & (ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_D3D12_FENCE | ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_D3D11_FENCE |
+                   ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX | ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX_KMT |
+                   ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_WIN32);
+}
+
+static sim_payload *payload_of(uint32_t type, const void *handle, const char *name) {
+    for (sim_payload *each = payloads; each; each = each->next)
+        if (each->timeline == is_timeline(type) && each->handle == handle && strcmp(each->name, name) == 0) {
+            each->users++;
+            return each;
+        }
+    sim_payload *made = calloc(1, sizeof *made);
+    made->timeline = is_timeline(type);
+    made->handle = handle;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    made->users = 1;
+    made->next = payloads;
+    return payloads = made;
+}
+
+static void let_go(sim_payload *payload) {
+    if (--payload->users) return;
+    for (sim_payload **at = &payloads; *at; at = &(*at)->next)
+        if (*at == payload) {
+            *at = payload->next;
+            break;
+        }
+    free(payload);
+}
+
+/* ---- import */
+static const ze_base_desc_t *structure(const ze_external_semaphore_ext_desc_t *desc) {
+    const ze_base_desc_t *each = desc->pNext;
+    /* Intel's driver looks at the first one alone. */
+    while (!sim.intel && each && each->stype != ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_FD_EXT_DESC &&
+           each->stype != ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_WIN32_EXT_DESC)
+        each = each->pNext;
+    return each;
+}
+
+/* What the fd is has to be what the type says; NEO says the same of whatever it cannot take. */
+static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
+    xsem_host_kind kind = xsem_host_recognise(fd);
+    ze_result_t bad = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    ze_result_t code = ZE_RESULT_SUCCESS;
+    if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD && kind == XSEM_HOST_BINARY) {
+        semaphore->eventfd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
+        if (semaphore->eventfd < 0) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    } else if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_FD && kind == XSEM_HOST_TIMELINE) {
+        semaphore->timeline = xsem_host_timeline_open(fd);
+        if (!semaphore->timeline) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    } else {
+        code = bad;
+    }
+    bool closes = code ? sim.fd_fate == FD_CLOSED : sim.fd_fate != FD_OPEN;
+    if (closes && !(sim.intel && fd == 0)) close(fd);
+    return code;
+}
+
+static ze_result_t import(sim_semaphore *semaphore, const ze_external_semaphore_ext_desc_t *desc) {
+    const ze_base_desc_t *found = structure(desc);
+    if (!found || (desc->flags & (desc->flags - 1)) || desc->flags == 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (desc->flags & ~ALL_FLAGS) return sim.intel ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_ERROR_INVALID_ENUMERATION;
+    bool is_fd = desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD || desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_FD;
+    semaphore->type = desc->flags;
+    semaphore->eventfd = -1;
+    if (found->stype == ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_FD_EXT_DESC) {
+        sim_note("# import fd=%d flags=0x%x", ((const ze_external_semaphore_fd_ext_desc_t *)found)->fd, desc->flags);
+        if (!is_fd || sim.windows) return is_fd || sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        return take_fd(semaphore, ((const ze_external_semaphore_fd_ext_desc_t *)found)->fd);
+    }
+    if (found->stype != ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_WIN32_EXT_DESC) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    const ze_external_semaphore_win32_ext_desc_t *win32 = (const void *)found;
+    sim_note("# import handle=%p name=%s flags=0x%x", win32->handle, win32->name ? win32->name : "", desc->flags);
+    if (!sim.windows) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    if (is_fd || (win32->handle == NULL) == (win32->name == NULL)) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    semaphore->inert = payload_of(desc->flags, win32->handle, win32->name ? win32->name : "");
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeDeviceImportExternalSemaphoreExt(ze_device_handle_t device_handle, const ze_external_semaphore_ext_desc_t *desc,
+                                               ze_external_semaphore_ext_handle_t *out) {
+    CALL("device=%p desc=%s", (void *)device_handle, sim_hex(desc, sizeof *desc));
+    sim_device *device;
+    TRY(sim_get(device_handle, SIM_DEVICE, &device));
+    NEEDS(desc && out);
+    sim_semaphore made = {.eventfd = -1};
+    TRY(import(&made, desc));
+    sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
+    made.object = semaphore->object;
+    *semaphore = made;
+    *out = semaphore;
+    sim_note("# imported semaphore=%p", (void *)semaphore);
+    RETURN(ZE_RESULT_SUCCESS);
+}
+
+ze_result_t zeDeviceReleaseExternalSemaphoreExt(ze_external_semaphore_ext_handle_t handle) {
+    CALL("semaphore=%p", (void *)handle);
+    sim_semaphore *semaphore;
+    TRY(sim_get(handle, SIM_SEMAPHORE, &semaphore));
+    if (semaphore->queued) sim_abort("this semaphore is released while a wait or a signal of it is queued");
+    semaphore->object.alive = false;
+    if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
+    if (semaphore->eventfd >= 0) close(semaphore->eventfd);
+    if (semaphore->inert) let_go(semaphore->inert);
+    RETURN(ZE_RESULT_SUCCESS);
+}
+
+/* ---- signal and wait, on a worker */
+void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value) {
+    if (semaphore->timeline) {
+        xsem_host_timeline_signal(semaphore->timeline, value);
+    } else if (semaphore->inert) {
+        pthread_mutex_lock(&sim.lock);
+        semaphore->inert->signalled = true;
+        semaphore->inert->value = value;
+        pthread_cond_broadcast(&sim.changed);
+        pthread_mutex_unlock(&sim.lock);
+    } else {
+        xsem_host_binary_signal(semaphore->eventfd);
+    }
+    atomic_fetch_add(&sim.counters->signals, 1);
+}
+
+static bool inert_is_met(const sim_payload *payload, uint64_t value) {
+    return payload->timeline ? payload->value >= value : payload->signalled;
+}
+
+/* An eventfd's counter is the number of its signals since somebody reset it: up to 2^32 in its lower half, so that the upper half has
+ * room for how many of them a wait of this mode has passed on. Others see a signalled eventfd before and after. */
+static uint64_t counter_of(int fd) {
+    char path[64], line[256];
+    unsigned long long counter = 0;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *info = fopen(path, "re");
+    while (info && fgets(line, sizeof line, info)) sscanf(line, "eventfd-count: %llx", &counter);
+    if (info) fclose(info);
+    return counter;
+}
+
+/* True where a signal was there that no wait had passed on. Under the lock, against a second wait. */
+static bool pass_on(int fd) {
+    uint64_t counter = counter_of(fd), signals = counter & 0xFFFFFFFFu, passed = counter >> 32;
+    if (signals <= passed) return false;
+    uint64_t add = (signals - passed) << 32;
+    return write(fd, &add, sizeof add) == (ssize_t)sizeof add;
+}
+
+/* Does not reset: true where a signal was there that no wait had passed on. */
+static bool wait_without_reset(sim_semaphore *semaphore) {
+    struct pollfd poller = {semaphore->eventfd, POLLIN, 0};
+    while (poll(&poller, 1, -1) < 0 && errno == EINTR) {
+    }
+    pthread_mutex_lock(&sim.lock);
+    bool met = pass_on(semaphore->eventfd);
+    pthread_mutex_unlock(&sim.lock);
+    return met;
+}
+
+static bool is_met(sim_semaphore *semaphore, uint64_t value) {
+    if (semaphore->timeline) return xsem_host_timeline_value(semaphore->timeline) >= value;
+    if (semaphore->inert) return inert_is_met(semaphore->inert, value);
+    return sim.no_reset ? pass_on(semaphore->eventfd) : xsem_host_binary_wait(semaphore->eventfd, 0) == 1;
+}
+
+static bool wait_inert(sim_payload *payload, uint64_t value) {
+    pthread_mutex_lock(&sim.lock);
+    while (!inert_is_met(payload, value)) pthread_cond_wait(&sim.changed, &sim.lock);
+    if (!payload->timeline && !sim.no_reset) payload->signalled = false;
+    pthread_mutex_unlock(&sim.lock);
+    return true;
+}
+
+void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
+    bool met = true;
+    pthread_mutex_lock(&sim.lock);
+    bool passes = sim.sticky && semaphore->satisfied;
+    if (passes) met = is_met(semaphore, value);
+    pthread_mutex_unlock(&sim.lock);
+    if (passes) {
+        /* As NEO's controller: the handle has been met once, and nothing is asked any more. */
+    } else if (semaphore->timeline) {
+        xsem_host_timeline_wait(semaphore->timeline, value, -1);
+    } else if (semaphore->inert) {
+        met = wait_inert(semaphore->inert, value);
+    } else if (sim.no_reset) {
+        met = wait_without_reset(semaphore);
+    } else {
+        xsem_host_binary_wait(semaphore->eventfd, -1);
+    }
+    if (!met) {
+        atomic_fetch_add(&sim.counters->let_through, 1);
+        sim_note("# let through: semaphore=%p value=%llu", (void *)semaphore, (unsigned long long)value);
+    }
+    pthread_mutex_lock(&sim.lock);
+    semaphore->satisfied = true;
+    pthread_mutex_unlock(&sim.lock);
+    atomic_fetch_add(&sim.counters->waits, 1);
+}
+
+/* ---- batches */
+static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32_t count,
+                          ze_external_semaphore_ext_handle_t *semaphores, const ze_external_semaphore_wait_params_ext_t *params,
+                          ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits) {
+    sim_list *list;
+    sim_semaphore *found;
+    ze_result_t code = sim_list_open(handle, &list);
+    if (code) return code;
+    if (!list->lane) return sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (count && (!semaphores || !params)) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    for (uint32_t i = 0; i < count; i++) {
+        sim_note("# semaphore=%p value=%llu", (void *)semaphores[i], (unsigned long long)params[i].value);
+        if ((code = sim_get(semaphores[i], SIM_SEMAPHORE, &found))) return code;
+        int stype = what == DO_WAIT ? ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_WAIT_PARAMS_EXT
+                                    : ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_EXT;
+        if (!sim.intel && params[i].stype != stype) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    sim_op *op = sim_op_new(what);
+    op->batch.count = count;
+    op->batch.semaphores = malloc((count ? count : 1) * sizeof *semaphores);
+    op->batch.values = malloc((count ? count : 1) * sizeof(uint64_t));
+    for (uint32_t i = 0; i < count; i++) {
+        op->batch.semaphores[i] = semaphores[i];
+        op->batch.values[i] = params[i].value;
+    }
+    return sim_append(list, op, signal, wait_count, waits);
+}
+
+ze_result_t zeCommandListAppendSignalExternalSemaphoreExt(ze_command_list_handle_t list, uint32_t count,
+                                                          ze_external_semaphore_ext_handle_t *semaphores,
+                                                          ze_external_semaphore_signal_params_ext_t *params,
+                                                          ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits) {
+    CALL("list=%p count=%u signal=%p waits=%u", (void *)list, count, (void *)signal, wait_count);
+    RETURN(append(list, DO_SIGNAL, count, semaphores, (const void *)params, signal, wait_count, waits));
+}
+
+ze_result_t zeCommandListAppendWaitExternalSemaphoreExt(ze_command_list_handle_t list, uint32_t count,
+                                                        ze_external_semaphore_ext_handle_t *semaphores,
+                                                        ze_external_semaphore_wait_params_ext_t *params,
+                                                        ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits) {
+    CALL("list=%p count=%u signal=%p waits=%u", (void *)list, count, (void *)signal, wait_count);
+    RETURN(append(list, DO_WAIT, count, semaphores, params, signal, wait_count, waits));
+}

@@ -1,0 +1,189 @@
+/* What the parts of the stand-in share. One lock guards everything; it is never held while work runs or a wait sleeps.
+ *
+ * Order of the parts: log, objects < driver < event < memory, semaphore, image < work < list < append. */
+#ifndef SIMZE_SIM_H
+#define SIMZE_SIM_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "../../host_objects.h"
+#include "ze_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_DEVICES 16
+#define MAX_GROUPS 2
+#define MAX_PATTERN 128u
+
+/* ---- objects: handles are addresses of these; none is ever given back, so a late use is recognised */
+typedef enum {
+    SIM_DRIVER = 1, SIM_DEVICE, SIM_CONTEXT, SIM_QUEUE, SIM_LIST, SIM_FENCE, SIM_POOL, SIM_EVENT, SIM_IMAGE, SIM_SEMAPHORE
+} sim_kind;
+
+typedef struct {
+    sim_kind kind;
+    bool alive;
+} sim_object;
+
+void *sim_new(sim_kind kind, size_t size);
+/* NULL where it is not one of this kind; ends the process where it was one and is destroyed. */
+void *sim_find(const void *handle, sim_kind kind);
+/* The same for a handle that must not be NULL. */
+ze_result_t sim_get(const void *handle, sim_kind kind, void *out);
+/* What a driver answers with a crash or with freed memory: says where and why, and ends the process. */
+_Noreturn void sim_abort(const char *why);
+
+/* ---- each call: refused before it acts (not initialised, made to fail), noted in the log */
+enum { CALL_ANY = 1 };
+ze_result_t sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
+ze_result_t sim_leave(const char *name, ze_result_t code);
+void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Hex, in a buffer of the thread that lives until its eighth next use. */
+const char *sim_hex(const void *bytes, size_t size);
+
+#define CALL_AS(flags, ...)                                              \
+    do {                                                                 \
+        ze_result_t refused_ = sim_enter(__func__, flags, __VA_ARGS__);  \
+        if (refused_) return sim_leave(__func__, refused_);              \
+        pthread_mutex_lock(&sim.lock);                                   \
+    } while (0)
+#define CALL(...) CALL_AS(0, __VA_ARGS__)
+#define RETURN(code)                         \
+    do {                                     \
+        ze_result_t result_ = (code);        \
+        pthread_mutex_unlock(&sim.lock);     \
+        return sim_leave(__func__, result_); \
+    } while (0)
+#define REFUSE_IF(condition, code)           \
+    do {                                     \
+        if (condition) RETURN(code);         \
+    } while (0)
+#define NEEDS(pointer) REFUSE_IF(!(pointer), ZE_RESULT_ERROR_INVALID_NULL_POINTER)
+#define TRY(expression)                      \
+    do {                                     \
+        ze_result_t tried_ = (expression);   \
+        if (tried_) RETURN(tried_);          \
+    } while (0)
+
+/* ---- counters, in a file that processes share where SIMZE_COUNTERS names one */
+typedef struct {
+    _Atomic uint64_t let_through;    /* waits that passed though nothing had met them */
+    _Atomic uint64_t waits, signals; /* done */
+} sim_counters;
+
+/* ---- the process */
+typedef enum { FD_OPEN, FD_ON_SUCCESS, FD_CLOSED } sim_fd_fate;
+
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;          /* something was completed */
+    bool initialised;
+    bool intel, windows, guard, no_address, no_reset, sticky;
+    sim_fd_fate fd_fate;
+    uint32_t api, driver_version, memory_types, queues;
+    bool images;
+    int device_count;
+    sim_counters *counters;
+} sim_process;
+
+extern sim_process sim;
+void sim_settings(void);
+
+typedef struct sim_driver {
+    sim_object object;
+} sim_driver;
+
+typedef struct sim_device {
+    sim_object object;
+    int number;
+} sim_device;
+
+typedef struct sim_context {
+    sim_object object;
+    int users;                       /* what lives in it */
+} sim_context;
+
+/* Sleeps, with the lock given up, until something changes; false: the time is over. deadline_ns by xsem_host_now_ns. */
+bool sim_sleep(int64_t deadline_ns);
+int64_t sim_deadline(uint64_t timeout_ns);
+
+/* ---- events */
+typedef struct sim_pool {
+    sim_object object;
+    sim_context *context;
+    uint32_t flags, count;
+    struct sim_event **slot;
+} sim_pool;
+
+typedef struct sim_event {
+    sim_object object;
+    sim_pool *pool;
+    uint32_t index;
+    bool signalled;
+    int queued;                      /* operations that wait for it or signal it */
+} sim_event;
+
+ze_result_t sim_events(sim_event *const *events, uint32_t count);
+
+/* ---- memory */
+typedef struct sim_allocation {
+    uintptr_t address;
+    size_t size;
+    char *data;                      /* where this process reads and writes it */
+    int type;                        /* ZE_MEMORY_TYPE_… */
+    sim_context *context;
+    sim_device *device;
+    uint64_t id;
+    void *map, *guard;
+    size_t map_size, guard_size;
+    int queued;                      /* operations that use it */
+} sim_allocation;
+
+sim_allocation *sim_allocation_of(const void *address);
+/* Where the work reads and writes it. Ends the process where the range leaves its allocation. */
+char *sim_data(const void *address, size_t size, sim_allocation **out);
+/* Maps what an import structure names; the fd goes its way. `*map` stays NULL where the chain names none. */
+ze_result_t sim_import(const void *chain, void **map, size_t *size);
+
+/* ---- images: linear, row after row */
+typedef struct sim_image {
+    sim_object object;
+    sim_context *context;
+    ze_image_desc_t desc;
+    size_t element, row, slice, size, map_size;
+    uint32_t width, height, depth;
+    char *data;
+    int queued;
+} sim_image;
+
+/* ---- semaphores */
+typedef struct sim_payload sim_payload;
+
+typedef struct sim_semaphore {
+    sim_object object;
+    uint32_t type;                   /* as which it was imported */
+    xsem_host_timeline *timeline;    /* what it is: one of these three */
+    int eventfd;
+    sim_payload *inert;
+    bool satisfied;                  /* one wait on this handle has been met */
+    int queued;
+} sim_semaphore;
+
+/* On a worker, outside the lock; a wait sleeps until it is met. */
+void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value);
+void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value);
+
+/* ---- fences */
+typedef struct sim_fence {
+    sim_object object;
+    ze_command_queue_handle_t queue;
+    bool signalled;
+    int queued;
+} sim_fence;
+
+#endif

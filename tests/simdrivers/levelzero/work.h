@@ -1,0 +1,70 @@
+/* Operations, and the lanes that they are queued in. */
+#ifndef SIMZE_WORK_H
+#define SIMZE_WORK_H
+
+#include "sim.h"
+
+typedef enum { DO_NOTHING, DO_WAIT, DO_SIGNAL, DO_COPY, DO_FILL, DO_EVENT, DO_FENCE } sim_what;
+
+typedef struct {
+    sim_allocation *allocation;
+    sim_image *image;
+    char *data;
+    size_t row, slice;               /* bytes from one row and one slice to the next */
+} sim_side;
+
+typedef struct sim_op {
+    struct sim_op *next;
+    struct sim_lane *lane;
+    sim_what what;
+    bool done;
+    bool holds_back;                 /* what comes later in its lane begins after it */
+    bool comes_after_all;            /* it begins after everything earlier in its lane */
+    sim_event *signal;
+    uint32_t wait_count;
+    sim_event **waits;
+    union {
+        struct { uint32_t count; sim_semaphore **semaphores; uint64_t *values; } batch;
+        struct { sim_side to, from; size_t width, height, depth; } copy;
+        struct { sim_side to; size_t size, pattern_size; unsigned char *pattern; } fill;
+        struct { sim_event *event; bool signalled; } set;
+        struct sim_fence *fence;
+    };
+} sim_op;
+
+sim_op *sim_op_new(sim_what what);
+sim_op *sim_op_copy(const sim_op *op);
+void sim_op_free(sim_op *op);
+/* What it uses cannot be destroyed while it is queued. */
+void sim_op_count(sim_op *op, int by);
+void sim_op_run(sim_op *op);
+
+/* A queue of work: of a command queue, or of an immediate command list. */
+typedef struct sim_lane {
+    sim_object object;               /* of a queue; an immediate list's has no handle of its own */
+    sim_context *context;
+    sim_device *device;
+    bool in_order, synchronous, has_worker, ending;
+    sim_op *head, *tail;
+    uint64_t pending;
+    uint32_t ordinal, index;
+    pthread_cond_t more;
+} sim_lane;
+
+typedef struct sim_list {
+    sim_object object;
+    sim_context *context;
+    sim_device *device;
+    sim_lane *lane;                  /* of an immediate one */
+    bool closed, in_order;
+    uint32_t ordinal;
+    sim_op **recorded;               /* of another */
+    uint32_t recorded_count;
+    sim_lane *ran_on;
+} sim_list;
+
+/* Takes `op`, whatever it returns. Sleeps until it is done where the lane is synchronous. */
+ze_result_t sim_append(sim_list *list, sim_op *op, sim_event *signal, uint32_t wait_count, sim_event *const *waits);
+ze_result_t sim_list_open(ze_command_list_handle_t handle, sim_list **out);
+
+#endif
