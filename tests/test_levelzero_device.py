@@ -124,6 +124,22 @@ def test_release_that_is_known_to_be_bad_is_not_trusted_and_says_why() -> None:
     assert "25.22" in check.detail
 
 
+@on_level_zero(SIMZE_API="1.4", SIMZE_NO_ADDRESS="1")
+def test_driver_that_is_older_than_the_extension_is_listed_and_says_what_to_update() -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    with xsem.open_device("levelzero:0") as device:
+        assert device.capabilities.semaphore_import == frozenset()
+        assert device.capabilities.memory_import
+        with pytest.raises(xsem.UnsupportedError, match="neither in the loader nor in the driver"):
+            driver_of(device).import_semaphore(SemaphoreDesc.opaque_fd(0, device_uuid=None), None)
+    assert LevelZeroBackend().details(0)["functions"] == "not found"
+    loader, device_check = LevelZeroBackend().checks()
+    assert loader.detail == "libze_loader.so.1 1.8.0"
+    assert not device_check.ok
+    assert "25.27" in device_check.remedy
+
+
 # ---- what becomes of a file descriptor
 def fates(tmp: Any) -> None:
     """Whatever the driver does with its fds: the caller's is as before, and nothing is leaked (see conftest)."""

@@ -144,9 +144,11 @@ class LevelZeroBackend(Backend):
         except BackendUnavailableError as error:
             return (Check(name="loader", ok=False, detail=error.message,
                           remedy="Debian, Ubuntu: apt-get install libze1; and Intel's GPU driver"),)
-        checks = [Check(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
+        checks = [Check(name="loader", ok=True, detail=loader.file)]
         try:
             gpus = _gpus(loader)
+            # It knows its version once it has started.
+            checks = [Check(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
             for index, gpu in enumerate(gpus):
                 known = self._look(loader, gpu)
                 why = known.reasons.get(None, "")

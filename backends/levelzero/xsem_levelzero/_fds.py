@@ -14,6 +14,7 @@ import platform
 import sys
 from typing import Final
 
+from xsem.errors import BusyError
 from xsem.types import OwnedHandle
 
 __all__ = ["duplicate", "still_ours"]
@@ -25,7 +26,13 @@ _HIGH: Final = 512
 
 
 def duplicate(fd: int) -> OwnedHandle:
-    """A duplicate with a high number, which no call of the application's is given next."""
+    """A duplicate with a high number, which no call of the application's is given next.
+
+    Raises
+    ------
+    BusyError
+        ``fd_limit``.
+    """
     if sys.platform != "win32":
         import fcntl
 
@@ -34,7 +41,10 @@ def duplicate(fd: int) -> OwnedHandle:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EMFILE):
                 raise
-    return OwnedHandle(os.dup(fd))
+    try:
+        return OwnedHandle(os.dup(fd))
+    except OSError as error:
+        raise BusyError(f"file descriptor {fd} cannot be duplicated: {error.strerror}", reason="fd_limit") from error
 
 
 def still_ours(kept: int, given: int) -> bool:
