@@ -1,4 +1,4 @@
-"""The Vulkan backend of xsem: queues of any Vulkan 1.2 driver, as exporter (docs/vulkan.md)."""
+"""The Vulkan backend of xsem: queues of any Vulkan 1.2 driver, as exporter and as importer (docs/vulkan.md)."""
 
 from __future__ import annotations
 

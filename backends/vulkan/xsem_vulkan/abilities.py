@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from xsem.errors import UnsupportedError
 from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreHandleType
@@ -17,19 +18,19 @@ BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_
                        | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
 """What buffers on external memory are made for: copies, fills, and shaders of the application's own."""
 
-# Vulkan's bit, and the device extension that has the functions for it. A timeline travels in an opaque fd, too.
-SEMAPHORES: Final = {
-    SemaphoreHandleType.OPAQUE_FD:
-        (vk.VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_semaphore_fd"),
-    SemaphoreHandleType.TIMELINE_SEMAPHORE_FD:
-        (vk.VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_semaphore_fd"),
-}
-MEMORIES: Final = {
-    MemoryHandleType.OPAQUE_FD: (vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_memory_fd"),
+# The device extensions that have the functions and structs for a handle type. A timeline travels in an opaque fd, too.
+SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[str, ...]]] = dict.fromkeys(
+    (SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.SYNC_FD),
+    ("VK_KHR_external_semaphore_fd",))
+MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
+    MemoryHandleType.OPAQUE_FD: ("VK_KHR_external_memory_fd",),
+    MemoryHandleType.DMABUF_FD: ("VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf"),
 }
 
 # Each queue of NVIDIA's driver is a channel of the GPU's; 16 are offered, and few programs have so many lists.
 _MANY_QUEUES: Final = 8
+
+_Type = TypeVar("_Type", SemaphoreHandleType, MemoryHandleType)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Abilities:
     family, queues : Family, int
         The queue family to be used, and how many of its queues.
     dedicated_only : frozenset of MemoryHandleType
-        Types whose memory can be exported from dedicated allocations alone.
+        Types whose memory is always a dedicated allocation.
     largest_allocation : int
         Bytes.
     """
@@ -52,7 +53,9 @@ class Abilities:
     family: Family
     queues: int
     memory_types: MemoryTypes
+    semaphore_import: frozenset[SemaphoreHandleType]
     semaphore_export: frozenset[SemaphoreHandleType]
+    memory_import: frozenset[MemoryHandleType]
     memory_export: frozenset[MemoryHandleType]
     dedicated_only: frozenset[MemoryHandleType]
     largest_allocation: int
@@ -61,9 +64,12 @@ class Abilities:
     @property
     def capabilities(self) -> Capabilities:
         """As xsem declares them."""
-        timelines = frozenset(each for each in self.semaphore_export if each.kind is Kind.TIMELINE)
+        timelines = frozenset(each for each in self.semaphore_import | self.semaphore_export
+                              if each.kind is Kind.TIMELINE)
         return Capabilities(
+            semaphore_import=self.semaphore_import,
             semaphore_export=self.semaphore_export,
+            memory_import=self.memory_import,
             memory_export=self.memory_export,
             # Vulkan has them for timelines alone.
             features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE} if timelines else ()),
@@ -94,35 +100,50 @@ def ask(physical: PhysicalDevice) -> Abilities:
                                capability="timelineSemaphore", backend="vulkan")
     offered = physical.extensions()
     family = _family(physical)
-    semaphores = frozenset(each for each in SEMAPHORES if _semaphore_exportable(physical, each, offered))
-    memory_features = {each: _memory_features(physical, each, offered) for each in MEMORIES}
-    memories = frozenset(each for each, features in memory_features.items()
-                         if features & vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
-    extensions = [*(SEMAPHORES[each][1] for each in semaphores), *(MEMORIES[each][1] for each in memories)]
+    semaphores = {each: _semaphore_features(physical, each, offered) for each in SEMAPHORES}
+    memories = {each: _memory_features(physical, each, offered) for each in MEMORIES}
+    extensions = [*_of(SEMAPHORES, semaphores), *_of(MEMORIES, memories)]
+    dedicated_only = _with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT)
     return Abilities(
         extensions=frozenset(extensions),
         family=family, queues=min(family.queues, _MANY_QUEUES), memory_types=physical.memory_types(),
-        semaphore_export=semaphores, memory_export=memories,
-        dedicated_only=frozenset(each for each in memories
-                                 if memory_features[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT),
+        semaphore_import=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT),
+        # A sync file is made of a signal that was submitted, and the facade has signals of sync files for nobody.
+        semaphore_export=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT)
+        - {SemaphoreHandleType.SYNC_FD},
+        memory_import=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT),
+        # No descriptor says of a dma-buf that it is dedicated.
+        memory_export=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
+        - (dedicated_only & {MemoryHandleType.DMABUF_FD}),
+        dedicated_only=dedicated_only,
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
     )
 
 
-def _semaphore_exportable(physical: PhysicalDevice, type: SemaphoreHandleType, offered: frozenset[str]) -> bool:
-    bit, extension = SEMAPHORES[type]
+def _with(features: Mapping[_Type, int], bit: int) -> frozenset[_Type]:
+    return frozenset(each for each, found in features.items() if found & bit)
+
+
+def _of(extensions: Mapping[_Type, Sequence[str]], features: Mapping[_Type, int]) -> list[str]:
+    return [name for each, found in features.items() if found for name in extensions[each]]
+
+
+def _offered(extensions: Sequence[str], offered: frozenset[str]) -> bool:
+    return sys.platform != "win32" and offered.issuperset(extensions)
+
+
+def _semaphore_features(physical: PhysicalDevice, type: SemaphoreHandleType, offered: frozenset[str]) -> int:
     # SwiftShader has the extension and no features for timelines, and exporting one there is a segmentation fault.
-    return sys.platform != "win32" and extension in offered and bool(
-        physical.semaphore_features(bit, timeline=type.kind is Kind.TIMELINE)
-        & vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT)
+    if not _offered(SEMAPHORES[type], offered):
+        return 0
+    return physical.semaphore_features(type.native["vulkan"][1], timeline=type.kind is Kind.TIMELINE)
 
 
 def _memory_features(physical: PhysicalDevice, type: MemoryHandleType, offered: frozenset[str]) -> int:
-    bit, extension = MEMORIES[type]
-    if sys.platform == "win32" or extension not in offered:
+    if not _offered(MEMORIES[type], offered):
         return 0
-    return physical.buffer_features(bit, BUFFER_USAGE)
+    return physical.buffer_features(type.native["vulkan"][1], BUFFER_USAGE)
 
 
 def _family(physical: PhysicalDevice) -> Family:

@@ -135,6 +135,7 @@ typedef struct { VkEnum sType; const void *pNext; VkFlags handleTypes; } VkExpor
 typedef struct { VkEnum sType; const void *pNext; VkImage image; VkBuffer buffer; } VkMemoryDedicatedAllocateInfo;
 typedef struct { VkEnum sType; const void *pNext; VkDeviceMemory memory; VkEnum handleType; } VkMemoryGetFdInfoKHR;
 typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; int fd; } VkImportMemoryFdInfoKHR;
+typedef struct { VkEnum sType; void *pNext; uint32_t memoryTypeBits; } VkMemoryFdPropertiesKHR;
 
 typedef struct { VkEnum sType; const void *pNext; VkFlags flags; uint32_t queueFamilyIndex; } VkCommandPoolCreateInfo;
 typedef struct {
@@ -197,6 +198,7 @@ void vkFreeMemory(VkDevice, VkDeviceMemory, const void *);
 VkResult vkBindBufferMemory(VkDevice, VkBuffer, VkDeviceMemory, VkDeviceSize);
 VkResult vkMapMemory(VkDevice, VkDeviceMemory, VkDeviceSize, VkDeviceSize, VkFlags, void **);
 VkResult vkGetMemoryFdKHR(VkDevice, const VkMemoryGetFdInfoKHR *, int *);
+VkResult vkGetMemoryFdPropertiesKHR(VkDevice, VkEnum, int, VkMemoryFdPropertiesKHR *);
 VkResult vkCreateCommandPool(VkDevice, const VkCommandPoolCreateInfo *, const void *, VkCommandPool *);
 void vkDestroyCommandPool(VkDevice, VkCommandPool, const void *);
 VkResult vkAllocateCommandBuffers(VkDevice, const VkCommandBufferAllocateInfo *, VkCommandBuffer *);

@@ -7,15 +7,24 @@ from typing import Final
 
 from xsem.errors import BusyError, UnsupportedError
 from xsem.spi import DeviceDriver
-from xsem.types import Capabilities, Kind, MemoryHandleType, OwnedHandle, SemaphoreHandleType
-from xsem_vulkan.abilities import MEMORIES, SEMAPHORES
+from xsem.types import (
+    Capabilities,
+    Kind,
+    MemoryDesc,
+    MemoryHandleType,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
 from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.imports import import_memory, import_semaphore
 from xsem_vulkan.lists import VulkanList
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.semaphores import (
     Point,
     VulkanSemaphore,
+    check_timeline,
     counter_value,
     create_semaphore,
     export_fd,
@@ -97,18 +106,21 @@ class VulkanDevice(DeviceDriver):
         point.timeline.drop()
 
     # ---- semaphores
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:
+        """Call vkImportSemaphoreFdKHR."""
+        self._declared(desc.type in self._capabilities.semaphore_import, f"semaphore.import.{desc.type.value}")
+        return import_semaphore(self._gpu, desc, handle)
+
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> VulkanSemaphore:
         """A new VkSemaphore for export."""
-        if type not in self._capabilities.semaphore_export:
-            raise UnsupportedError(f"the device does not export {type.value} semaphores", backend="vulkan",
-                                   capability=f"semaphore.export.{type.value}")
+        self._declared(type in self._capabilities.semaphore_export, f"semaphore.export.{type.value}")
         return create_semaphore(self._gpu, timeline=type.kind is Kind.TIMELINE, initial_value=initial_value,
-                                export=SEMAPHORES[type][0])
+                                export=type.native["vulkan"][1])
 
     def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle:
         """A new fd."""
-        bit = SEMAPHORES[SemaphoreHandleType.OPAQUE_FD][0]
-        wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle, handleType=bit)
+        wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle,
+                                       handleType=semaphore.export)
         return export_fd(self._gpu, "vkGetSemaphoreFdKHR", wanted)
 
     def release_semaphore(self, semaphore: VulkanSemaphore) -> None:
@@ -117,32 +129,34 @@ class VulkanDevice(DeviceDriver):
 
     def semaphore_value(self, semaphore: VulkanSemaphore) -> int:
         """A timeline's value now."""
-        semaphore.check_timeline("value")
+        check_timeline(semaphore, "value")
         return counter_value(self._gpu, semaphore.handle)
 
     def host_signal(self, semaphore: VulkanSemaphore, value: int | None) -> None:
         """Set a timeline's value."""
-        semaphore.check_timeline("signal")
+        check_timeline(semaphore, "signal")
         host_signal(self._gpu, semaphore.handle, value or 0)
 
     def host_wait(self, semaphore: VulkanSemaphore, value: int | None, timeout_ns: int) -> bool:
         """Block until a timeline has the value, or the time is over."""
-        semaphore.check_timeline("wait")
+        check_timeline(semaphore, "wait")
         return wait_for_value(self._gpu, semaphore.handle, value or 0, timeout_ns)
 
     # ---- memory
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> VulkanMemory:
+        """Call vkAllocateMemory with the fd, and bind a buffer to it."""
+        self._declared(desc.type in self._capabilities.memory_import, f"memory.import.{desc.type.value}")
+        return import_memory(self._gpu, self._addresses, desc, handle)
+
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[VulkanMemory, int]:
         """A buffer on memory for export; not zeroed."""
-        if type not in self._capabilities.memory_export:
-            raise UnsupportedError(f"the device does not export {type.value} memory", backend="vulkan",
-                                   capability=f"memory.export.{type.value}")
+        self._declared(type in self._capabilities.memory_export, f"memory.export.{type.value}")
         made = create_memory(self._gpu, self._addresses, type, size, dedicated=dedicated)
         return made, made.size
 
     def export_memory(self, memory: VulkanMemory) -> OwnedHandle:
         """A new fd."""
-        bit = MEMORIES[MemoryHandleType.OPAQUE_FD][0]
-        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=bit)
+        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.export)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, int]:
@@ -172,6 +186,11 @@ class VulkanDevice(DeviceDriver):
         buffer.close()
 
     # ---- other
+    def _declared(self, is_: bool, capability: str) -> None:
+        if not is_:
+            raise UnsupportedError(f"vulkan:{self._index} does not declare {capability}", backend="vulkan",
+                                   capability=capability)
+
     def native_handle(self, token: object) -> int:
         """VkDevice for None; VkSemaphore, VkDeviceMemory; a mapping's VkBuffer, which begins where the memory does."""
         if token is None:

@@ -18,7 +18,7 @@ _OF_DEVICE: Final = (
     "vkGetBufferMemoryRequirements2", "vkAllocateMemory", "vkFreeMemory", "vkBindBufferMemory", "vkMapMemory",
     "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer",
     "vkEndCommandBuffer", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer",
-    "vkGetSemaphoreFdKHR", "vkGetMemoryFdKHR",
+    "vkGetSemaphoreFdKHR", "vkImportSemaphoreFdKHR", "vkGetMemoryFdKHR", "vkGetMemoryFdPropertiesKHR",
 )
 
 
