@@ -765,6 +765,8 @@ class ImageGpu(Gpu):
         self.levels: dict[int, bytes] = {}
 
     def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
+        if self.map_fails is not None:
+            raise self.map_fails
         token = next(self.numbers)
         self.log.append(("map_mipmapped_array", token))
         return token
@@ -854,6 +856,8 @@ def test_a_level_takes_its_own_shape_and_type(images: tuple[Device, ImageGpu]) -
         (M.OPAQUE_FD, {"extent": (32, 32, 0), "format": "float32", "channels": 2}, "out_of_range"),
         (M.OPAQUE_FD, {"extent": (16, 16, 16), "channels": 2}, "out_of_range"),
         (M.OPAQUE_FD, {"layers": 9}, "out_of_range"),
+        (M.OPAQUE_FD, {"layers": 8, "levels": 2}, "out_of_range"),
+        (M.OPAQUE_FD, {"offset": PAGE - 512 - 128 - 32 - 8 - 4 + 1, "levels": 5}, "out_of_range"),
         (M.OPAQUE_FD, {"extent": (2**63, 2**63, 0)}, "out_of_range"),
     ],
     ids=str,
@@ -870,10 +874,43 @@ def test_an_image_that_the_memory_cannot_be_is_refused(
 def test_an_image_that_just_fits_is_mapped(images: tuple[Device, ImageGpu]) -> None:
     device, _ = images
     for type, fields in (
-        (M.OPAQUE_FD, {"offset": PAGE - 512}), (M.OPAQUE_FD, {"layers": 8}), (M.NVSCIBUF, {"levels": 1}),
+        (M.OPAQUE_FD, {"offset": PAGE - 512}), (M.OPAQUE_FD, {"layers": 8}),
+        (M.OPAQUE_FD, {"offset": PAGE - 512 - 128 - 32 - 8 - 4, "levels": 5}), (M.NVSCIBUF, {"levels": 1}),
         (M.OPAQUE_FD, {"extent": (PAGE, 0, 0), "channels": 1}),
     ):
         device.create_memory(type, PAGE).map_mipmapped_array(image(**fields)).release()
+
+
+def test_images_and_buffers_over_the_same_bytes_need_permission(images: tuple[Device, ImageGpu]) -> None:
+    device, _ = images
+    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    first = memory.map_mipmapped_array(image(offset=1024))   # 512 bytes of pixels
+    acts: list[Callable[[], object]] = [
+        memory.map_buffer, lambda: memory.map_buffer(1535, 1),
+        lambda: memory.map_mipmapped_array(image(offset=1024)), lambda: memory.map_mipmapped_array(image(offset=1535)),
+        lambda: memory.map_mipmapped_array(image(offset=385, levels=2)),
+    ]
+    for act in acts:
+        refused(act, "overlap")
+    beside = [memory.map_buffer(0, 1024), memory.map_mipmapped_array(image(offset=1536, levels=2)),
+              memory.map_buffer(1536 + 640)]
+    assert not first.released
+    refused(lambda: memory.map_mipmapped_array(image(offset=512)), "overlap")   # a buffer's
+    memory.map_mipmapped_array(image(offset=512), overlap=True).release()
+    for each in (first, *beside):
+        each.release()
+    memory.map_buffer().release()
+
+
+def test_bytes_of_an_image_that_the_driver_did_not_map_are_free(images: tuple[Device, ImageGpu]) -> None:
+    device, driver = images
+    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+
+    driver.map_fails = DriverError("no", reason="driver", call="map", code=1)
+    with pytest.raises(DriverError):
+        memory.map_mipmapped_array(image())
+    driver.map_fails = None
+    memory.map_mipmapped_array(image())
 
 
 @pytest.mark.parametrize("wrong", [None, {}, "image", MemoryDesc.dmabuf_fd(0, allocation_size=1)], ids=repr)

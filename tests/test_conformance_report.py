@@ -137,6 +137,10 @@ def test_counts_add_up(report: dict[str, Any]) -> None:
         assert count == sum(each["outcome"] == outcome for each in report["cases"]) > 0
 
 
+GAP = re.compile(r"\w, *[;,)]|\( *[,)]|\n, |>, |against +\(")
+"""Where a text has nothing between two marks."""
+
+
 def test_run_without_a_device_is_a_report_too() -> None:
     results = [Result(each.case, Outcome.UNAVAILABLE, "gone") for each in every_case()]
     report = build(ran(results, device=None, exporter=None, capabilities=None, problems=["gone"]),
@@ -145,8 +149,19 @@ def test_run_without_a_device_is_a_report_too() -> None:
     assert report["status"] == 3
     assert report["capabilities"] is None
     assert "could not be tried" in page(report)
-    assert "a device that could not be opened" in markdown(report)
+    for text in (page(report), markdown(report)):
+        assert "a device that could not be opened" in text
+        assert GAP.search(text.partition("</style>")[2] or text) is None
     assert len(ET.fromstring(junit(report))) == len(report["cases"])
+
+
+def test_driver_that_tells_no_version_leaves_no_gap() -> None:
+    report = build(ran([Result(each.case, Outcome.PASS) for each in every_case()]), command="", commit="")
+    for about in (report["device"], report["exporter"]):
+        assert about["name"]
+        about["driver_version"] = ""
+    for text in (page(report).partition("</style>")[2], markdown(report)):
+        assert GAP.search(text) is None
 
 
 # ---- what is told of a handle type

@@ -215,8 +215,18 @@ def test_export_is_stamped_for_its_importer() -> None:
         sem = timeline(device)
         with sem.export() as desc, sem.export(for_device=device) as same:
             assert (desc.device_uuid, desc.driver_uuid) == (same.device_uuid, same.driver_uuid) == (ours, theirs)
-        with pytest.raises(WrongDeviceError):
-            sem.export(for_device=other)
+        with sem.export(for_device=str(ours)) as known_by_uuid:
+            assert (known_by_uuid.device_uuid, known_by_uuid.driver_uuid) == (ours, theirs)
+        for importer in (other, theirs):
+            with pytest.raises(WrongDeviceError) as caught:
+                sem.export(for_device=importer)
+            assert (str(ours) in str(caught.value.expected), str(theirs) in str(caught.value.actual)) == (True, True)
+        for nothing in (5, "fake:0", driver):
+            with pytest.raises(BadArgumentError) as refused:
+                sem.export(for_device=nothing)   # type: ignore[arg-type]
+            assert refused.value.reason == "bad_uuid"
+        with timeline(nobodys).export(for_device=theirs.bytes) as desc:
+            assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
         with timeline(nobodys).export(for_device=other) as desc:
             assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
         with timeline(nobodys).export() as desc:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xsem.buffer import Buffer, buffer_layout
@@ -16,6 +17,7 @@ from xsem.session import Session
 from xsem.spi import Token
 from xsem.stamps import check_stamp, stamp_for
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
+from xsem.uuids import UUIDLike
 
 if TYPE_CHECKING:
     from xsem.device import Device
@@ -24,7 +26,7 @@ __all__ = ["Memory", "create_memory", "import_memory"]
 
 
 class _Mapping:
-    """A range of a memory that a buffer has, or is about to get."""
+    """A range of a memory that a buffer or an image has, or is about to get."""
 
     __slots__ = ("end", "record", "start")
 
@@ -63,13 +65,13 @@ class Memory(Resource):
         self._dedicated = dedicated
         self._mappings: list[_Mapping] = []
 
-    def export(self, *, for_device: Device | None = None) -> MemoryDesc:
+    def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
         """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
         self._check()
         session = self._session
         if self._imported or self.type not in session.capabilities.memory_export:
             session.unsupported(f"memory.export.{self.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, None if for_device is None else for_device.info)
+        device_uuid, driver_uuid = stamp_for(session.info, for_device)
         with self._record.held(), session.calling(self.type):
             handle = session.driver.export_memory(self._memory)
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
@@ -108,46 +110,57 @@ class Memory(Resource):
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
-        mapping = self._reserve(offset, offset + size, overlap=overlap)
-        try:
+        with self._reserved(offset, offset + size, overlap=overlap) as mapping:
             with self._record.held(), session.calling(self.type):
                 token, address = session.driver.map_buffer(self._memory, offset, size)
                 record = session.new_record("buffer", lambda: session.driver.unmap_buffer(token), may_block=True,
                                             parent=self._record)
-        except BaseException:
-            with session.releaser.lock:
-                self._mappings.remove(mapping)
-            raise
-        mapping.record = record
+            mapping.record = record
         host = session.driver.dlpack_device()[0] == 1
         return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
 
-    def _reserve(self, start: int, end: int, *, overlap: bool) -> _Mapping:
-        """Take the range before the driver is asked: of two threads that want the same bytes, one is refused."""
+    @contextmanager
+    def _reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[_Mapping]:
+        """Take the range before the driver is asked: of two threads that want the same bytes, one is refused.
+
+        It is free again where the driver makes no mapping of it.
+        """
         mapping = _Mapping(start, end)
         with self._session.releaser.lock:
             self._mappings = [each for each in self._mappings if each.in_use]
             if not overlap and any(start < each.end and each.start < end for each in self._mappings):
                 raise BadArgumentError(
-                    f"bytes {start} … {end} overlap a buffer that is mapped already; use its view(), release it, or "
-                    "pass overlap=True",
+                    f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the buffer's "
+                    "view(), release it, or pass overlap=True",
                     reason="overlap",
                 )
             self._mappings.append(mapping)
-        return mapping
+        try:
+            yield mapping
+        except BaseException:
+            with self._session.releaser.lock:
+                self._mappings.remove(mapping)
+            raise
 
-    def map_mipmapped_array(self, desc: MipmapDesc) -> MipmappedArray:
+    def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).
+
+        Parameters
+        ----------
+        desc : MipmapDesc
+        overlap : bool
+            Permit an image over bytes of a buffer or of another image in use. How many bytes an image has is the
+            driver's to know: those of its elements are looked at, from the offset on, and it may have more.
 
         Raises
         ------
         BadArgumentError
-            ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``.
+            ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``overlap``.
         UnsupportedError
             The device does not declare mipmapped arrays.
         """
         self._check()
-        return map_mipmapped_array(self.device, self._session, self, self._memory, desc)
+        return map_mipmapped_array(self.device, self._session, self, self._memory, desc, overlap=overlap)
 
     def _token(self) -> Token:
         return self._memory

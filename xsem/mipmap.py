@@ -116,7 +116,7 @@ class MipmapLevel:
 
 
 def map_mipmapped_array(
-    device: Device, session: Session, memory: Memory, token: Token, desc: MipmapDesc
+    device: Device, session: Session, memory: Memory, token: Token, desc: MipmapDesc, *, overlap: bool
 ) -> MipmappedArray:
     """The facade's half of `Memory.map_mipmapped_array`."""
     if not isinstance(desc, MipmapDesc):
@@ -129,17 +129,24 @@ def map_mipmapped_array(
     if memory.type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
         raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
                                handle_type=memory.type)
-    # Whatever the tiling, no image has fewer bytes than its elements; how many more is the driver's to know.
-    least = desc.channels * parse_dtype(desc.format).itemsize * math.prod(max(1, each) for each in desc.extent)
-    least *= max(1, desc.layers)
+    least = _least_bytes(desc)
     if desc.offset + least > memory.allocation_size:
         raise BadArgumentError(
             f"an image of at least {least} bytes at offset {desc.offset} reaches beyond the allocation of "
             f"{memory.allocation_size}",
             reason="out_of_range", handle_type=memory.type,
         )
-    with memory._record.held(), session.calling(memory.type):
-        array = session.driver.map_mipmapped_array(token, desc)
-        record = session.new_record("mipmapped array", lambda: session.driver.release_array(array), may_block=True,
-                                    parent=memory._record)
+    with memory._reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping:
+        with memory._record.held(), session.calling(memory.type):
+            array = session.driver.map_mipmapped_array(token, desc)
+            record = session.new_record("mipmapped array", lambda: session.driver.release_array(array),
+                                        may_block=True, parent=memory._record)
+        mapping.record = record
     return MipmappedArray(device, session, record, array, desc)
+
+
+def _least_bytes(desc: MipmapDesc) -> int:
+    """Whatever the tiling, no image has fewer bytes than its elements; how many more is the driver's to know."""
+    element = desc.channels * parse_dtype(desc.format).itemsize
+    return sum(element * max(1, desc.layers) * math.prod(max(1, length >> level) for length in desc.extent)
+               for level in range(desc.levels))

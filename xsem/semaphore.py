@@ -18,6 +18,7 @@ from xsem.stamps import check_stamp, stamp_for
 from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+from xsem.uuids import UUIDLike
 
 if TYPE_CHECKING:
     from xsem.device import Device
@@ -46,14 +47,14 @@ class Semaphore(Resource):
         self._state = state
         self._record = state.record
 
-    def export(self, *, for_device: Device | None = None) -> SemaphoreDesc:
+    def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
         """A descriptor with a fresh `OwnedHandle`, each time.
 
         Parameters
         ----------
-        for_device : Device, optional
-            The importing device. Objects of `host` belong to no device and are stamped with that one's UUID; another
-            exporter's must be the same device.
+        for_device : Device or its UUID, optional
+            The importing device, by its UUID where another process opens it. Objects of `host` belong to no device and
+            are stamped with that one's UUID; another exporter's must be the same device.
 
         Returns
         -------
@@ -66,12 +67,14 @@ class Semaphore(Resource):
             The device does not export this type.
         WrongDeviceError
             ``wrong_device``: `for_device` is another physical device.
+        BadArgumentError
+            ``bad_uuid``: `for_device` is neither a device nor a UUID.
         """
         self._check()
         session, state = self._session, self._state
         if state.imported or state.type not in session.capabilities.semaphore_export:
             session.unsupported(f"semaphore.export.{state.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, None if for_device is None else for_device.info)
+        device_uuid, driver_uuid = stamp_for(session.info, for_device)
         with self._record.held(), session.calling():
             handle = session.driver.export_semaphore(state.token)
         state.exported = True

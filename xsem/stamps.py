@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid as _uuid
+from typing import Protocol, cast
 
 from xsem.errors import WrongDeviceError
 from xsem.types import DeviceInfo, MemoryDesc, SemaphoreDesc
+from xsem.uuids import UUIDLike, parse_uuid
 
 __all__ = ["check_stamp", "stamp_for"]
 
@@ -45,24 +47,36 @@ def check_stamp(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
         )
 
 
-def stamp_for(exporter: DeviceInfo, importer: DeviceInfo | None) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
-    """Device and driver UUID for a descriptor that `exporter` makes for `importer`.
+class _Device(Protocol):
+    @property
+    def info(self) -> DeviceInfo: ...
+
+
+def stamp_for(
+    exporter: DeviceInfo, importer: _Device | UUIDLike | None
+) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
+    """Device and driver UUID for a descriptor that `exporter` makes for `importer`: an open device, or its UUID.
 
     Raises
     ------
+    BadArgumentError
+        ``bad_uuid``: the importer is neither.
     WrongDeviceError
         ``wrong_device``: the importer is not the exporting device.
     """
     if importer is None:
         return exporter.uuid, exporter.driver_uuid
+    info = getattr(importer, "info", None)
+    known = info if isinstance(info, DeviceInfo) else None
+    uuid = known.uuid if known is not None else parse_uuid(cast("UUIDLike", importer), "for_device")
     if exporter.uuid is None:
         # Belongs to no device: whoever is named may take it. Its driver is not the exporter's, so that stays unsaid.
-        return importer.uuid, None
-    if exporter.uuid != importer.uuid:
+        return uuid, None
+    if exporter.uuid != uuid:
         raise WrongDeviceError(
-            f"what {exporter.id} exports means nothing on {importer.id}: they are different devices",
+            f"what {exporter.id} exports means nothing on {known.id if known else uuid}: they are different devices",
             expected=_named(exporter),
-            actual=_named(importer),
+            actual=_named(known) if known else str(uuid),
             reason="wrong_device",
             backend=exporter.backend,
         )

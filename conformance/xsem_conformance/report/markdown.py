@@ -13,9 +13,10 @@ def markdown(report: dict[str, Any]) -> str:
     """The verdict, the handle types, what failed; passes as numbers per area."""
     device, exporter = report["device"], report["exporter"]
     lines = [
-        f"# Conformance of {device['id'] or 'a device that could not be opened'}: {_line(device['name'])}",
+        f"# Conformance of {': '.join(_said(device, 'id', 'name')) or 'a device that could not be opened'}",
         "",
-        (f"{_line(device['driver_version'])}, against {exporter['id']} ({_line(exporter['name'])}), "
+        (f"{''.join(f'{each}, ' for each in _said(device, 'driver_version'))}"
+         f"against {': '.join(_said(exporter, 'id', 'name')) or 'an exporter that could not be opened'}, "
          f"profile {report['profile']}, {report['date'][:10]}, exit status {report['status']}."),
         "",
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
@@ -46,3 +47,8 @@ def markdown(report: dict[str, Any]) -> str:
 def _line(text: str) -> str:
     # What a driver says is neither markup nor the start of another item.
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _said(about: dict[str, Any], *fields: str) -> list[str]:
+    """What there is of that: a device that could not be opened has none, and some drivers tell no version."""
+    return [_line(about[field]) for field in fields if about[field]]

@@ -1,4 +1,4 @@
-"""Imported memory: offsets, sizes, mappings side by side, images with levels."""
+"""Imported memory: offsets, sizes, mappings side by side."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import base64
 
 import numpy as np
 
-from xsem.types import MipmapDesc
 from xsem_conformance.bench import IN, Bench
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import Case, expect
 
 SIZE = 1 << 16
 _PAGES = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
@@ -138,25 +137,3 @@ def copies_and_fills_of_a_list_are_in_order(bench: Bench, case: Case) -> None:
     bench.here.synchronize(commands, bench.patience_s)
     for value, reading in zip((1, 2, 3), readings, strict=True):
         expect(base64.b64decode(bench.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order")
-
-
-@check("XSEM-MIP-002")
-def levels_of_an_image_keep_what_is_written(bench: Bench, case: Case) -> None:
-    """Every level of a mapped image has its own extent and its own contents."""
-    memory = bench.here.get(bench.memory(SIZE).here)
-    try:
-        array = memory.map_mipmapped_array(MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4, levels=3))
-    except Exception as error:
-        raise BlockedError(f"the exporter's memory holds no image that this device maps: {error}") from error
-    with array:
-        rng = np.random.default_rng(5)
-        written = []
-        for index in range(3):
-            level = array.level(index)
-            width, height = max(1, 32 >> index), max(1, 16 >> index)
-            expect(tuple(level.extent)[:2] == (width, height), f"level {index} is {level.extent}")
-            data = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
-            level.write(data)
-            written.append(data)
-        for index, data in enumerate(written):
-            expect(np.array_equal(array.level(index).read(), data), f"level {index} holds something else")

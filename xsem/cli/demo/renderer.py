@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import socket
-import uuid as _uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
 from xsem.cli.demo.plan import Plan, hear, say
-from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc
+from xsem.types import MemoryHandleType
 
 __all__ = ["Tally", "render"]
-
-_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
 
 @dataclass
@@ -74,8 +71,8 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
         commands = device.create_command_list()
         canvas = _Canvas(device, commands, memory, plan)
         semaphores = [drawn, filtered] if plan.binary else [drawn]
-        descs = [_stamped(semaphore.export(), device, compute["uuid"]) for semaphore in semaphores]
-        with _stamped(memory.export(), device, compute["uuid"]) as memory_desc:
+        descs = [semaphore.export(for_device=compute["uuid"]) for semaphore in semaphores]
+        with memory.export(for_device=compute["uuid"]) as memory_desc:
             ipc.send(sock, *descs, memory_desc)
         for desc in descs:
             desc.close()
@@ -116,10 +113,3 @@ def _count(tally: Tally, picture: Any, found: Any) -> None:
         tally.stale += 1
     else:
         tally.errors += 1
-
-
-def _stamped(desc: _Desc, exporter: xsem.Device, importer: str | None) -> _Desc:
-    """For the importer's device, where the exporter's objects belong to none."""
-    if exporter.info.uuid is not None or importer is None:
-        return desc
-    return replace(desc, device_uuid=_uuid.UUID(hex=importer))

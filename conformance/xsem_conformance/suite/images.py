@@ -1,0 +1,170 @@
+"""Images in imported memory: formats, shapes, levels, offsets.
+
+How a device lays pixels out in memory is its own affair, so no check looks for a pixel at a place: what is written to
+an image is read from an image, and bytes are compared with what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+import xsem
+from xsem.types import MipmapDesc
+from xsem_conformance.bench import IN, Bench, Shared
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BlockedError, Case, expect
+
+# Room for every image here, whatever the tiling: theirs are 32 KiB of pixels at most.
+_SIZE: Final = 1 << 20
+# "Suitably aligned to match the requirements of the external API": no GPU asks for more than 64 KiB.
+_OFFSET: Final = 1 << 16
+_FORMATS: Final = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
+_PLAIN: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
+
+
+def _shape(name: str, extent: tuple[int, int, int], **more: Any) -> tuple[str, MipmapDesc]:
+    return name, MipmapDesc(extent=extent, format="uint8", channels=4, **more)
+
+
+_SHAPES: Final = (
+    _shape("of one dimension", (64, 0, 0)),
+    _shape("of one dimension, with levels", (64, 0, 0), levels=3),
+    _shape("of one dimension, with 3 layers", (64, 0, 0), layers=3),
+    _shape("of two dimensions, odd", (37, 19, 0)),
+    _shape("of one pixel", (1, 1, 0)),
+    _shape("with 5 layers", (16, 8, 0), layers=5),
+    _shape("with 3 layers and levels", (16, 8, 0), layers=3, levels=3),
+    _shape("of three dimensions", (16, 8, 4)),
+    _shape("of three dimensions, with levels", (16, 8, 4), levels=4),
+    _shape("that is a cubemap", (16, 16, 0), layers=6, cubemap=True),
+    _shape("that is a cubemap with levels", (16, 16, 0), layers=6, cubemap=True, levels=3),
+    _shape("with two cubemaps as layers", (16, 16, 0), layers=12, cubemap=True),
+    _shape("that is a colour attachment", (64, 32, 0), color_attachment=True),
+    _shape("that surfaces load and store", (64, 32, 0), surface_load_store=True),
+    _shape("that is both, with levels", (64, 32, 0), color_attachment=True, surface_load_store=True, levels=3),
+)
+
+
+def _noise(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    """Bytes at random, so that no two pixels are alike; of floating-point types some are NaN."""
+    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(np.random.default_rng(seed).bytes(length), dtype).reshape(shape)
+
+
+def _same(found: Any, data: Any) -> bool:
+    # As bytes: a NaN is not equal to itself.
+    return bool(found.shape == data.shape and found.dtype == data.dtype and found.tobytes() == data.tobytes())
+
+
+def _memory(bench: Bench) -> tuple[Shared, xsem.Memory]:
+    """Memory of the exporter's in which the plainest image can be.
+
+    Raises
+    ------
+    BlockedError
+        It cannot: a device may want memory that was made for an image, and an exporter of xsem makes none such.
+    """
+    shared = bench.memory(_SIZE)
+    memory: xsem.Memory = bench.here.get(shared.here)
+    try:
+        memory.map_mipmapped_array(_PLAIN).release()
+    except Exception as error:
+        raise BlockedError(f"the exporter's memory holds no image that this device maps: {error}") from error
+    return shared, memory
+
+
+@contextmanager
+def _image(memory: xsem.Memory, desc: MipmapDesc, what: str) -> Iterator[xsem.MipmappedArray]:
+    try:
+        image = memory.map_mipmapped_array(desc, overlap=True)
+    except xsem.XsemError as error:
+        raise AssertionError(f"an image {what} is not mapped: {error}") from error
+    with image:
+        yield image
+
+
+def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> None:
+    """All levels are written before any is read: none lies where another one does."""
+    with _image(memory, desc, what) as image:
+        levels = [image.level(index) for index in range(desc.levels)]
+        written = []
+        for index, level in enumerate(levels):
+            extent = tuple(max(1, length >> index) if length else 0 for length in desc.extent)
+            expect(tuple(level.extent) == extent, f"level {index} of an image {what} is {level.extent}, not {extent}")
+            lengths = (desc.layers or extent[2], extent[1], extent[0], desc.channels)
+            data = _noise(tuple(length for length in lengths if length), desc.format, seed + index)
+            level.write(data)
+            written.append(data)
+        for index, (level, data) in enumerate(zip(levels, written, strict=True)):
+            expect(_same(level.read(), data), f"level {index} of an image {what} does not hold what was written to it")
+
+
+@check("XSEM-MIP-001", deadline_s=60)
+def images_of_every_format_keep_what_is_written(bench: Bench, case: Case) -> None:
+    """Integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels: every byte is read as written."""
+    _, memory = _memory(bench)
+    for seed, (name, channels) in enumerate((name, channels) for name in _FORMATS for channels in (1, 2, 4)):
+        desc = MipmapDesc(extent=(33, 17, 0), format=name, channels=channels)
+        _round_trip(memory, desc, f"of {channels} x {name}", seed)
+
+
+@check("XSEM-MIP-002")
+def levels_of_an_image_keep_what_is_written(bench: Bench, case: Case) -> None:
+    """Every level of a mapped image, down to one pixel, has its own extent and contents; there are as many as asked."""
+    _, memory = _memory(bench)
+    _round_trip(memory, replace(_PLAIN, levels=6), "with 6 levels", 5)
+    token = bench.driver_memory(bench.memory(_SIZE))
+    array = bench.driver.map_mipmapped_array(token, replace(_PLAIN, levels=3))
+    try:
+        bench.driver.mipmap_level(array, 3)
+    except xsem.XsemError:
+        pass
+    else:
+        raise AssertionError("an image of 3 levels has a fourth")
+    finally:
+        bench.driver.release_array(array)
+        bench.driver.release_memory(token)
+
+
+@check("XSEM-MIP-003")
+def image_lies_at_its_offset_in_the_memory(bench: Bench, case: Case) -> None:
+    """The exporter sees the bytes before the image as they were, and others from there on.
+
+    Images made again, over the same and over another import of the memory, show the same pixels.
+    """
+    shared, memory = _memory(bench)
+    producer, _ = bench.ends(IN)
+    commands = producer.new_list()
+    length = 1 << 13
+    for at in range(0, 2 * _OFFSET, length):
+        producer.write(commands, shared, b"\x5a" * length, at)
+    producer.finish(commands, "copies")
+    desc = MipmapDesc(extent=(64, 32, 0), format="uint8", channels=4, levels=2, offset=_OFFSET)
+    levels = [_noise((32, 64, 4), "uint8", 1), _noise((16, 32, 4), "uint8", 2)]
+    with _image(memory, desc, "at an offset") as image:
+        for index, data in enumerate(levels):
+            image.level(index).write(data)
+    readings = [producer.read(commands, shared, length, at) for at in range(0, 2 * _OFFSET, length)]
+    producer.finish(commands, "copies")
+    found = b"".join(map(producer.fetch, readings))
+    expect(found[:_OFFSET] == b"\x5a" * _OFFSET, f"an image at offset {_OFFSET} changed bytes before it")
+    expect(found[_OFFSET:] != b"\x5a" * _OFFSET, "an image changed none of the bytes from its offset on")
+    with bench.peer.export_memory(shared.there, bench.importer) as exported:
+        other: xsem.Memory = bench.here.get(bench.here.import_memory(exported))
+    for name, each in (("made again", memory), ("made over another import", other)):
+        with _image(each, desc, name) as image:
+            for index, data in enumerate(levels):
+                expect(_same(image.level(index).read(), data), f"level {index} of an image {name} shows other pixels")
+
+
+@check("XSEM-MIP-004", deadline_s=60)
+def images_of_every_shape_keep_what_is_written(bench: Bench, case: Case) -> None:
+    """One, two and three dimensions, layers, cubemaps, colour attachments and surfaces, with levels and without."""
+    _, memory = _memory(bench)
+    for seed, (what, desc) in enumerate(_SHAPES):
+        _round_trip(memory, desc, what, 100 * seed)
