@@ -159,6 +159,7 @@ class Actor:
         if self._filled is None:
             self._filled = self.device.host_buffer(_FILLED)
         work = self.get(commands)
+        each = 1.0
         for count in (2, 8):   # the first ones are slow: memory that nobody has touched
             began = time.monotonic()
             for _ in range(count):
