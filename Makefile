@@ -13,7 +13,7 @@ help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
 	@echo "make test   the tests"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
-	@echo "make mutants  the conformance suite on drivers with a fault each: it must catch them all (some minutes)"
+	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend with a fault each: it must catch them all"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml

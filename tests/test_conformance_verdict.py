@@ -79,6 +79,12 @@ def test_all_outcomes_are_counted() -> None:
     assert list(found) == [each.value for each in Outcome]
 
 
+def test_failures_that_are_no_must_are_counted_apart() -> None:
+    results = [Result(Case(OF_LEVEL[level]), outcome) for level in ("MUST", "SHOULD", "MAY") for outcome in Outcome]
+    assert verdict.lesser_failures(results, REQUIREMENTS) == 2
+    assert verdict.lesser_failures([Result(Case("XSEM-NEW-001"), Outcome.FAIL)], REQUIREMENTS) == 0
+
+
 # ---- profiles
 S, M = SemaphoreHandleType, MemoryHandleType
 

@@ -19,6 +19,7 @@ from xsem.errors import (
     DriverError,
     ReleasedError,
     UnsupportedError,
+    WaitTimeoutError,
     WouldBlockError,
     WrongDeviceError,
 )
@@ -163,6 +164,9 @@ def test_replay_may_go_back_where_the_recording_may(opened: Opened) -> None:
         commands.append_signal(sem, SignalParams(value=5, allow_rewind=True))
     recording.replay()
     recording.replay()
+    with pytest.raises(BadArgumentError) as caught:
+        recording.replay({sem: 4})   # a value of the replay's own
+    assert caught.value.reason == "value_not_above_last"
 
 
 def test_bad_values_of_a_replay_are_refused(opened: Opened) -> None:
@@ -245,7 +249,113 @@ def test_objects_of_a_recording_live_with_it(opened: Opened) -> None:
     driver.finish()
     recording.replay()
     assert commands.query()
+    other = timeline(device)
+    other.release()   # freed by the thread that would have freed the first one by then
+    until(lambda: driver.released("release_semaphore"))
+    assert driver.released("release_semaphore") == [other._state.token]
+    driver.log.clear()
+    recording.release()
+    until(lambda: driver.released("release_semaphore"))
+    assert first(driver).forgotten   # before what it uses
+
+
+def test_objects_of_a_recording_that_was_not_made_are_freed(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    driver.finish()
+    recording = commands.record()
+    first(driver).fail_end = DriverError("no", reason="driver")
+    with pytest.raises(DriverError) as caught, recording:
+        commands.append_signal(sem, 1)
+    assert caught.value.backend == "fake"
+    sem.release()
     assert driver.released("release_semaphore") == []
+    recording.release()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_append_that_fails_in_a_recording_leaves_its_objects_free_afterwards(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    driver.finish()
+    with commands.record() as recording:
+        first(driver).open = None   # the driver is asked as for any append
+        first(driver).fail_next = DriverError("no", reason="driver")
+        with pytest.raises(DriverError):
+            commands.append_signal(sem, 1)
+        first(driver).open = []
+    sem.release()
+    recording.release()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_device_that_is_released_frees_recordings_before_what_they_use(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    with commands.record():
+        commands.append_signal(sem, 1)
+    driver.finish()
+    device.release()
+    until(lambda: ("close",) in driver.log)
+    assert len(first(driver).forgotten) == 1
+    assert len(driver.released("release_semaphore")) == 1
+
+
+def test_error_of_the_block_goes_on_where_the_recording_cannot_be_ended(opened: Opened) -> None:
+    device, driver = opened
+    commands = device.create_command_list()
+    recording = commands.record()
+    first(driver).fail_end = DriverError("no", reason="driver")
+    with pytest.raises(ZeroDivisionError), recording:
+        raise ZeroDivisionError
+    assert recording.released
+    commands.append_barrier()
+
+
+def test_value_for_what_is_not_recorded_is_refused(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
+    with commands.record() as recording:
+        commands.append_signal(sem, 1)
+    with pytest.raises(BadArgumentError) as caught:
+        recording.replay({sem: 2, other: 2})
+    assert caught.value.reason == "not_recorded"
+    assert first(driver).replays == []
+    assert sem._state.last_signalled == 0
+
+
+def test_pending_replay_names_what_it_waits_for_and_who_could_signal(opened: Opened) -> None:
+    device, _ = opened
+    waiter, signaller = device.create_command_list(), device.create_command_list()
+    drawn, filtered = timeline(device, "drawn"), timeline(device, "filtered")
+    with waiter.record() as waiting:
+        waiter.append_wait(drawn, 1)
+        waiter.append_signal(filtered, 1)
+    with signaller.record() as signalling:
+        signaller.append_wait(filtered, 1)
+        signaller.append_signal(drawn, 1)
+    waiting.replay({drawn: 5})
+    signalling.replay({drawn: (0, 6)})
+    first_op, second_op = device.pending()
+    assert (first_op.operation, first_op.semaphore, first_op.value) == ("work", drawn._state.described, 5)
+    assert first_op.possible_signallers == (f"{signaller._book.name} (signal of 6 pending)",)
+    assert second_op.possible_signallers == (f"{waiter._book.name} (signal of 1 pending)",)
+    with pytest.raises(WaitTimeoutError) as caught:
+        waiter.synchronize(timeout_s=0.01)
+    assert "'drawn' >= 5" in str(caught.value)
+    assert "its signal has not been submitted" in str(caught.value)
+
+
+def test_signal_behind_a_replay_that_waits_is_not_taken_for_done(opened: Opened) -> None:
+    """Somebody else may have given the timeline its value; the replay in front of it is not done for that."""
+    device, driver = opened
+    commands, gate, sem = device.create_command_list(), binary(device), timeline(device)
+    with commands.record() as recording:
+        commands.append_wait(gate)
+    recording.replay()
+    commands.append_signal(sem, 1)
+    driver.values[sem._state.token] = 2
+    assert [op.operation for op in device.pending()] == ["work", "signal"]
 
 
 def test_recording_is_forgotten_when_its_replays_are_done(opened: Opened) -> None:

@@ -19,9 +19,11 @@ STUBS = {"MYPYPATH": str(ROOT / "tests/typing/stubs")}
 def checks() -> dict[str, tuple[list[str], dict[str, str]]]:
     """Name of every check, its command and what it adds to the environment."""
     packages = [str(path.relative_to(ROOT)) for path in contracts.packages(ROOT).values()]
-    # Tests of fds and forks are about Linux, and so is the template; what is installed must be right everywhere.
+    # Tests of fds and forks are about Linux, and so are benchmarks and the template; what is installed must be right
+    # everywhere.
     checked = {
-        "linux": [*packages, "tests", "tools", "examples/backend-template"], "win32": packages, "darwin": packages,
+        "linux": [*packages, "tests", "tools", "benchmarks", "examples/backend-template"], "win32": packages,
+        "darwin": packages,
     }
     every: dict[str, tuple[list[str], dict[str, str]]] = {
         # A cache each: one cache is thrown away whenever the platform changes.

@@ -36,13 +36,17 @@ Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
 
 
 class Entry:
-    """One appended operation. `kept` is what must live until it is done: points that it waits for."""
+    """One appended operation. `kept` is what must live until it is done: points that it waits for.
 
-    __slots__ = ("appended_at", "kept", "operation", "point", "rewinds", "seq", "targets")
+    `targets` are the semaphores of a wait or signal; of a replay those that it waits for, and `signals` those that it
+    signals.
+    """
+
+    __slots__ = ("appended_at", "kept", "operation", "point", "rewinds", "seq", "signals", "targets")
 
     def __init__(
         self, seq: int, operation: Operation, targets: Targets, kept: Sequence[Point], point: Point | None,
-        rewinds: bool,
+        rewinds: bool, signals: Targets = (),
     ) -> None:
         self.seq = seq
         self.operation = operation
@@ -50,6 +54,7 @@ class Entry:
         self.kept = kept
         self.point = point
         self.rewinds = rewinds
+        self.signals = signals
         self.appended_at = time.monotonic()
 
 
@@ -76,7 +81,7 @@ class Book:
     failure : DriverError or None
         The queue's work failed: nothing more of it will be done.
     recording : bool
-        Appends are recorded; `recorded` gains them.
+        Appends are recorded: `recorded` gains them, and `recorded_uses` what they use, held.
     closed : bool
         The list is closed: nothing will be appended any more.
     """
@@ -94,6 +99,7 @@ class Book:
         self.failure: DriverError | None = None
         self.recording = False
         self.recorded: list[Entry] = []
+        self.recorded_uses: list[Record] = []
         self.closed = False
         self.record: Record  # set by Session.add_book
         self.wrappers: weakref.WeakSet[object] = weakref.WeakSet()
@@ -114,22 +120,23 @@ class Book:
     def append(
         self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
         targets: Targets = (), kept: Sequence[Point] = (), want_point: Literal[True], rewinds: bool = False,
-        waits: bool = False, reenters: bool = False,
+        waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Point: ...
     @overload
     def append(
         self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
         targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
-        waits: bool = False, reenters: bool = False,
+        waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Point | None: ...
     def append(
         self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
         targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
-        waits: bool = False, reenters: bool = False,
+        waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Point | None:
         """Hand one operation to the driver and note it; the point if `want_point`.
 
-        `waits`: it can hold the queue though it is no wait. `reenters`: `issue` may append to this list itself.
+        `waits`: it can hold the queue though it is no wait; `signals`: what it signals though it is no signal.
+        `reenters`: `issue` may append to this list itself.
 
         Raises
         ------
@@ -148,6 +155,9 @@ class Book:
                     self._check_room()
                 for record in records:
                     record.use(self, seq)
+                    if self.recording:
+                        record.hold()
+                        self.recorded_uses.append(record)
                 outer, self._issuing = self._issuing, not reenters
                 try:
                     token = issue(want_point)
@@ -159,13 +169,14 @@ class Book:
                     seq = self.seq = self.seq + 1
                     self.record.uses[self] = seq
                 self._issued = seq
-            entry = Entry(seq, operation, targets, kept, None, rewinds)
+            entry = Entry(seq, operation, targets, kept, None, rewinds, signals)
             if captured:
                 # It runs when the graph is launched, as often as that is; no marker can tell.
-                for record in records:
-                    record.pin()
                 if self.recording:
                     self.recorded.append(entry)
+                else:
+                    for record in records:
+                        record.pin()
                 return Point(self.session, token, self, seq, captured=True) if want_point else None
             self._slots += 1
             self._unmarked += 1

@@ -11,7 +11,7 @@ from xsem.books import Book
 from xsem.buffer import Buffer, buffer_layout
 from xsem.commands import CommandList
 from xsem.diagnosis import session_pending
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, BadHandleError
 from xsem.events import Event
 from xsem.forks import generation
 from xsem.memory import Memory
@@ -119,6 +119,51 @@ class Device(Resource):
         """Allocate memory for export: at least `size` bytes; `Memory.allocation_size` says how many it became."""
         self._check()
         return _memory.create_memory(self, self._session, type, size, dedicated)
+
+    def nvscisync_attributes(self, attributes: int, *, signal: bool = False, wait: bool = False) -> None:
+        """Write into an NvSciSyncAttrList what this device needs (cuDeviceGetNvSciSyncAttributes).
+
+        The application reconciles it with the other side's list and allocates the NvSciSync object from that, to be
+        imported as `SemaphoreDesc.nvscisync`. xsem calls nothing of NvSci.
+
+        Parameters
+        ----------
+        attributes : int
+            The NvSciSyncAttrList (a pointer), without a required permission yet; it stays the caller's.
+        signal, wait : bool
+            What the device is to do with the object; at least one. A use that is not asked for here is refused by the
+            driver later, when it is appended.
+
+        Raises
+        ------
+        UnsupportedError
+            ``unsupported``: the device does not declare NvSciSync semaphores. ``not_supported``, ``driver_too_old``:
+            the driver cannot.
+        BadArgumentError
+            ``not_an_int``; ``signal_or_wait``: neither was asked for, or it is no bool.
+        BadHandleError
+            ``null_handle``; ``handle_out_of_range``; ``refused_by_driver``: it is no attribute list.
+        DriverError
+            ``invalid_value``: a permission is set in it already.
+        """
+        self._check()
+        if type(attributes) is not int:
+            raise BadArgumentError(f"an NvSciSyncAttrList is given as an int, not {type(attributes).__name__}",
+                                   reason="not_an_int", handle_type=SemaphoreHandleType.NVSCISYNC)
+        if attributes == 0:
+            raise BadHandleError("the NvSciSyncAttrList is null", reason="null_handle",
+                                 handle_type=SemaphoreHandleType.NVSCISYNC)
+        if not 0 < attributes <= UINT64_MAX:
+            raise BadHandleError(f"{attributes:#x} is not a pointer", reason="handle_out_of_range",
+                                 handle_type=SemaphoreHandleType.NVSCISYNC)
+        if type(signal) is not bool or type(wait) is not bool or not (signal or wait):
+            raise BadArgumentError("signal=True, wait=True or both say what the device is to do with the object",
+                                   reason="signal_or_wait", handle_type=SemaphoreHandleType.NVSCISYNC)
+        session = self._session
+        if SemaphoreHandleType.NVSCISYNC not in session.capabilities.semaphore_import:
+            session.unsupported(f"semaphore.import.{SemaphoreHandleType.NVSCISYNC.value}")
+        with session.calling(SemaphoreHandleType.NVSCISYNC):
+            session.driver.nvscisync_attributes(attributes, signal, wait)
 
     def host_buffer(self, size: int) -> Buffer:
         """Page-locked host memory of `size` bytes: what `CommandList.append_copy` takes on the host side."""

@@ -123,7 +123,7 @@ class _Look:
                     command_list=book.name,
                     age_s=now - entry.appended_at,
                     possible_signallers=(
-                        self.signallers(state, value, book, entry) if entry.operation == "wait" and state else ()
+                        self.signallers(state, value, book, entry) if state and _waits(entry.operation) else ()
                     ),
                 )
 
@@ -153,12 +153,11 @@ class _Look:
         for book in self._session.live_books():
             here: dict[SemaphoreState, _Signals] = {}
             for entry in list(book.entries):
-                if entry.operation == "signal":
-                    for state, value in entry.targets:
-                        if state not in here:
-                            here[state] = _Signals(book)
-                            found.setdefault(state, []).append(here[state])
-                        here[state].add(entry.seq, value)
+                for state, value in entry.targets if entry.operation == "signal" else entry.signals:
+                    if state not in here:
+                        here[state] = _Signals(book)
+                        found.setdefault(state, []).append(here[state])
+                    here[state].add(entry.seq, value)
         return found
 
 
@@ -189,7 +188,7 @@ def _not_done(entries: Sequence[Entry], look: _Look) -> Sequence[Entry]:
     at = start
     while at < unmet:
         entry = entries[at]
-        if entry.operation == "wait" or entry.kept:
+        if entry.kept or (_waits(entry.operation) and entry.targets):
             if not _is_met(entry, look):
                 break
             if entry.operation == "wait":
@@ -218,6 +217,11 @@ def _left_its_value(entries: Sequence[Entry], end: int, look: _Look) -> int:
     return 0
 
 
+def _waits(operation: str) -> bool:
+    """Whether what it names semaphores for is a wait: a replay is work, and names those that it waits for."""
+    return operation in ("wait", "work")
+
+
 def _passed(entry: Entry, look: _Look) -> bool:
     return (
         entry.operation == "signal" and not entry.rewinds and bool(entry.targets)
@@ -226,7 +230,7 @@ def _passed(entry: Entry, look: _Look) -> bool:
 
 
 def _is_met(entry: Entry, look: _Look) -> bool:
-    if entry.operation == "wait" and not all(_at_least(look.value(state), value) for state, value in entry.targets):
+    if _waits(entry.operation) and not all(_at_least(look.value(state), value) for state, value in entry.targets):
         return False
     with contextlib.suppress(XsemError):
         return all(point.done() for point in entry.kept)
@@ -234,7 +238,7 @@ def _is_met(entry: Entry, look: _Look) -> bool:
 
 
 def _is_unmet_wait(entry: Entry, look: _Look) -> bool:
-    if entry.operation != "wait":
+    if not _waits(entry.operation):
         return False
     for state, value in entry.targets:
         current = look.value(state)
@@ -255,7 +259,7 @@ def _sentence(op: PendingOp) -> str:
     if op.semaphore is not None:
         text += f" {op.semaphore}"
     if op.value is not None:
-        text += f" {'>=' if op.operation == 'wait' else '='} {op.value}"
+        text += f" {'>=' if _waits(op.operation) else '='} {op.value}"
     if op.semaphore is not None:
         now = "unknown" if op.current_value is None else str(op.current_value)
         here = "nothing" if op.last_signalled_here is None else str(op.last_signalled_here)
@@ -264,7 +268,7 @@ def _sentence(op: PendingOp) -> str:
 
 
 def _causes(op: PendingOp) -> list[str]:
-    if op.operation != "wait":
+    if op.semaphore is None or not _waits(op.operation):
         return ["the device is still busy with it, or something outside this list holds it"]
     if not op.possible_signallers:
         return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from xsem.books import Book, Entry
 from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.forks import generation
+from xsem.lifetime import Record
 from xsem.params import UINT64_MAX, check_int
 from xsem.resource import Resource
 from xsem.semaphore import Semaphore
@@ -25,7 +26,8 @@ __all__ = ["Recording"]
 class Recording(Resource):
     """What was appended inside ``with commands.record() as recording:``; made by `CommandList.record`.
 
-    Leaving the block ends the recording and keeps it; `release` gives it up. Objects used in it stay alive with it.
+    Leaving the block ends the recording and keeps it; `release` gives it up. Objects used in it stay alive with it: one
+    that is released meanwhile is freed after the recording.
     """
 
     def __init__(self, device: Device, session: Session, book: Book, check_stopped: Callable[[], None]) -> None:
@@ -35,6 +37,7 @@ class Recording(Resource):
         self._check_stopped = check_stopped
         self._recorded: list[Token] = []
         self._entries: list[Entry] = []
+        self._kept: list[Record] = []
         # To forget it is a call on the list, whose lock must be waited for.
         self._record = session.new_record("recording", self._free, parent=book.record, on_thread=True)
 
@@ -50,8 +53,9 @@ class Recording(Resource):
                     raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
                 book.driver.begin_recording()
                 book.recording = True
-        except BaseException:
+        except BaseException as error:
             book.record.unhold()
+            self._blame(error)
             raise
         return self
 
@@ -63,7 +67,13 @@ class Recording(Resource):
             with book.lock:
                 book.recording = False
                 self._entries, book.recorded = book.recorded, []
+                self._kept, book.recorded_uses = book.recorded_uses, []
                 self._recorded.append(book.driver.end_recording())
+        except XsemError as error:
+            self._blame(error)
+            # The block's own error goes on: it says more than that what it left could not be ended.
+            if exc[0] is None:
+                raise
         finally:
             if exc[0] is not None:
                 self.release()
@@ -75,7 +85,8 @@ class Recording(Resource):
         Parameters
         ----------
         values : mapping of Semaphore to int or (int, int)
-            New values of timelines in it: one for wait and signal alike, or (wait, signal).
+            New values of timelines in it: one for wait and signal alike, or (wait, signal). All waits for a timeline
+            take its one value, and all its signals. Where none is given: as recorded.
 
         Raises
         ------
@@ -83,7 +94,10 @@ class Recording(Resource):
             ``recording``: it has not ended, or nothing was recorded.
         BadArgumentError
             ``not_a_semaphore``, ``not_a_timeline``, ``not_an_int``, ``value_out_of_range``; ``value_not_above_last``:
-            a value that it signals, new or as recorded, is not above the last one signalled here.
+            a value that it signals, new or as recorded, is not above the last one signalled here; ``not_recorded``: the
+            recording does not use the timeline.
+        WouldBlockError, ReleasedError, WrongDeviceError, DriverError
+            As for an append: nothing was appended.
         """
         self._check()
         self._check_stopped()
@@ -91,41 +105,57 @@ class Recording(Resource):
             raise BusyError("the recording has not been made yet: append inside its `with` block", reason="recording")
         triples: list[tuple[Token, int, int]] = []
         records = [self._record]
-        signals = self._signals()
+        waits = self._targets("wait")
+        signals, rewinds = self._targets("signal"), self._rewinds()
         for semaphore, value in (values or {}).items():
             self._check_semaphore(semaphore)
             wait, signal = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
             check_int("wait value", wait, 0, UINT64_MAX, reason="value_out_of_range")
             check_int("signal value", signal, 0, UINT64_MAX, reason="value_out_of_range")
-            triples.append((semaphore._state.token, wait, signal))
+            state = semaphore._state
+            if state not in waits and state not in signals:
+                raise BadArgumentError(f"the recording neither waits for {state.described} nor signals it",
+                                       reason="not_recorded", handle_type=state.type)
+            triples.append((state.token, wait, signal))
             records.append(semaphore._record)
-            if semaphore._state in signals:
-                signals[semaphore._state] = (signal, False)
+            if state in waits:
+                waits[state] = wait
+            if state in signals:
+                signals[state] = signal
+                rewinds.discard(state)
 
         def issue(_want: bool) -> None:
             advanced: list[tuple[SemaphoreState, int, int | None]] = []
             limit = self._session.capabilities.max_value_difference
             try:
-                for state, (value, rewinds) in signals.items():
-                    advanced.append((state, value, state.advance(value, allow_rewind=rewinds, limit=limit)))
+                for state, value in signals.items():
+                    if value is not None:
+                        previous = state.advance(value, allow_rewind=state in rewinds, limit=limit)
+                        advanced.append((state, value, previous))
                 self._book.driver.replay(self._recorded[0], triples)
             except BaseException as error:
-                for state, value, previous in reversed(advanced):
-                    state.restore(value, previous)
-                if isinstance(error, XsemError):
-                    self._session.blame(error)
+                for state, advanced_to, previous in reversed(advanced):
+                    state.restore(advanced_to, previous)
+                self._blame(error)
                 raise
 
-        waits = any(entry.kept or entry.operation == "wait" for entry in self._entries)
-        self._book.append("work", issue, records=records, waits=waits)
+        holds = any(entry.kept or entry.operation == "wait" for entry in self._entries)
+        self._book.append("work", issue, records=records, targets=list(waits.items()), signals=list(signals.items()),
+                          waits=holds)
 
-    def _signals(self) -> dict[SemaphoreState, tuple[int, bool]]:
-        """The timelines that it signals: the last value as recorded, and whether that may go back."""
-        return {
-            state: (value, entry.rewinds)
-            for entry in self._entries if entry.operation == "signal"
-            for state, value in entry.targets if value is not None
-        }
+    def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
+        """What it waits for or signals, with the last value as recorded."""
+        return {state: value for entry in self._entries if entry.operation == operation
+                for state, value in entry.targets}
+
+    def _rewinds(self) -> set[SemaphoreState]:
+        """The timelines whose recorded value may be below the last one."""
+        return {state for entry in self._entries if entry.operation == "signal" and entry.rewinds
+                for state, _ in entry.targets}
+
+    def _blame(self, error: BaseException) -> None:
+        if isinstance(error, XsemError):
+            self._session.blame(error)
 
     def _check_semaphore(self, semaphore: Semaphore) -> None:
         if not isinstance(semaphore, Semaphore):
@@ -139,9 +169,13 @@ class Recording(Resource):
             raise BadArgumentError("only timelines take values in a replay", reason="not_a_timeline")
 
     def _free(self) -> None:
-        if self._recorded:
-            with self._book.lock:
-                self._book.driver.release_recording(self._recorded[0])
+        try:
+            if self._recorded:
+                with self._book.lock:
+                    self._book.driver.release_recording(self._recorded[0])
+        finally:
+            while self._kept:
+                self._kept.pop().unhold()
 
     def _token(self) -> Token:
         return self._recorded[0] if self._recorded else None

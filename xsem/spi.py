@@ -253,6 +253,10 @@ class DeviceDriver(ABC):
         _unsupported(self, "host_wait")
 
     # ---- other
+    def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
+        """Write into the NvSciSyncAttrList `attributes` what the device needs of an NvSciSync object for that use."""
+        _unsupported(self, "nvscisync_attributes")
+
     def host_buffer(self, size: int) -> tuple[Token, int]:
         """Page-locked host memory that appended copies can use: token and address."""
         _unsupported(self, "host_buffer")

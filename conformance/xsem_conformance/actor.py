@@ -7,13 +7,12 @@ to be fetched when the list is done.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import itertools
 import math
+import os
 import time
-import uuid as _uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import xsem
 from xsem.errors import UnsupportedError
@@ -21,7 +20,6 @@ from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, Sem
 
 __all__ = ["OPERATIONS", "Actor", "Side"]
 
-_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 _CPU: Final = 1
 _FILLED: Final = 1 << 26
 _MOST_FILLS: Final = 4096
@@ -42,7 +40,8 @@ class Side(Protocol):
     def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]: ...
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
     def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
-    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]: ...
+    def create_memory(self, type: str, size: int, importer: str | None,
+                      dedicated: bool = False) -> tuple[int, MemoryDesc]: ...
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc: ...
     def import_memory(self, desc: MemoryDesc) -> int: ...
     def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
@@ -84,6 +83,7 @@ class Actor:
         info, declared = self.device.info, self.device.capabilities
         return {
             "id": info.id,
+            "pid": os.getpid(),
             "uuid": None if info.uuid is None else info.uuid.hex,
             "semaphore_export": sorted(each.value for each in declared.semaphore_export),
             "memory_export": sorted(each.value for each in declared.memory_export),
@@ -114,32 +114,27 @@ class Actor:
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
         """One more descriptor."""
-        desc: SemaphoreDesc = self.get(semaphore).export()
-        return self._stamped(desc, importer)
+        desc: SemaphoreDesc = self.get(semaphore).export(for_device=importer)
+        return desc
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         """Import; `desc` stays the caller's."""
         return self.keep(self.device.import_semaphore(desc))
 
-    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]:
+    def create_memory(self, type: str, size: int, importer: str | None,
+                      dedicated: bool = False) -> tuple[int, MemoryDesc]:
         """New memory, and a descriptor for the importer."""
-        number = self.keep(self.device.create_memory(MemoryHandleType(type), size))
+        number = self.keep(self.device.create_memory(MemoryHandleType(type), size, dedicated=dedicated))
         return number, self.export_memory(number, importer)
 
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
         """One more descriptor."""
-        desc: MemoryDesc = self.get(memory).export()
-        return self._stamped(desc, importer)
+        desc: MemoryDesc = self.get(memory).export(for_device=importer)
+        return desc
 
     def import_memory(self, desc: MemoryDesc) -> int:
         """Import; `desc` stays the caller's."""
         return self.keep(self.device.import_memory(desc))
-
-    def _stamped(self, desc: _Desc, importer: str | None) -> _Desc:
-        # Objects of a device without a UUID belong to no device, and a device with one takes only what is its own.
-        if self.device.info.uuid is not None or importer is None:
-            return desc
-        return dataclasses.replace(desc, device_uuid=_uuid.UUID(hex=importer))
 
     # ---- appends
     def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
@@ -238,11 +233,15 @@ class Actor:
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         """Wait: on the host where the device can, else by a list of its own."""
         if Feature.HOST_WAIT in self.device.capabilities.features:
-            self.get(semaphore).host_wait(value, timeout_s=timeout_s)
-        else:
-            commands = self._hosts_list()
-            self.wait(commands, [semaphore], [value])
-            self.synchronize(commands, timeout_s)
+            try:
+                self.get(semaphore).host_wait(value, timeout_s=timeout_s)
+            except UnsupportedError:   # Vulkan's host waits for timelines alone
+                pass
+            else:
+                return
+        commands = self._hosts_list()
+        self.wait(commands, [semaphore], [value])
+        self.synchronize(commands, timeout_s)
 
     def _hosts_list(self) -> int:
         # One for all: some devices have but a few queues.

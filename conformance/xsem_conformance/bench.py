@@ -16,9 +16,9 @@ from xsem.spi import DeviceDriver, Token
 from xsem.types import Kind, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.actor import Actor, Side
 from xsem_conformance.outcomes import BlockedError, expect
-from xsem_conformance.peer import Peer, PeerFailedError
+from xsem_conformance.peer import Peer, PeerFailedError, SecondFailedError
 
-__all__ = ["IN", "OUT", "Bench", "End", "Shared", "duplicate", "soon", "value_of"]
+__all__ = ["IN", "OUT", "Bench", "End", "Shared", "duplicate", "gets_through", "soon", "value_of"]
 
 IN: Final = "in"
 """The exporter produces, the device consumes."""
@@ -26,8 +26,12 @@ OUT: Final = "out"
 """The device produces, the exporter consumes."""
 
 MEMORY_SIZE: Final = 1 << 16
+_NOWHERE: Final = 0
+"""The number of nothing: those of objects begin at 1."""
 PATIENCE_S: Final = 10.0
 """By then, what must happen has happened; only a failure takes that long."""
+_END_S: Final = 3.0
+"""What an idle process may take to end, however little patience there is with the rest."""
 SETTLE_S: Final = 0.05
 """How long something that must not happen is watched for. A slow device passes a little more easily, never fails."""
 
@@ -129,6 +133,7 @@ class Bench:
         self.here = Actor(self.device)
         self._exporter = exporter
         self._peer: Peer | None = None
+        self._second: Peer | None = None
         self._about: dict[str, Any] = {}
         self._driver: DeviceDriver | None = None
         uuid = self.device.info.uuid
@@ -158,10 +163,43 @@ class Bench:
         self.peer.kill()
         self._close_peer()
 
+    def end_peer(self) -> None:
+        """Have the exporter's process end by itself; the next use starts another.
+
+        Raises
+        ------
+        BlockedError
+            It does not.
+        """
+        ended = self.peer.ends(max(self.patience_s, _END_S))
+        self._close_peer()
+        if not ended:
+            raise BlockedError(f"the exporter {self._exporter} does not end by itself")
+
     def _close_peer(self) -> None:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
+
+    @property
+    def second(self) -> Peer:
+        """A second process that has the device open; what it fails in, the device does."""
+        if self._second is None:
+            self._second = Peer(self.device.info.id, "second process", SecondFailedError)
+        return self._second
+
+    def kill_second(self) -> None:
+        """Kill the second process as it stands; the next use starts another."""
+        if self._second is not None:
+            self._second.kill()
+            self._second.close()
+            self._second = None
+
+    def second_ends(self) -> bool:
+        """Have the second process end by itself; whether it has. The next use starts another."""
+        ended = self.second.ends(max(self.patience_s, _END_S))
+        self.kill_second()
+        return ended
 
     @property
     def driver(self) -> DeviceDriver:
@@ -187,18 +225,54 @@ class Bench:
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
 
-    def some_type(self) -> str:
-        """The first type of semaphore that the exporter makes and the device imports."""
-        made = self.peer.about()["semaphore_export"]
-        return next(each.value for each in sorted(self.device.capabilities.semaphore_import) if each.value in made)
+    def some_type(self, kind: Kind | None = None) -> str:
+        """The first type of semaphore, of that kind, that the exporter makes and the device imports.
 
-    def memory(self, size: int = MEMORY_SIZE) -> Shared:
+        One that may be waited for before its signal, where there is one.
+
+        Raises
+        ------
+        BlockedError
+            There is none.
+        """
+        made = self.peer.about()["semaphore_export"]
+        declared = self.device.capabilities
+        both = sorted((each for each in declared.semaphore_import if each.value in made and kind in (None, each.kind)),
+                      key=lambda each: (each not in declared.wait_before_signal, each.value))
+        if not both:
+            raise BlockedError(f"{self._about['id']} makes no {'' if kind is None else kind.value + ' '}semaphore that "
+                               f"{self.device.info.id} imports")
+        return both[0].value
+
+    def gate(self, producer: End) -> tuple[Shared, int | None]:
+        """What holds `producer` back when waited for, and its value: until the exporter's host signals it.
+
+        Raises
+        ------
+        BlockedError
+            The producer may not wait for anything before its signal.
+        """
+        made = [SemaphoreHandleType(each) for each in self.peer.about()["semaphore_export"]]
+        known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
+        early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
+                       key=lambda each: (each.kind is not Kind.TIMELINE, each.value))
+        if not early:
+            raise BlockedError(f"nothing can hold {producer.name} back: it may wait for nothing before its signal")
+        type = early[0].value
+        if producer.side is self.here:
+            return self.semaphore(type), value_of(type)
+        there, desc = self.peer.create_semaphore(type, None)
+        desc.close()
+        return Shared(_NOWHERE, there), value_of(type)
+
+    def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
         """Made by the exporter, imported by the device, all zeros."""
         peer = self.peer
         both = [each for each in self._about["memory_export"]
-                if each in {each.value for each in self.device.capabilities.memory_import}]
+                if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
         if not both:
-            raise BlockedError(f"{self._about['id']} exports no memory that {self.device.info.id} imports")
+            raise BlockedError(f"{self._about['id']} exports no memory{f' of type {type}' if type else ''} that "
+                               f"{self.device.info.id} imports")
         there, desc = peer.create_memory(both[0], size, self.importer)
         with desc:
             shared = Shared(self.here.import_memory(desc), there)
@@ -218,6 +292,21 @@ class Bench:
         with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as own:
             return self.driver.import_memory(desc, own)
 
+    def arrives(self, shared: Shared, value: int | None) -> None:
+        """What the device signals, the exporter's host sees."""
+        try:
+            self.peer.host_wait(shared.there, value, self.patience_s)
+        except PeerFailedError as error:
+            if error.reason != "timeout":
+                raise
+            raise AssertionError(f"the device's signal does not reach the exporter: {error}") from error
+
+    def second_end(self, shared: Shared) -> End:
+        """The second process as a side, which has imported that semaphore, of which alone it can be asked."""
+        with self.peer.export_semaphore(shared.there, self.importer) as desc:
+            number = self.second.import_semaphore(desc)
+        return End(self.second, lambda _shared: number, "the second process", self.patience_s)
+
     def ends(self, direction: str) -> tuple[End, End]:
         """Producer and consumer."""
         device = End(self.here, lambda shared: shared.here, "device", self.patience_s)
@@ -231,15 +320,19 @@ class Bench:
             yield
         finally:
             self.here.forget()
-            if self._peer is not None:
-                try:
-                    self._peer.forget()
-                except PeerFailedError:
-                    self.kill_peer()
+            for each, kill in ((self._peer, self.kill_peer), (self._second, self.kill_second)):
+                if each is not None:
+                    try:
+                        each.forget()
+                    except PeerFailedError:
+                        kill()
 
     def close(self) -> None:
-        """End the exporter, close the device."""
+        """End the exporter and the second process, close the device."""
         self._close_peer()
+        if self._second is not None:
+            self._second.close()
+            self._second = None
         self.device.release()
         if self._driver is not None:
             self._driver.close()
@@ -249,6 +342,22 @@ class Bench:
 def value_of(type: str, value: int = 1) -> int | None:
     """`value` where semaphores of that type have values, else None."""
     return value if SemaphoreHandleType(type).kind is Kind.TIMELINE else None
+
+
+def gets_through(producer: End, consumer: End, shared: Shared, type: str, value: int | None) -> None:
+    """A wait of the consumer's, seen pending where it may come first, is met by a signal of the producer's."""
+    waits, signals = consumer.new_list(), producer.new_list()
+    early = consumer.waits_early(type)
+    if early:
+        consumer.wait(waits, shared, value)
+        consumer.stays_pending(waits, "a wait")
+    producer.signal(signals, shared, value)
+    if not early:
+        consumer.wait(waits, shared, value)
+    consumer.finish(waits, f"a wait for the signal of {producer.name}")
+    producer.finish(signals, "a signal")
+    for end, commands in ((consumer, waits), (producer, signals)):
+        end.side.release(commands)   # some have but a few queues
 
 
 def duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:

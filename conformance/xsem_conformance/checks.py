@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Function", "all_checks", "check"]
 
-Function: TypeAlias = "Callable[[Bench, Case], None]"
+Function: TypeAlias = "Callable[[Bench, Case], str | None]"
 DEADLINE_S: Final = 30.0
 
 
@@ -27,7 +27,8 @@ class Check:
     Attributes
     ----------
     run : callable
-        Takes the bench and the case; returns where the requirement is met, raises `BrokenError` where it is not.
+        Takes the bench and the case; returns where the requirement is met, raises `BrokenError` where it is not. Of a
+        MAY, which cannot be failed, it returns what was seen, in words.
     deadline_s : float
         What takes longer hangs.
     """

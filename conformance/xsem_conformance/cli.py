@@ -74,8 +74,11 @@ def run(
     for problem in ended.problems:
         print(_shown(problem))
     counts = verdict.counts(ended.results)
-    print(f"conformance of {device} with {exporter}, profile {profile}: "
-          + ", ".join(f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()))
+    lesser = verdict.lesser_failures(ended.results, ended.requirements)
+    words = {Outcome(name): f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()}
+    if lesser:   # they cost nothing: who reads "0 failed" may trust it
+        words[Outcome.FAIL] = f"{counts[Outcome.FAIL.value] - lesser} failed (and {lesser} SHOULD or MAY)"
+    print(f"conformance of {device} with {exporter}, profile {profile}: {', '.join(words.values())}")
     raise typer.Exit(ended.status)
 
 
@@ -90,7 +93,11 @@ def _progress(result: Result, done: int, total: int) -> None:
         if done % 25 == 0 or done == total:
             print(f"  {done} of {total}", flush=True)
         return
-    print(f"  {result.outcome.value} {result.case.key}: {_shown(result.detail)[:400]}", flush=True)
+    from xsem_conformance.requirements import load
+
+    known = load().requirements.get(result.case.requirement)   # a capability that is asked for is none
+    level = "" if known is None or known.level == "MUST" else f" ({known.level})"
+    print(f"  {result.outcome.value}{level} {result.case.key}: {_shown(result.detail)[:400]}", flush=True)
 
 
 def _shown(text: str) -> str:

@@ -20,9 +20,9 @@ from xsem.errors import XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.actor import OPERATIONS, Actor
 from xsem_conformance.endings import end_with
-from xsem_conformance.outcomes import BlockedError
+from xsem_conformance.outcomes import BlockedError, BrokenError
 
-__all__ = ["Peer", "PeerFailedError", "main"]
+__all__ = ["Peer", "PeerFailedError", "SecondFailedError", "main"]
 
 _ANSWER_S: Final = 60.0
 
@@ -35,14 +35,30 @@ class PeerFailedError(Exception):
         self.reason = reason
 
 
+class SecondFailedError(PeerFailedError, BrokenError):
+    """The same where that process has the device under test open: the device's failure, not the suite's."""
+
+
 class Peer:
-    """A `Side` in another process."""
+    """A `Side` in another process.
+
+    Parameters
+    ----------
+    device : str
+        As `xsem.open_device` takes it.
+    role : str
+        What it is called in messages.
+    failure : type of PeerFailedError
+        What is raised where it fails.
+    """
 
     _socket: socket.socket
     _process: subprocess.Popen[bytes]
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, role: str = "exporter", failure: type[PeerFailedError] = PeerFailedError) -> None:
         self.device = device
+        self.role = role
+        self._failure = failure
         if sys.platform == "win32":
             raise BlockedError("the suite passes file descriptors between processes, which Windows has not")
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -58,12 +74,12 @@ class Peer:
             ipc.send(self._socket, *descs, payload=asked.encode())
             message = ipc.receive(self._socket, timeout_s=_ANSWER_S)
         except (XsemError, OSError) as error:
-            raise PeerFailedError(f"the exporter's process does not answer: {error}") from error
+            raise self._failure(f"the {self.role}'s process does not answer: {error}") from error
         answer = json.loads(message.payload)
         if "error" in answer:
             message.close()
             said = answer["error"]
-            raise PeerFailedError(f"exporter, {operation}: {said['message']}", reason=said["reason"])
+            raise self._failure(f"{self.role}, {operation}: {said['message']}", reason=said["reason"])
         given = [*message.semaphores, *message.memories]
         if given:
             return (answer["result"], given[0]) if answer["result"] is not None else given[0]
@@ -87,8 +103,9 @@ class Peer:
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         return int(self._ask("import_semaphore", descs=[desc]))
 
-    def create_memory(self, type: str, size: int, importer: str | None) -> tuple[int, MemoryDesc]:
-        number, desc = self._ask("create_memory", type, size, importer)
+    def create_memory(self, type: str, size: int, importer: str | None,
+                      dedicated: bool = False) -> tuple[int, MemoryDesc]:
+        number, desc = self._ask("create_memory", type, size, importer, dedicated)
         return number, desc
 
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
@@ -144,12 +161,18 @@ class Peer:
         self._process.kill()
         self._process.wait()
 
-    def close(self) -> None:
-        """End it: politely, then not."""
+    def ends(self, timeout_s: float) -> bool:
+        """Have it end by itself; whether it has in time, else it still runs."""
         self._socket.close()
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End it: politely, then not."""
+        if not self.ends(5):
             self.kill()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,16 +9,14 @@ from typing import Any, Final
 from xsem.errors import XsemError
 from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
-from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
+from xsem.types import Carrier, Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance import measures
 from xsem_conformance.bench import SETTLE_S, Bench, duplicate, value_of
 from xsem_conformance.descriptors import identity, null
 from xsem_conformance.outcomes import BlockedError
 from xsem_conformance.peer import PeerFailedError
 
 __all__ = ["QUIRKS", "measure"]
-
-_BLOCKS_S: Final = 1.0
-_MOST_APPENDS: Final = 4096
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -83,42 +79,11 @@ def wait_before_signal(bench: Bench) -> dict[str, bool]:
 
 def pending_appends(bench: Bench) -> int | str:
     """How many appends behind an unmet wait return at once, asked of the driver itself."""
-    types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
-    if not types:
+    type = _preferred(bench)
+    if type is None:
         return "not known: the device imports no semaphore"
-    shared = bench.semaphore(types[0].value)
-    value = value_of(types[0].value)
-    commands = bench.driver.create_command_list()
-    token = bench.driver_semaphore(shared)
-    try:
-        commands.append_wait([token], [WaitParams(value=value)], (), (), False)
-        count, held = [0], threading.Event()
-
-        def append() -> None:
-            while count[0] < _MOST_APPENDS and not held.is_set():
-                commands.append_barrier((), False)
-                if value is not None:
-                    commands.append_signal([token], [SignalParams(value=value + 1 + count[0])], (), (), False)
-                count[0] += 1
-
-        thread = threading.Thread(target=append, daemon=True)
-        thread.start()
-        last = -1
-        while thread.is_alive() and count[0] != last:
-            last = count[0]
-            thread.join(_BLOCKS_S)
-        held.set()
-        at_once = count[0]
-        bench.peer.host_signal(shared.there, value)
-        thread.join()
-        point = commands.append_barrier((), True)
-        while not bench.driver.done(point):
-            time.sleep(0.001)
-        bench.driver.release_point(point)
-        commands.close()
-    finally:
-        bench.driver.release_semaphore(token)
-    return at_once if at_once < _MOST_APPENDS else f"at least {_MOST_APPENDS}"
+    at_once = measures.pending_appends(bench, type, measures.MOST_APPENDS)
+    return at_once if at_once < measures.MOST_APPENDS else f"at least {measures.MOST_APPENDS}"
 
 
 def fd_after_failed_import(bench: Bench) -> dict[str, str]:
@@ -156,79 +121,64 @@ def fd_after_import(bench: Bench) -> dict[str, str]:
     return found
 
 
+def kind_checked(bench: Bench) -> dict[str, str]:
+    """Per type: which handles of another sort the driver imports as one of that type."""
+    found = {}
+    for kind, types in (("semaphore", bench.device.capabilities.semaphore_import),
+                        ("memory", bench.device.capabilities.memory_import)):
+        for type in sorted(each.value for each in types if each.carrier is Carrier.FD):
+            taken = measures.other_sorts_taken(bench, kind, type)
+            found[f"{kind}.{type}"] = f"takes {', '.join(taken)}" if taken else "refuses other sorts"
+    return found
+
+
+def size_checked(bench: Bench) -> dict[str, bool]:
+    """Per type of memory: whether a size of sixteen times the exporter's is refused."""
+    return {type: measures.size_is_checked(bench, type) for type in _memories(bench)}
+
+
+def overlap_is_coherent(bench: Bench) -> dict[str, bool]:
+    """Per type of memory: whether what is written through one of two overlapping mappings is read through the other."""
+    found = {}
+    for type in _memories(bench):
+        _, new, seen = measures.overlap(bench, type)
+        found[type] = seen == new
+    return found
+
+
+def _memories(bench: Bench) -> list[str]:
+    made = bench.peer.about()["memory_export"]
+    return sorted(each.value for each in bench.device.capabilities.memory_import if each.value in made)
+
+
 def timeline_goes_back(bench: Bench) -> dict[str, str]:
     """Per timeline type: the value after a signal of 5 and then of 3."""
-    found = {}
-    for type in _types(bench, Kind.TIMELINE):
-        shared, here = bench.semaphore(type.value), bench.here
-        commands = here.new_list()
-        here.signal(commands, [shared.here], [5])
-        here.synchronize(commands, bench.patience_s)
-        here.get(commands).append_signal(here.get(shared.here), SignalParams(value=3, allow_rewind=True))
-        here.synchronize(commands, bench.patience_s)
-        can = Feature.READ_VALUE.value in bench.peer.about()["features"]
-        found[type.value] = str(bench.peer.value(shared.there)) if can else "taken; the exporter cannot read it"
-    return found
+    if Feature.READ_VALUE.value not in bench.peer.about()["features"]:
+        return dict.fromkeys((type.value for type in _types(bench, Kind.TIMELINE)), "the exporter cannot read it")
+    return {type.value: str(measures.value_after_going_back(bench, type.value))
+            for type in _types(bench, Kind.TIMELINE)}
 
 
 def release_behind_a_wait(bench: Bench) -> str:
     """Whether the driver's own release of a semaphore returns while a wait for it is pending."""
-    types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
-    if not types:
-        return "not known: the device imports no semaphore"
-    shared, value = bench.semaphore(types[0].value), value_of(types[0].value)
-    token = bench.driver_semaphore(shared)
-    commands = bench.driver.create_command_list()
-    try:
-        commands.append_wait([token], [WaitParams(value=value)], (), (), False)
-        time.sleep(SETTLE_S)
-        thread = threading.Thread(target=bench.driver.release_semaphore, args=[token], daemon=True)
-        thread.start()
-        thread.join(_BLOCKS_S)
-        blocks = thread.is_alive()
-        bench.peer.host_signal(shared.there, value)
-        thread.join()
-        # xsem never releases what a pending wait uses, so the wait may fail: host's does, or not, as it is in its loop.
-        with contextlib.suppress(XsemError):
-            point = commands.append_barrier((), True)
-            try:
-                while not bench.driver.done(point):
-                    time.sleep(0.001)
-            finally:
-                bench.driver.release_point(point)
-    finally:
-        commands.close()
-    return "blocks until the wait is met" if blocks else "returns at once"
+    type = _preferred(bench)
+    return "not known: the device imports no semaphore" if type is None else measures.release_behind_a_wait(bench, type)
 
 
 def free_behind_a_wait(bench: Bench) -> str:
     """Whether the driver's own release of mapped memory returns while any wait is pending."""
-    types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
-    if not types or not bench.device.capabilities.memory_import:
+    if _preferred(bench) is None or not bench.device.capabilities.memory_import:
         return "not known: the device imports no semaphore, or no memory"
-    shared, value = bench.semaphore(types[0].value), value_of(types[0].value)
-    memory = bench.memory()
-    token = bench.driver_memory(memory)
-    buffer, _ = bench.driver.map_buffer(token, 0, 4096)
-    waits = bench.here.new_list()
-    bench.here.wait(waits, [shared.here], [value])
+    return measures.free_behind_a_wait(bench)
 
-    def free() -> None:
-        bench.driver.unmap_buffer(buffer)
-        bench.driver.release_memory(token)
 
-    thread = threading.Thread(target=free, daemon=True)
-    thread.start()
-    thread.join(_BLOCKS_S)
-    blocks = thread.is_alive()
-    bench.peer.host_signal(shared.there, value)
-    thread.join()
-    bench.here.synchronize(waits, bench.patience_s)
-    return "blocks until the wait is met" if blocks else "returns at once"
+def _preferred(bench: Bench) -> str | None:
+    types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
+    return types[0].value if types else None
 
 
 QUIRKS: Final[dict[str, Callable[[Bench], Any]]] = {
     function.__name__: function for function in (
-        resets_on_wait, wait_before_signal, pending_appends, fd_after_failed_import, fd_after_import,
-        timeline_goes_back, release_behind_a_wait, free_behind_a_wait)
+        resets_on_wait, wait_before_signal, pending_appends, fd_after_failed_import, fd_after_import, kind_checked,
+        size_checked, overlap_is_coherent, timeline_goes_back, release_behind_a_wait, free_behind_a_wait)
 }

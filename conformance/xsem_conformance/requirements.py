@@ -40,7 +40,7 @@ class Requirement:
     id : str
         ``XSEM-<AREA>-<NNN>``; never used again for anything else.
     level : "MUST", "SHOULD" or "MAY"
-        A MAY tells what was seen; it cannot be failed.
+        A MAY tells what was seen; it cannot be failed, but by what nobody may do. A SHOULD that fails costs nothing.
     subject : "facade", "backend" or "device"
         facade: xsem promises it of every backend and its own tests check it. backend: the plugin and its driver
         objects. device: what the device does. A facade requirement is no part of a device's verdict.

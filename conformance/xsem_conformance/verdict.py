@@ -14,7 +14,7 @@ from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement
 
-__all__ = ["BAD", "GOOD", "NOT_TRIED", "USAGE", "counts", "status", "unmet"]
+__all__ = ["BAD", "GOOD", "NOT_TRIED", "USAGE", "counts", "lesser_failures", "status", "unmet"]
 
 GOOD: Final = 0
 BAD: Final = 1
@@ -38,6 +38,13 @@ def status(results: Sequence[Result], requirements: Sequence[Requirement], probl
     if problems or any(result.outcome in _WRONG for result in binding):
         return BAD
     return NOT_TRIED if untried else GOOD
+
+
+def lesser_failures(results: Sequence[Result], requirements: Sequence[Requirement]) -> int:
+    """How many of the FAILs are of a SHOULD or a MAY, and cost nothing."""
+    levels = {each.id: each.level for each in requirements}
+    return sum(result.outcome is Outcome.FAIL and levels.get(result.case.requirement, "MUST") != "MUST"
+               for result in results)
 
 
 def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequence[Result]) -> list[str]:

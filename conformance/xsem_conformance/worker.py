@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import xsem
 from xsem.errors import BadArgumentError, UnsupportedError, XsemError
+from xsem.spi import ImportFailure
 from xsem_conformance.bench import Bench
 from xsem_conformance.checks import all_checks
 from xsem_conformance.endings import end_with
@@ -61,15 +62,15 @@ def _run(bench: Bench, key: str) -> tuple[Outcome, str]:
         kind, _, plain = case.handle_type.rpartition(".")
         case = Case(case.requirement, plain, case.exporter, case.direction, kind)
         with bench.fresh():
-            all_checks()[case.requirement].run(bench, case)
-        return Outcome.PASS, ""
+            said = all_checks()[case.requirement].run(bench, case)
+        return Outcome.PASS, said or ""
     except AssertionError as error:
         return Outcome.FAIL, str(error) or _where(error)
     except BlockedError as error:
         return Outcome.BLOCKED, str(error)
     except PeerFailedError as error:
         return Outcome.ERROR, str(error)
-    except UnsupportedError as error:
+    except (UnsupportedError, ImportFailure) as error:
         return Outcome.FAIL, f"declared, and yet: {error}"
     except XsemError as error:
         return Outcome.FAIL, f"{type(error).__name__}: {error} ({_where(error)})"

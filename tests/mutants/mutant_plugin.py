@@ -1,12 +1,14 @@
-"""A plugin with a device ``mutant:0``, another backend's with one fault: ``XSEM_MUTANT="wait_ignored of host"``."""
+"""A plugin that makes a mutant of what XSEM_MUTANT names.
+
+``XSEM_MUTANT="wait_ignored of host"`` adds a device ``mutant:0``: the first one of that backend, with the fault around
+it. ``XSEM_MUTANT="offset_dropped in cuda"`` plants the fault in the backend's own code.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from faults import FAULTS
 
 from xsem import spi
 from xsem.plugins import registry
@@ -20,6 +22,8 @@ class MutantBackend(spi.Backend):
     spi_version = 1
 
     def __init__(self, fault: str, of: str) -> None:
+        from faults import FAULTS
+
         self._fault = FAULTS[fault]
         self._of = of
 
@@ -45,7 +49,13 @@ class MutantBackend(spi.Backend):
 
 @spi.hookimpl
 def xsem_register_backends(register: Any) -> None:
-    """Register it where XSEM_MUTANT is set."""
-    if "XSEM_MUTANT" in os.environ:
-        fault, _, of = os.environ["XSEM_MUTANT"].partition(" of ")
+    """Register it, or plant the fault, where XSEM_MUTANT is set."""
+    mutant = os.environ.get("XSEM_MUTANT", "")
+    fault, _, of = mutant.partition(" of ")
+    if of:
         register(MutantBackend(fault, of))
+    fault, _, place = mutant.partition(" in ")
+    if place:
+        from patches import PATCHES
+
+        PATCHES[fault]()

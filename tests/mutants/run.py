@@ -1,31 +1,55 @@
-"""``make mutants``: every faulty driver must be caught by the suite, and the one without a fault must conform.
+"""``make mutants``: every mutant must be caught by the suite, and what has no fault must conform.
 
-    python tests/mutants/run.py [FAULT …] [--of host] [--table]
+    python tests/mutants/run.py [FAMILY/FAULT …] [--full] [--write-table]
 
-Runs the suite once for each fault on the device that ``mutant_plugin`` makes of the backend's first one. Prints which
-requirements failed under it, then each MUST that failed under none, with the reason that is written down here, and last
-"N of N caught". Exit: 0 all caught and every MUST accounted for, 1 not.
+Mutants are variants of `host`, of the simulated CUDA driver and of the CUDA backend with one fault each (catalogue.py).
+table.toml says which requirements fail under which. The suite is run on each mutant with a few of those, chosen so that
+every MUST with a check fails under one at least; a mutant that the table lacks, and with --full each, is run with all.
+Prints the table, then where the run disagrees with it and each MUST that fails under none, with the reason in
+without.toml, and last "N of N caught". --write-table runs with all and puts what failed into the table; run again it
+adds a run, and what failed in one of them only goes to `sometimes`.
+
+Exit: 0 all caught, table and run agree and every MUST is accounted for; 1 not.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
-from faults import FAULTS  # noqa: E402
+import table  # noqa: E402
+from catalogue import STAND_IN, Mutant, all_mutants  # noqa: E402
+from table import Row  # noqa: E402
 
 PATIENCE_S = "0.25"   # of a check that fails, each wait takes that long
+LONGEST_S = 300.0     # what hangs for longer belongs in catalogue.HANGS
+CAUGHT = 1
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of a run: status, requirements that failed, the last line, seconds."""
+
+    status: int
+    failed: frozenset[str]
+    last: str
+    seconds: float
+    lacking: bool = False
+    """It said that the profile needs what is not declared."""
 
 
 def plugin_folder(folder: Path) -> None:
@@ -36,71 +60,133 @@ def plugin_folder(folder: Path) -> None:
     (info / "entry_points.txt").write_text("[xsem]\nmutant = mutant_plugin\n")
 
 
-def run(fault: str, of: str, folder: Path) -> tuple[int, set[str], str]:
-    """Status, requirements that failed, and the last line."""
-    report = folder / f"{fault}.json"
-    path = os.pathsep.join([str(folder), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-m", "xsem", "conformance", "run", "--device", "mutant:0", "--exporter", "host", "--profile",
-         "memory", "--patience", PATIENCE_S if fault != "none" else "10", "--no-quirks", "--report", str(report)],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path, "XSEM_MUTANT": f"{fault} of {of}"}, capture_output=True,
-        text=True, check=False, stdin=subprocess.DEVNULL, timeout=300)
+def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ended:
+    """Run the suite on a mutant; with all requirements where `only` names none."""
+    report = folder / (mutant.name.replace("/", "-") + ".json")
+    sound = mutant.fault == "none"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SIMCUDA_", "XSEM_MUTANT"))}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(folder), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if mutant.on_stand_in:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(
+            filter(None, [library, os.environ.get("LD_LIBRARY_PATH")]))
+    if not (sound and mutant.family == "driver"):
+        environment.update(mutant.environment)
+    command = [sys.executable, "-m", "xsem", "conformance", "run", "--device", mutant.device, "--exporter", "host",
+               "--profile", mutant.profile, "--patience", "10" if sound else PATIENCE_S, "--no-quirks",
+               "--report", str(report)]
+    for each in sorted(only):
+        command += ["--only", each]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return Ended(-1, frozenset(), f"took more than {LONGEST_S} s", LONGEST_S)
+    seconds = time.monotonic() - began
     lines = (done.stdout + done.stderr).splitlines()
-    if not report.exists():
-        return done.returncode, set(), lines[-1] if lines else "no output"
-    cases = json.loads(report.read_text())["cases"]
-    bad = {case["requirement"] for case in cases if case["outcome"] in ("FAIL", "ERROR")}
-    return done.returncode, bad, lines[-1] if lines else ""
+    cases = json.loads(report.read_text())["cases"] if report.exists() else []
+    failed = frozenset(case["requirement"] for case in cases if case["outcome"] in ("FAIL", "ERROR"))
+    return Ended(done.returncode, failed, lines[-1] if lines else "no output", seconds,
+                 any(line.startswith(f"profile {mutant.profile}: declares none of") for line in lines))
+
+
+def library_folder() -> str:
+    """Where the simulated driver is, built now where its sources are newer."""
+    return subprocess.run([str(STAND_IN / "run"), "cuda", "--where"], capture_output=True, text=True,
+                          check=True).stdout.strip()
 
 
 def main() -> int:
-    """Run all, print the table."""
+    """Run, print the table, judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("faults", nargs="*")
-    parser.add_argument("--of", default="host")
+    parser.add_argument("mutants", nargs="*", help="patterns of names, as host/* or */wait_ignored; without: all")
+    parser.add_argument("--full", action="store_true", help="run each mutant with all requirements")
+    parser.add_argument("--write-table", action="store_true", help="as --full, and write table.toml")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time: most of a run is waiting")
+    parser.add_argument("--table", type=Path, default=table.FILE, help="another table")
     asked = parser.parse_args()
-    names = asked.faults or list(FAULTS)
-    caught: dict[str, set[str]] = {}
-    wrong = []
+    known = all_mutants()
+    mutants = {name: each for name, each in known.items()
+               if not asked.mutants or any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.mutants)}
+    if not mutants:
+        parser.error("there is no such mutant")
+    rows, musts = table.read(asked.table), table.musts()
+    whole = asked.full or asked.write_table
+    parts = {} if whole else table.few(rows, musts - set(without()))
+    library = library_folder() if any(each.on_stand_in for each in mutants.values()) else ""
+    ended: dict[str, Ended] = {}
     with tempfile.TemporaryDirectory() as made:
         plugin_folder(Path(made))
-        # Two at a time: most of a run is waiting.
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            ended = list(pool.map(lambda name: run(name, asked.of, Path(made)), names))
-        for name, (status, bad, last) in zip(names, ended, strict=True):
-            if name == "none":
-                print(f"{name}: status {status}; {last}", flush=True)
-                if status != 0:
-                    wrong.append(f"without a fault: status {status}")
-                continue
-            caught[name] = bad
-            # A driver that declares nothing fails no case: it lacks what the profile needs.
-            is_caught = status == 1
-            print(f"{name}: {'caught' if is_caught else 'NOT CAUGHT'} ({len(bad)}): {FAULTS[name].text}\n    "
-                  + (", ".join(sorted(bad)) or last), flush=True)
-            if not is_caught:
-                wrong.append(f"{name} was not caught: {last}")
-    if not asked.faults:
-        wrong += unaccounted(set().union(*caught.values()))
+        with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
+            started = {name: pool.submit(run, each, () if each.undeclared else parts.get(name, each.all_of_it), Path(made),
+                                         library)
+                       for name, each in mutants.items()}
+            for name, each in mutants.items():
+                ended[name] = started[name].result()
+                print(said(each, ended[name]), flush=True)
+                if asked.write_table and each.fault != "none" and ended[name].status == CAUGHT:
+                    rows[name] = rows[name].seen(ended[name].failed) if name in rows else Row(ended[name].failed)
+                    table.write(rows, {name: each.text for name, each in known.items()}, asked.table)
+    wrong = [each for name, mutant in mutants.items() for each in judged(mutant, ended[name])]
+    if not asked.write_table:
+        wrong += [each for name in mutants for each in disagreement(name, ended[name], rows, parts.get(name))]
+    if not asked.mutants:
+        seen = set().union(*(each.failed for name, each in ended.items() if mutants[name].fault != "none"))
+        wrong += unaccounted(seen, musts)
     for each in wrong:
         print(each)
-    print(f"{sum(1 for name in caught if not any(each.startswith(name) for each in wrong))} of {len(caught)} caught")
+    faulty = [name for name, each in mutants.items() if each.fault != "none"]
+    print(f"{sum(ended[name].status == CAUGHT for name in faulty)} of {len(faulty)} caught")
     return 1 if wrong else 0
 
 
-def unaccounted(failed: set[str]) -> list[str]:
-    """MUSTs with a check that failed under no fault, and for which no reason is written down; and the reverse."""
-    from xsem_conformance.checks import all_checks
-    from xsem_conformance.requirements import load
+def said(mutant: Mutant, ended: Ended) -> str:
+    """A mutant's lines of the printed table."""
+    if mutant.fault == "none":
+        return f"{mutant.name}: status {ended.status}; {ended.last} ({ended.seconds:.0f} s)"
+    caught = "caught" if ended.status == CAUGHT else f"NOT CAUGHT, status {ended.status}"
+    return (f"{mutant.name}: {caught}, {ended.seconds:.0f} s: {mutant.text}\n    "
+            + (", ".join(sorted(ended.failed)) or ended.last))
 
-    reasons = tomllib.loads((HERE / "without.toml").read_text())
-    checks = all_checks()
-    musts = {name for name, each in load().requirements.items() if each.level == "MUST" and name in checks}
+
+def judged(mutant: Mutant, ended: Ended) -> list[str]:
+    """What is wrong with a run, whatever the table says."""
+    if mutant.fault == "none":
+        return [f"{mutant.name} is without a fault, and ended {ended.status}: {ended.last}"] if ended.status else []
+    # A device that declares nothing may fail no case: it lacks what the profile needs.
+    if ended.status != CAUGHT or not (ended.lacking if mutant.undeclared else ended.failed):
+        return [f"{mutant.name} was not caught, status {ended.status}: {ended.last}"]
+    return []
+
+
+def disagreement(name: str, ended: Ended, rows: Mapping[str, Row], part: set[str] | None) -> list[str]:
+    """Where a run and the table differ: what fails sometimes may."""
+    if name.endswith("/none"):
+        return []
+    row = rows.get(name)
+    if row is None:
+        return [f"{name} is not in the table: run.py --write-table {name}"]
+    fewer = (row.fails if part is None else part) - ended.failed
+    more = ended.failed - row.fails - row.sometimes
+    return [f"the table disagrees, {name}: {what}" for what in (
+        f"{', '.join(sorted(fewer))} did not fail" if fewer else "",
+        f"{', '.join(sorted(more))} failed" if more else "") if what]
+
+
+def without() -> dict[str, str]:
+    """MUSTs that no mutant fails, with the reason."""
+    return tomllib.loads((HERE / "without.toml").read_text(encoding="utf-8"))
+
+
+def unaccounted(failed: set[str], musts: set[str]) -> list[str]:
+    """MUSTs that failed under no mutant, and for which no reason is written down; and the reverse."""
+    reasons = without()
     for name in sorted(musts - failed):
-        print(f"no fault fails {name}: {reasons.get(name, 'NO REASON')}")
-    wrong = [f"{name} fails under no fault, and without.toml has no reason"
+        print(f"no mutant fails {name}: {reasons.get(name, 'NO REASON')}")
+    wrong = [f"{name} fails under no mutant, and without.toml has no reason"
              for name in sorted(musts - failed - set(reasons))]
-    return wrong + [f"without.toml has a reason for {name}, which fails under a fault"
+    return wrong + [f"without.toml has a reason for {name}, which fails under a mutant"
                     for name in sorted(set(reasons) & failed)]
 
 

@@ -16,6 +16,7 @@ from xsem_cuda._capabilities import Attributes, capabilities_of
 from xsem_cuda._context import Context
 from xsem_cuda._device import CudaDevice
 from xsem_cuda._load import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
+from xsem_cuda._recording import OLDEST_DRIVER
 
 __all__ = ["CudaBackend"]
 
@@ -169,6 +170,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         tcc=bool(ask("TCC_DRIVER")),
         compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
         dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
+        recording=int(call(driver.cuDriverGetVersion)) >= OLDEST_DRIVER,
     )
 
 

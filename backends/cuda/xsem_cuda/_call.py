@@ -32,6 +32,7 @@ INVALID_CONTEXT: Final = 201
 _OPERATING_SYSTEM: Final = 304
 _INVALID_HANDLE: Final = 400
 _NOT_READY_CODE: Final = 600
+_NOT_PERMITTED: Final = 800
 _NOT_SUPPORTED: Final = 801
 _FIRST_CAPTURE: Final = 900
 _LAST_CAPTURE: Final = 908
@@ -44,6 +45,10 @@ _LOST: Final = frozenset({46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 
 
 _IMPORT_SEMAPHORE: Final = "cuImportExternalSemaphore"
 _IMPORT_MEMORY: Final = "cuImportExternalMemory"
+_NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
+# What a handle is that a call is given; where it is no such thing, it is the handle that is bad.
+_TAKES: Final[Mapping[str, str]] = {
+    _IMPORT_SEMAPHORE: "semaphore", _IMPORT_MEMORY: "memory", _NVSCISYNC: "NvSciSync attribute list"}
 
 # For the calls that section 6.20 does not describe: what every driver function may return for its own arguments.
 _ORDINARY: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINITIALIZED, NO_DEVICE, 101,
@@ -74,6 +79,7 @@ _CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
     ("cuExternalMemoryGetMappedMipmappedArray", INVALID_VALUE): (
         "extent, format, flags or levels are not as the exporter made the image",
         "the image is dedicated and the memory was imported without dedicated=True"),
+    (_NVSCISYNC, INVALID_VALUE): ("a required permission is set in the attribute list already",),
     ("cuSignalExternalSemaphoresAsync", _NOT_SUPPORTED): (
         "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_SIGNAL",),
     ("cuWaitExternalSemaphoresAsync", _NOT_SUPPORTED): (
@@ -147,11 +153,18 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
         return WaitTimeoutError("a keyed mutex was not released within timeout_ms", reason="timeout", **fields)
     if _FIRST_CAPTURE <= code <= _LAST_CAPTURE:
         return BusyError("a stream capture is under way and does not permit this", reason="capturing", **fields)
-    if name in (_IMPORT_SEMAPHORE, _IMPORT_MEMORY):
-        what = "semaphore" if name == _IMPORT_SEMAPHORE else "memory"
+    if code == _NOT_PERMITTED:
+        # Any call may say so (cudaStreamAddCallback: "no CUDA function may be called from callback").
+        return DriverError("CUDA functions cannot be called from a host function of a stream", reason="not_permitted",
+                           **fields)
+    what = _TAKES.get(name)
+    if what is not None:
         if code == _INVALID_HANDLE:
             return BadHandleError(f"the driver does not take the handle as a {what}", reason="refused_by_driver",
                                   **fields)
+        if code == _NOT_SUPPORTED and name == _NVSCISYNC:
+            return UnsupportedError("the driver makes no NvSciSync attributes for this device",
+                                    capability="semaphore.import.nvscisync", reason="not_supported", **fields)
         if code == _NOT_SUPPORTED:
             return UnsupportedError(f"the driver does not import {what} of this type here",
                                     capability=f"{what}.import", reason="not_supported", **fields)

@@ -27,6 +27,8 @@ class Attributes(NamedTuple):
     compute_capability : (int, int)
     dmabuf_type : bool
         The bindings know CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD (12.x do not).
+    recording : bool
+        The driver has all functions that recordings need.
     """
 
     timeline: bool = False
@@ -34,6 +36,7 @@ class Attributes(NamedTuple):
     tcc: bool = False
     compute_capability: tuple[int, int] = (0, 0)
     dmabuf_type: bool = False
+    recording: bool = False
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -60,10 +63,13 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         if not attributes.tcc:  # no Direct3D on a device without a display driver
             semaphores |= {_S.D3D12_FENCE, _S.D3D11_FENCE, _S.D3D11_KEYED_MUTEX, _S.D3D11_KEYED_MUTEX_KMT}
             memories |= {_M.D3D12_HEAP, _M.D3D12_RESOURCE, _M.D3D11_RESOURCE, _M.D3D11_RESOURCE_KMT}
+    features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY}
+    if attributes.recording:
+        features.add(Feature.RECORDING)
     return Capabilities(
         semaphore_import=frozenset(semaphores),
         memory_import=frozenset(memories),
-        features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY}),
+        features=frozenset(features),
         wait_before_signal=frozenset(early),
         resets_on_wait=True,
         append_never_blocks=False,

@@ -97,6 +97,14 @@ class CudaDevice(DeviceDriver):
         """Call cuDestroyExternalSemaphore: it would block while a wait or a signal of it is queued (measured)."""
         self._give_up(semaphore, self._driver.cuDestroyExternalSemaphore)
 
+    def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
+        """Call cuDeviceGetNvSciSyncAttributes."""
+        if SemaphoreHandleType.NVSCISYNC not in self._capabilities.semaphore_import:
+            self._refuse(SemaphoreHandleType.NVSCISYNC, "semaphore")
+        driver = self._driver
+        flags = int(driver.CUDA_NVSCISYNC_ATTR_SIGNAL) * signal | int(driver.CUDA_NVSCISYNC_ATTR_WAIT) * wait
+        call(driver.cuDeviceGetNvSciSyncAttributes, attributes, self._device, flags)
+
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Owned:
         """Call cuImportExternalMemory."""

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Self
 
-from xsem.errors import BadArgumentError, BusyError
+from xsem.errors import BadArgumentError, BusyError, UnsupportedError
 from xsem.spi import CommandListDriver
 from xsem.types import SignalParams, WaitParams
 from xsem_cuda._call import call
 from xsem_cuda._context import Context
 from xsem_cuda._points import Point, Points
+from xsem_cuda._recording import Graphs, Recorded
 from xsem_cuda._semaphores import Batches, SemaphoreToken
 from xsem_cuda._streams import LEGACY, PER_THREAD
 
@@ -53,7 +54,10 @@ class StreamList(CommandListDriver):
         self._signal = driver.cuSignalExternalSemaphoresAsync
         self._wait = driver.cuWaitExternalSemaphoresAsync
         self._record_event = driver.cuEventRecord
-        self._captured = False
+        self._graphs = Graphs(driver, context, self._stream)
+        # False outside of captures, True in somebody else's: whether two streams are in one of those, nobody says. Each
+        # recording is an object of its own: an event of one that another waits for would invalidate both (measured).
+        self._captured: object = False
 
     # ---- appends
     def append_wait(
@@ -121,8 +125,9 @@ class StreamList(CommandListDriver):
         driver = self._driver
         with self._scope:
             status = call(driver.cuStreamIsCapturing, self._stream)
-        self._captured = status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-        return self._captured
+        captured: bool = status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+        self._captured = captured
+        return captured
 
     def close(self) -> None:
         """Destroy a stream of our own; a borrowed one is let go."""
@@ -131,6 +136,45 @@ class StreamList(CommandListDriver):
             self._own = False
             with self._context:
                 call(self._driver.cuStreamDestroy, self._stream)
+
+    # ---- recordings
+    def begin_recording(self) -> None:
+        """Begin a capture of the stream.
+
+        Raises
+        ------
+        UnsupportedError
+            ``default_stream``: the driver captures the legacy stream never, and the per-thread one is another one in
+            each thread.
+        BusyError
+            ``capturing``: the stream is being captured by somebody else.
+        """
+        if not self._bare:
+            raise UnsupportedError("a default stream cannot be recorded: record on another stream, or on a list that "
+                                   "create_command_list() made", capability="recording", reason="default_stream")
+        self._graphs.begin()
+        self._captured = _Recording()
+
+    def end_recording(self) -> Recorded:
+        """End the capture, whole or not."""
+        self._captured = False
+        return self._graphs.end()
+
+    def replay(self, recording: Recorded, values: Sequence[tuple[SemaphoreToken, int, int]]) -> None:
+        """Launch the graph with these values; it takes one place of `max_pending` (measured).
+
+        Raises
+        ------
+        BusyError
+            ``capturing``: in somebody else's capture, which would keep the graph beyond our knowing.
+        """
+        if self._captured:
+            raise BusyError("a recording cannot be replayed into a capture", reason="capturing")
+        self._graphs.replay(recording, {token.address: (wait, signal) for token, wait, signal in values})
+
+    def release_recording(self, recording: Recorded) -> None:
+        """Destroy the graph and its instance."""
+        self._graphs.release(recording)
 
     # ---- inside
     def _semaphores(
@@ -201,7 +245,7 @@ class PerThreadList(StreamList):
 
     def capturing(self) -> bool:
         """As for any stream; from another thread the last answer."""
-        return super().capturing() if self.key == _PerThreadKey(PER_THREAD) else self._captured
+        return super().capturing() if self.key == _PerThreadKey(PER_THREAD) else bool(self._captured)
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
@@ -221,6 +265,10 @@ class PerThreadList(StreamList):
         newest = super()._issue(operation, wait_points, True)
         self._newest = newest
         return newest if want_point else None
+
+
+class _Recording:
+    """Stands for one recording of ours."""
 
 
 class _Thread(threading.local):

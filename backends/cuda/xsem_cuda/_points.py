@@ -18,15 +18,16 @@ class Point:
     Attributes
     ----------
     event : CUevent
-    captured : bool
-        It was recorded into a capture, so it cannot be queried: that would invalidate the capture (measured: 907).
+    captured : object
+        True where it was recorded into a capture, so it cannot be queried: that would invalidate the capture (measured:
+        907). Which one, where that is a recording of ours.
     source : object
         Keeps alive what owns the event: the application's object, or the point whose event is shared.
     """
 
     __slots__ = ("captured", "event", "owned", "source")
 
-    def __init__(self, event: Any, *, captured: bool = False, source: object | None = None) -> None:
+    def __init__(self, event: Any, *, captured: object = False, source: object | None = None) -> None:
         self.event = event
         self.captured = captured
         self.source = source

@@ -115,7 +115,9 @@ def _matrix(run: Run) -> Iterable[dict[str, Any]]:
         for type in members:
             into: frozenset[Any] = (frozenset() if run.capabilities is None
                                     else getattr(run.capabilities, f"{kind}_import"))
+            # A SHOULD that is not met, an unchecked size say, keeps no type from importing.
             mine = [result for result in run.results if result.case.handle_type.rpartition(".")[2] == type.value
+                    and requirements[result.case.requirement].level == "MUST"
                     and _kind(result.case.handle_type, requirements[result.case.requirement]) == kind]
             for direction in (IN, OUT):
                 yield {

@@ -5,19 +5,37 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import metadata
+from typing import Final
 
 import xsem
-from xsem.plugins import registry
+from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.types import Capabilities
 from xsem_conformance.bench import Bench
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, Outcome, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
 from xsem_conformance.refusals import refuses, undeclared
 
 _LIST = """
 import json, sys
 from xsem.plugins import registry
 print(json.dumps([(each.id, each.index, each.name, str(each.uuid)) for each in registry().get(sys.argv[1]).devices()]))
+"""
+
+HEAVY: Final = (
+    "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
+"""What `import xsem` and the registration of a plugin leave for when it is needed."""
+
+_REGISTER = """
+import json, sys
+from importlib import metadata
+from xsem.plugins import ENTRY_POINT_GROUP, Registry
+_, group_name, backend, *heavy = sys.argv
+registry = Registry()
+registry.load(each for each in metadata.entry_points(group=ENTRY_POINT_GROUP) if each.name == group_name)
+print(json.dumps([backend in registry.backends, [each for each in heavy if each in sys.modules]]))
 """
 
 
@@ -51,6 +69,28 @@ def exporter_tells_the_same_uuid(bench: Bench, case: Case) -> None:
     """An object of the exporter's device with the device's UUID imports and works."""
     about = bench.peer.about()
     expect(about["uuid"] == bench.importer, f"the exporter's device is {about['uuid']}, the device {bench.importer}")
+
+
+@check("XSEM-DISC-004")
+def registering_loads_nothing_heavy(bench: Bench, case: Case) -> None:
+    """In a fresh process the backend's plugin alone is registered; sys.modules then has none of the heavy packages."""
+    name = bench.device.info.backend
+    done = subprocess.run([sys.executable, "-c", _REGISTER, _plugin_of(name), name, *HEAVY],  # noqa: S603
+                          capture_output=True, text=True, check=False, timeout=60)
+    expect(done.returncode == 0, f"the plugin cannot be registered in another process: {done.stderr[-300:]}")
+    registered, loaded = json.loads(done.stdout.splitlines()[-1])
+    expect(registered, "the plugin registers no such backend in another process")
+    expect(not loaded, f"registering the plugin imports {', '.join(loaded)}")
+
+
+def _plugin_of(backend: str) -> str:
+    # An entry point's name need not be its backend's.
+    for each in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        one = Registry()
+        one.load([each])
+        if backend in one.backends:
+            return each.name
+    raise BlockedError(f"no entry point registers {backend}")
 
 
 @check("XSEM-DISC-005")
@@ -96,6 +136,30 @@ def undeclared_feature_is_refused(bench: Bench, case: Case) -> None:
     for name in undeclared(bench.driver.capabilities):
         if name.startswith("feature:"):
             _refused(bench, name)
+
+
+@check("XSEM-CAP-006")
+def foreign_objects_are_refused_by_name(bench: Bench, case: Case) -> None:
+    """An object of nobody's as context, stream and event, and 0 as stream: each with its error, or as not supported."""
+    backend, driver = registry().get(bench.device.info.backend), bench.driver
+    _raises(lambda: backend.adopt(object()), BadArgumentError, "an object as context", "bad_native")
+    _raises(lambda: driver.open_command_list(object(), True), TypeError, "an object as stream")
+    _raises(lambda: driver.open_command_list(0, True), BadArgumentError, "the int 0 as stream", "null_stream")
+    _raises(lambda: driver.open_event(object()), TypeError, "an object as event")
+
+
+def _raises(call: Callable[[], object], error: type[Exception], what: str, slug: str = "") -> None:
+    try:
+        call()
+    except UnsupportedError:
+        return
+    except error as raised:
+        found = getattr(raised, "reason", "")
+        expect(found == slug, f"{what} is refused with the reason {found}, not {slug}")
+    except Exception as raised:
+        raise BrokenError(f"{what} is refused with {raised!r}, not {error.__name__}") from raised
+    else:
+        raise BrokenError(f"{what} is taken")
 
 
 def _refused(bench: Bench, name: str) -> None:

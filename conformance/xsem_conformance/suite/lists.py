@@ -11,6 +11,7 @@ import warnings
 from xsem import CommandList
 from xsem.errors import BusyError
 from xsem.types import SemaphoreDesc, WaitParams
+from xsem_conformance import measures
 from xsem_conformance.bench import IN, SETTLE_S, Bench, soon, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.holding import held
@@ -252,6 +253,30 @@ def last_list_runs_while_all_others_wait(bench: Bench, case: Case) -> None:
         bench.peer.host_signal(gate.there, value)
     for each in lists:
         each.synchronize(timeout_s=bench.patience_s)
+
+
+@check("XSEM-LIST-003")
+def copy_behind_another_lists_event_reads_what_that_wrote(bench: Bench, case: Case) -> None:
+    """One list writes behind a gate, another copies behind its event: seen pending, let go, the copy is new."""
+    producer, device = bench.ends(IN)
+    (gate, opening), new = bench.gate(device), b"\xee" * 256
+    source, middle, copied = (bench.memory(4096) for _ in range(3))
+    puts = producer.new_list()
+    for memory, data in ((source, new), (middle, b"\x11" * 256), (copied, b"\x22" * 256)):
+        producer.write(puts, memory, data)
+    producer.finish(puts, "copies")
+    views = [bench.here.mapping(each.here).view((256,), "uint8") for each in (source, middle, copied)]
+    writes, copies = bench.device.create_command_list(), bench.device.create_command_list()
+    written, done = bench.device.create_event(), bench.device.create_event()
+    writes.append_wait(bench.here.get(gate.here), opening)
+    writes.append_copy(views[1], views[0], signal_event=written)
+    copies.append_copy(views[2], views[1], wait_events=[written], signal_event=done)
+    threading.Event().wait(SETTLE_S)
+    expect(not done.query(), "a copy that waits for a held list's event was made")
+    bench.peer.host_signal(gate.there, opening)
+    done.wait(timeout_s=bench.patience_s)
+    expect(measures.read_there(bench, copied, 256) == new, "the copy did not read what the other list wrote")
+    writes.synchronize(timeout_s=bench.patience_s)
 
 
 @check("XSEM-THR-001", deadline_s=60)

@@ -6,6 +6,7 @@ import base64
 
 import numpy as np
 
+from xsem_conformance import measures
 from xsem_conformance.bench import IN, Bench
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
@@ -101,6 +102,15 @@ def fill_changes_exactly_its_bytes(bench: Bench, case: Case) -> None:
             producer.finish(reads, "a copy")
             expected = b"\x99" * 32 + pattern * (64 // len(pattern)) + b"\x99" * 32
             expect(producer.fetch(reading) == expected, f"a fill of 64 bytes with {pattern.hex()} left something else")
+
+
+@check("XSEM-BUF-005")
+def overlapping_mappings_and_each_other(bench: Bench, case: Case) -> str:
+    """Fills through one of two overlapping mappings, copies through the other, and tells what was copied."""
+    old, new, seen = measures.overlap(bench, case.handle_type)
+    expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, which nobody wrote")
+    verb = "is" if seen == new else "is not"
+    return f"what is written through one of two overlapping mappings {verb} read in the other"
 
 
 @check("XSEM-BUF-006")

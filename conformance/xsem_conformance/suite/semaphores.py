@@ -7,6 +7,7 @@ from typing import Final
 
 from xsem.errors import WaitTimeoutError
 from xsem.types import Feature
+from xsem_conformance import measures
 from xsem_conformance.bench import IN, SETTLE_S, Bench, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.holding import held
@@ -47,6 +48,22 @@ def wait_is_met_by_an_earlier_signal(bench: Bench, case: Case) -> None:
 
 
 # ---- binary
+@check("XSEM-BIN-001")
+def wait_is_pending_while_its_signal_is_held_back(bench: Bench, case: Case) -> None:
+    """The signal is submitted behind a gate, then the wait: both are pending until the gate is opened."""
+    producer, consumer = bench.ends(case.direction)
+    (gate, opening), semaphore = bench.gate(producer), bench.semaphore(case.handle_type)
+    signals, waits = producer.new_list(), consumer.new_list()
+    producer.wait(signals, gate, opening)
+    producer.signal(signals, semaphore)
+    consumer.wait(waits, semaphore)
+    consumer.stays_pending(waits, "a wait whose signal is held back")
+    producer.stays_pending(signals, "a signal behind a gate")
+    bench.peer.host_signal(gate.there, opening)
+    producer.finish(signals, "a signal whose gate was opened")
+    consumer.finish(waits, "a wait whose signal was let go")
+
+
 @check("XSEM-BIN-003")
 def met_wait_resets(bench: Bench, case: Case) -> None:
     """One signal meets one wait: the next one is pending until the next signal."""
@@ -145,6 +162,14 @@ def timeline_starts_at_its_initial_value(bench: Bench, case: Case) -> None:
     device.stays_pending(waits, "a wait for 1 at 0")
     device.signal(passes, semaphore, 1)
     device.finish(waits, "a wait for 1")
+
+
+@check("XSEM-TL-006")
+def value_after_a_signal_below_it(bench: Bench, case: Case) -> str:
+    """Signals 5 and then 3, and tells what the exporter reads."""
+    found = measures.value_after_going_back(bench, case.handle_type)
+    expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}")
+    return "after a signal of 5 and one of 3 the timeline is at " + ("3" if found == 3 else "5: it never goes back")
 
 
 @check("XSEM-TL-007")

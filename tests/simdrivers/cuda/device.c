@@ -25,6 +25,7 @@ static void in_child(void) {
 __attribute__((constructor)) static void configure(void) {
     const char *platform = getenv("SIMCUDA_PLATFORM");
     sim.windows = platform && strcmp(platform, "windows") == 0;
+    sim.tegra = platform && strcmp(platform, "tegra") == 0;
     sim.guard = number_of("SIMCUDA_GUARD", 0) != 0;
     sim.version = number_of("SIMCUDA_VERSION", 13000);
     sim.device_count = number_of("SIMCUDA_DEVICES", 1);
@@ -108,7 +109,8 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     CALL("dev=%d", device);
     REFUSE_IF(!name || length <= 0, CUDA_ERROR_INVALID_VALUE);
     CHECK_DEVICE(device);
-    snprintf(name, (size_t)length, "Stand-in for CUDA %d", device);
+    if (FAULTY(name_empty)) *name = 0;
+    else snprintf(name, (size_t)length, "Stand-in for CUDA %d", device);
     RETURN(CUDA_SUCCESS);
 }
 
@@ -116,6 +118,9 @@ static void uuid_of(CUuuid *uuid, CUdevice device) {
     memcpy(uuid->bytes, "simcuda\0\xc0\xda\x5e\x11", 12);
     memset(uuid->bytes + 12, 0, 3);
     uuid->bytes[15] = (char)(device + 1);
+    pid_t self = getpid();
+    if (FAULTY(uuid_of_the_process)) memcpy(uuid->bytes + 8, &self, sizeof self);
+    if (FAULTY(uuid_zero)) memset(uuid->bytes, 0, sizeof uuid->bytes);
 }
 
 EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
@@ -205,7 +210,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
         case 16: *value = 132; break; /* MULTIPROCESSOR_COUNT */
         case 33: *value = device + 1; break; /* PCI_BUS_ID */
         case 40: *value = 3; break; /* ASYNC_ENGINE_COUNT */
-        case 75: *value = 9; break; /* COMPUTE_CAPABILITY_MAJOR */
+        case 18: *value = sim.tegra; break; /* INTEGRATED */
+        case 75: *value = sim.tegra ? 11 : 9; break; /* COMPUTE_CAPABILITY_MAJOR */
         default: *value = 0;
     }
     RETURN(CUDA_SUCCESS);
@@ -215,5 +221,11 @@ EXPORT CUresult cuDeviceGetNvSciSyncAttributes(void *list, CUdevice device, int 
     CALL("list=%p dev=%d flags=%d", list, device, flags);
     REFUSE_IF(!list, CUDA_ERROR_INVALID_HANDLE); /* measured */
     CHECK_DEVICE(device);
-    RETURN(CUDA_ERROR_NOT_SUPPORTED);
+    REFUSE_IF(!sim.tegra, CUDA_ERROR_NOT_SUPPORTED);
+    /* In place of an NvSciSyncAttrList: the permission that is required, and the GPU's UUID. */
+    struct { uint64_t permission; CUuuid gpu; } *attributes = list;
+    REFUSE_IF(flags < 1 || flags > 3 || attributes->permission, CUDA_ERROR_INVALID_VALUE);
+    attributes->permission = (uint64_t)flags;
+    uuid_of(&attributes->gpu, device);
+    RETURN(CUDA_SUCCESS);
 }

@@ -5,6 +5,7 @@
 
 #define MAX_FAILURES 32
 #define LOG_FD_FROM 960
+#define HEX_BYTES 1728 /* the parameters of 12 semaphores */
 
 typedef struct {
     char name[80];
@@ -42,12 +43,16 @@ void sim_note(const char *format, ...) {
 }
 
 const char *sim_hex(const void *bytes, size_t size) {
-    static __thread char texts[8][1024];
+    static __thread char texts[4][2 * HEX_BYTES + 1];
     static __thread unsigned turn;
     if (!bytes) return "null";
-    char *text = texts[turn++ % 8];
-    if (size > 511) size = 511;
-    for (size_t i = 0; i < size; i++) sprintf(text + 2 * i, "%02x", ((const unsigned char *)bytes)[i]);
+    char *text = texts[turn++ % 4];
+    if (size > HEX_BYTES) size = HEX_BYTES;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = ((const unsigned char *)bytes)[i];
+        text[2 * i] = "0123456789abcdef"[byte >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[byte & 15];
+    }
     text[2 * size] = 0;
     return text;
 }
@@ -119,6 +124,25 @@ static CUresult failure_of(const char *name, bool after) {
     }
     pthread_mutex_unlock(&sim.lock);
     return code;
+}
+
+/* ---- a fault on purpose */
+sim_fault sim_planted = FAULT_none;
+
+static void plant(const char *name) {
+    static const char *const names[] = {
+        "",
+#define FAULT(name, text) #name,
+#include "faults.def"
+#undef FAULT
+    };
+    if (!name || !*name) return;
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) sim_planted = (sim_fault)i;
+    if (sim_planted == FAULT_none) {
+        fprintf(stderr, "simcuda: SIMCUDA_FAULT=%s is no fault of faults.def\n", name);
+        abort();
+    }
 }
 
 /* ---- each call */
@@ -218,6 +242,7 @@ __attribute__((constructor)) static void begin(void) {
         if (log_fd >= 0) close(fd);
         else log_fd = fd;
     }
+    plant(getenv("SIMCUDA_FAULT"));
     read_failures(getenv("SIMCUDA_FAIL"), false);
     read_failures(getenv("SIMCUDA_FAIL_AFTER"), true);
 }

@@ -226,7 +226,8 @@ static CUresult check(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
             break;
         default: return CUDA_ERROR_INVALID_VALUE;
     }
-    bool here = sim.windows ? desc->type != MEM_OPAQUE_FD && desc->type != MEM_DMABUF_FD : desc->type == MEM_OPAQUE_FD;
+    bool is_fd = desc->type == MEM_OPAQUE_FD || desc->type == MEM_DMABUF_FD;
+    bool here = sim.windows ? !is_fd : sim.tegra ? is_fd || desc->type == MEM_NVSCIBUF : desc->type == MEM_OPAQUE_FD;
     return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -237,20 +238,26 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     memory->map = map;
     memory->file_size = memory->size;
-    if (sim.windows) return CUDA_SUCCESS; /* memory that nobody shares */
+    if (sim.windows || desc->type == MEM_NVSCIBUF) return CUDA_SUCCESS; /* memory that nobody shares */
     struct stat status;
     int fd = desc->handle.fd;
+    if (FAULTY(error_swallowed) && xsem_host_recognise(fd) != XSEM_HOST_MEMORY) {
+        close(fd);
+        return CUDA_SUCCESS;
+    }
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) {
         munmap(map, memory->size);
         close(fd); /* measured for a pipe and /dev/null: unlike a semaphore's, this fd is closed */
         return CUDA_ERROR_UNKNOWN;
     }
     if (pages((size_t)status.st_size) < memory->size) memory->file_size = pages((size_t)status.st_size);
-    if (mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (FAULTY(first_page_shared)) memory->file_size = PAGE;
+    if (!FAULTY(memory_is_a_copy) &&
+        mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         munmap(map, memory->size);
         return CUDA_ERROR_UNKNOWN;
     }
-    close(fd);
+    if (!FAULTY(memory_fd_leaked)) close(fd);
     return CUDA_SUCCESS;
 }
 
@@ -287,6 +294,9 @@ EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
     TRY(memory_of(handle, &memory));
     if (!memory->object.alive) sim_abort("this external memory is destroyed a second time");
     memory->object.alive = false;
+    if (FAULTY(destroy_leaks)) eventfd(0, EFD_CLOEXEC);
+    for (size_t i = count; FAULTY(destroy_unmaps) && i-- > 0;)
+        if (table[i]->mapped && table[i]->context == memory->context) take_away(table[i]);
     munmap(memory->map, pages(memory->size));
     RETURN(CUDA_SUCCESS);
 }
@@ -304,7 +314,10 @@ EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemo
     REFUSE_IF(desc->offset > memory->size || desc->size > memory->size - desc->offset, CUDA_ERROR_INVALID_VALUE);
     void *map = sim_share(memory->map, memory->file_size, pages(memory->size));
     REFUSE_IF(!map, CUDA_ERROR_OUT_OF_MEMORY);
-    *out = add(context, MEMORY_DEVICE, map, pages(memory->size), desc->offset, desc->size)->address;
+    size_t offset = FAULTY(offset_ignored) ? 0 : FAULTY(offset_of_a_page) ? desc->offset / PAGE * PAGE : desc->offset;
+    sim_allocation *mapped = add(context, MEMORY_DEVICE, map, pages(memory->size), offset, desc->size);
+    mapped->mapped = true;
+    *out = mapped->address;
     RETURN(CUDA_SUCCESS);
 }
 

@@ -14,8 +14,11 @@ struct sim_payload {
     char name[1100];
     int users;
     bool signalled, held;
-    uint64_t value, key;
+    uint64_t value, key, promised;
 };
+
+/* In place of an NvSciSyncFence: the object, and which of its signals this is. */
+typedef struct { uint64_t object, number; } sync_fence;
 
 static sim_payload *payloads;
 
@@ -82,7 +85,47 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
         default: return CUDA_ERROR_INVALID_VALUE;
     }
     bool is_fd = desc->type == SEM_OPAQUE_FD || desc->type == SEM_TIMELINE_FD;
-    return is_fd != sim.windows ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    bool here = sim.tegra ? is_fd || desc->type == SEM_NVSCISYNC : is_fd != sim.windows;
+    return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* A fault: what the semaphore destroyed last was, in place of what this one is. */
+static sim_semaphore stale = {.eventfd = -1};
+
+static void make_stale(sim_semaphore *semaphore) {
+    if (semaphore->timeline && stale.timeline) {
+        munmap(semaphore->timeline, XSEM_HOST_TIMELINE_BYTES);
+        semaphore->timeline = stale.timeline;
+        stale.timeline = NULL;
+    }
+    if (semaphore->eventfd >= 0 && stale.eventfd >= 0) {
+        close(semaphore->eventfd);
+        semaphore->eventfd = stale.eventfd;
+        stale.eventfd = -1;
+    }
+}
+
+static void keep_stale(sim_semaphore *semaphore) {
+    if (semaphore->timeline && !stale.timeline) {
+        stale.timeline = semaphore->timeline;
+        semaphore->timeline = NULL;
+    }
+    if (semaphore->eventfd >= 0 && stale.eventfd < 0) {
+        stale.eventfd = semaphore->eventfd;
+        semaphore->eventfd = -1;
+    }
+}
+
+/* A fault: whether the object has been imported before, by its file. */
+static bool seen_before(int fd) {
+    static ino_t seen[4096];
+    static size_t count;
+    struct stat status;
+    if (fstat(fd, &status) != 0) return false;
+    for (size_t i = 0; i < count; i++)
+        if (seen[i] == status.st_ino) return true;
+    if (count < sizeof seen / sizeof *seen) seen[count++] = status.st_ino;
+    return false;
 }
 
 /* What the fd is decides, not the type: the driver checks none. */
@@ -92,15 +135,22 @@ static CUresult take(sim_semaphore *semaphore, int fd) {
             void *page = mmap(NULL, XSEM_HOST_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             if (page == MAP_FAILED) return CUDA_ERROR_UNKNOWN;
             semaphore->timeline = page;
+            if (FAULTY(import_resets)) atomic_store(&semaphore->timeline->value, 0);
+            if (FAULTY(second_import_refused) && seen_before(fd)) return CUDA_ERROR_UNKNOWN;
             break;
         }
         case XSEM_HOST_BINARY:
             semaphore->eventfd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
             if (semaphore->eventfd < 0) return CUDA_ERROR_UNKNOWN;
+            if (FAULTY(import_resets)) xsem_host_binary_wait(semaphore->eventfd, 0);
             break;
-        default: return CUDA_ERROR_UNKNOWN; /* and the fd stays open */
+        default:
+            if (FAULTY(error_swallowed)) break;
+            if (FAULTY(fd_closed_on_failure)) close(fd);
+            return CUDA_ERROR_UNKNOWN; /* and the fd stays open */
     }
-    close(fd);
+    if (FAULTY(stale_after_reimport)) make_stale(semaphore);
+    if (!FAULTY(fd_leaked)) close(fd);
     return CUDA_SUCCESS;
 }
 
@@ -113,7 +163,7 @@ EXPORT CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_E
     REFUSE_IF(!out || !desc, CUDA_ERROR_INVALID_VALUE);
     TRY(check(desc));
     sim_semaphore made = {.eventfd = -1, .type = desc->type};
-    if (sim.windows) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
+    if (sim.windows || desc->type == SEM_NVSCISYNC) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
     else TRY(take(&made, desc->handle.fd));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
@@ -137,6 +187,8 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     while (semaphore->queued) pthread_cond_wait(&sim.changed, &sim.lock);
     sim_let_others();
     semaphore->object.alive = false;
+    if (FAULTY(stale_after_reimport)) keep_stale(semaphore);
+    if (FAULTY(destroy_leaks)) eventfd(0, EFD_CLOEXEC);
     if (semaphore->timeline) munmap(semaphore->timeline, XSEM_HOST_TIMELINE_BYTES);
     if (semaphore->eventfd >= 0) close(semaphore->eventfd);
     if (semaphore->inert) let_go(semaphore->inert);
@@ -147,7 +199,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
 static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
     pthread_mutex_lock(&sim.lock);
     payload->signalled = true;
-    payload->value = params->params.fence_value;
+    payload->value = params->params.fence_value; /* an NvSciSync object's: the signal's number */
     payload->key = params->params.mutex_key;
     payload->held = false;
     pthread_cond_broadcast(&sim.changed);
@@ -156,6 +208,7 @@ static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAI
 
 static bool take_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
     switch (payload->kind) {
+        case INERT_SYNC:
         case INERT_FENCE: return payload->value >= params->params.fence_value;
         case INERT_BINARY:
             if (!payload->signalled) return false;
@@ -165,8 +218,8 @@ static bool take_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_
             if (payload->held || payload->key != params->params.mutex_key) return false;
             payload->held = true;
             return true;
-        default: return true;
     }
+    return true;
 }
 
 static bool wait_inert(sim_batch *batch, sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
@@ -195,18 +248,28 @@ static bool run_batch(sim_work *work, bool for_ever) {
     for (; batch->next < batch->count; batch->next++) {
         sim_semaphore *semaphore = batch->semaphores[batch->next];
         const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params = &batch->params[batch->next];
+        uint64_t value = params->params.fence_value;
         if (!semaphore->object.alive) {
             sim_note("# a graph uses the destroyed semaphore %p", (void *)semaphore);
         } else if (batch->is_signal) {
-            if (semaphore->timeline) xsem_host_timeline_signal(semaphore->timeline, params->params.fence_value);
+            if (FAULTY(signal_lost)) continue;
+            if (FAULTY(crashes)) abort();
+            if (semaphore->timeline) xsem_host_timeline_signal(semaphore->timeline, value + FAULTY(signal_one_more));
             else if (semaphore->inert) signal_inert(semaphore->inert, params);
             else xsem_host_binary_signal(semaphore->eventfd);
+        } else if (FAULTY(wait_ignored)) {
+            continue;
         } else if (semaphore->timeline) {
-            if (!xsem_host_timeline_wait(semaphore->timeline, params->params.fence_value, limit_ns)) return false;
+            if (FAULTY(wait_one_early) && value) value--;
+            if (FAULTY(wait_one_late) && value < UINT64_MAX) value++;
+            if (FAULTY(value_of_32_bits)) value &= 0xFFFFFFFFu;
+            if (!xsem_host_timeline_wait(semaphore->timeline, value, limit_ns)) return false;
         } else if (semaphore->inert) {
             if (!wait_inert(batch, semaphore->inert, params, for_ever)) return false;
         } else if (xsem_host_binary_wait(semaphore->eventfd, limit_ns) != 1) {
             return false;
+        } else if (FAULTY(binary_not_reset)) {
+            xsem_host_binary_signal(semaphore->eventfd);
         }
     }
     return true;
@@ -252,7 +315,25 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
     work->batch.count = count;
     work->batch.semaphores = duplicate(semaphores, count * sizeof *semaphores);
     work->batch.params = duplicate(params, count * sizeof(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS));
+    if (FAULTY(values_swapped))
+        for (unsigned i = 0; i < count; i++)
+            work->batch.params[i] = ((const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *)params)[count - 1 - i];
+    if (is_signal ? FAULTY(half_the_signals) : FAULTY(half_the_waits)) work->batch.count = (count + 1) / 2;
     *out = work;
+    return CUDA_SUCCESS;
+}
+
+/* "This API sets the fence": when it is called, to what its signal will be; a wait reads it when it is called. */
+static CUresult set_fences(sim_batch *batch) {
+    for (unsigned i = 0; i < batch->count; i++) {
+        sim_payload *payload = batch->semaphores[i]->inert;
+        if (!payload || payload->kind != INERT_SYNC) continue;
+        sync_fence *fence = (sync_fence *)(uintptr_t)batch->params[i].params.nvsci;
+        if (!fence) return CUDA_ERROR_INVALID_VALUE;
+        if (batch->is_signal) *fence = (sync_fence){(uintptr_t)payload->handle, ++payload->promised};
+        else if (fence->object != (uintptr_t)payload->handle) return CUDA_ERROR_INVALID_VALUE;
+        batch->params[i].params.fence_value = fence->number;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -263,14 +344,22 @@ static CUresult append(bool is_signal, const CUexternalSemaphore *semaphores, co
     CUresult code = sim_stream_of(handle, &stream);
     if (!code) code = sim_legacy(stream, true);
     if (!code) code = sim_batch_work(&work, is_signal, semaphores, params, count);
-    return code ? code : sim_submit(stream, work);
+    if (!code) code = set_fences(&work->batch);
+    if (code) return code;
+    if (FAULTY(signal_overtakes) && is_signal && !stream->capture) {
+        sim_overtake(work);
+        return CUDA_SUCCESS;
+    }
+    code = sim_submit(stream, work);
+    if (FAULTY(append_blocks) && !is_signal && !code && !stream->capture) sim_sleep_until(sim_record(stream));
+    return code;
 }
 
 EXPORT CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
                                                 const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params, unsigned count,
                                                 CUstream stream) {
     CALL_AS(CALL_WORK, "extSem=%p count=%u stream=%p params=%s", count && semaphores ? (void *)semaphores[0] : NULL, count,
-            (void *)stream, sim_hex(count ? params : NULL, sizeof *params));
+            (void *)stream, sim_hex(count ? params : NULL, count * sizeof *params));
     RETURN(append(true, semaphores, params, count, stream));
 }
 
@@ -278,6 +367,6 @@ EXPORT CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semapho
                                               const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned count,
                                               CUstream stream) {
     CALL_AS(CALL_WORK, "extSem=%p count=%u stream=%p params=%s", count && semaphores ? (void *)semaphores[0] : NULL, count,
-            (void *)stream, sim_hex(count ? params : NULL, sizeof *params));
+            (void *)stream, sim_hex(count ? params : NULL, count * sizeof *params));
     RETURN(append(false, semaphores, params, count, stream));
 }

@@ -94,7 +94,7 @@ typedef struct sim_context {
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;       /* something was completed */
-    bool initialised, forked, gone, windows, guard;
+    bool initialised, forked, gone, windows, tegra, guard;
     bool held_by_others;          /* a thread sits in a free: see sim_hold_others */
     pthread_t holder;
     int version, device_count;
@@ -115,6 +115,18 @@ typedef struct sim_thread {
 } sim_thread;
 
 extern sim_process sim;
+
+/* ---- faults on purpose: SIMCUDA_FAULT names one of faults.def. Off unless asked for: one comparison each. */
+typedef enum {
+    FAULT_none,
+#define FAULT(name, text) FAULT_##name,
+#include "faults.def"
+#undef FAULT
+} sim_fault;
+
+extern sim_fault sim_planted;
+#define FAULTY(name) (__builtin_expect(sim_planted == FAULT_##name, 0))
+
 extern __thread sim_thread sim_self;
 
 /* ---- contexts */
@@ -162,6 +174,8 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work, const sim_point *also,
 sim_point sim_record(sim_stream *stream);
 void sim_sleep_until(sim_point point);
 bool sim_stream_idle(sim_stream *stream);
+/* A fault: does it now, before what is queued. The lock is given up meanwhile. */
+void sim_overtake(sim_work *work);
 void sim_drain_device(int device);
 void sim_hold_others(void);
 void sim_let_others(void);

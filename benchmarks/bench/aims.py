@@ -1,0 +1,69 @@
+"""What is aimed at, beside what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from bench.copies import DIRECTIONS, MAPPED, PLAIN
+from bench.timing import Series
+from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
+
+__all__ = ["Aim", "aims"]
+
+# "Flat": what a median moves by anyway from one round of measuring to another.
+FLAT: Final = 1.10
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A ratio of two medians, and its limit; `found` is None where one of them could not be measured."""
+
+    text: str
+    limit: float
+    at_least: bool
+    found: float | None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it is."""
+        if self.found is None:
+            return None
+        return self.found >= self.limit if self.at_least else self.found <= self.limit
+
+    def as_json(self) -> dict[str, Any]:
+        """For the record."""
+        return {**asdict(self), "met": self.met}
+
+    def __str__(self) -> str:
+        sign = ">=" if self.at_least else "<="
+        if self.found is None:
+            return f"-    {self.text}: {sign} {self.limit:.2f}, not measured"
+        return f"{'met ' if self.met else 'OPEN'} {self.text}: {sign} {self.limit:.2f}, found {self.found:.2f}"
+
+
+def aims(found: Sequence[Series]) -> list[Aim]:
+    """All of them, from the series of one run."""
+    by_name = {(each.group, each.label): each for each in found}
+
+    def ratio(group: str, label: str, way: str, to: str) -> float | None:
+        series = by_name.get((group, label))
+        return None if series is None else series.ratio(way, to)
+
+    listed = [
+        Aim("one signal: xsem / cuda.bindings, params built", 1.0, False,
+            ratio("signal", "1 semaphore", XSEM, DOCUMENTED)),
+        Aim("one signal: xsem / cuda.bindings, params reused", 1.3, False,
+            ratio("signal", "1 semaphore", XSEM, REUSED)),
+        Aim("64 signals: xsem prepared / cuda.bindings, params reused", 1.1, False,
+            ratio("signal", "64 semaphores", PREPARED, REUSED)),
+        *(Aim(f"copy, {direction}: mapped / plain", 0.98, True, ratio("copy", direction, MAPPED, PLAIN))
+          for direction in DIRECTIONS),
+    ]
+    live = [each for each in found if each.group == "live objects"]
+    for way in live[0].ways if live else ():
+        worst = max(each.ways[way].median for each in live) / live[0].ways[way].median
+        listed.append(Aim(f"{live[0].size:,} to {live[-1].size:,} live objects, dearest / first: {way}", FLAT, False,
+                          worst))
+    return listed

@@ -1,0 +1,63 @@
+"""Whether a signal and an import cost the same however many objects are alive.
+
+cuda.bindings is measured beside it at each number: what the driver itself does with many objects is not xsem's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+import xsem
+from bench.rig import Rig
+from bench.timing import Series, interleaved
+from bench.ways import REUSED, XSEM, Way, ways
+
+__all__ = ["NUMBERS", "measure"]
+
+NUMBERS: Final = (1, 10, 100, 1000, 10000)
+_QUICK_NUMBERS: Final = (1, 10, 100)
+IMPORT: Final = "d: xsem, import and release until gone"
+
+
+def measure(rig: Rig) -> Iterator[Series]:
+    """Microseconds a signal, and an import with its release, beside so many live semaphores."""
+    calls, repetitions = (20, 3) if rig.quick else (200, 21)
+    shared = rig.shared(1)
+    all_ways = ways(rig, shared, "signal")
+    alive: list[xsem.Semaphore] = []
+    with shared[0].there.export(for_device=rig.device) as desc:
+        def import_and_release() -> float:
+            count = max(1, calls // 10)
+            began = perf_counter()
+            for _ in range(count):
+                rig.device.import_semaphore(desc).release()
+            rig.drain()
+            return (perf_counter() - began) / count * 1e6
+
+        try:
+            for number in _QUICK_NUMBERS if rig.quick else NUMBERS:
+                rig.drain()
+                while len(alive) < number - 1:   # the one that is signalled is alive too
+                    alive.append(rig.device.import_semaphore(desc))
+                asked: dict[str, Callable[[], float]] = {
+                    name: partial(_signal, rig, all_ways[name], calls) for name in (REUSED, XSEM)
+                }
+                asked[IMPORT] = import_and_release
+                found = interleaved(asked, repetitions)
+                yield Series("live objects", f"{number:,} alive", number, "us", found, repetitions)
+        finally:
+            for each in alive:
+                each.release()
+            with suppress(xsem.XsemError):   # what came before is the error to see
+                rig.settle()
+    shared[0].release()
+
+
+def _signal(rig: Rig, way: Way, calls: int) -> float:
+    seconds = way(rig.values(calls), calls)
+    rig.settle()
+    return seconds / calls * 1e6

@@ -1,0 +1,105 @@
+"""The device that is measured, the one that exports to it, and cuda-python beside xsem on one stream."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import xsem
+from bench.c_loop import CLoop
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+
+__all__ = ["MEMORY", "TIMELINE", "Rig", "Shared", "check", "open_rig", "raise_fd_limit"]
+
+TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+MEMORY: Final = MemoryHandleType.OPAQUE_FD
+_LOOK_S: Final = 0.0001
+
+
+def check(answer: tuple[Any, ...]) -> Any:
+    """What a call of cuda.bindings gave, or an exception with its code."""
+    code, *found = answer
+    if int(code) != 0:
+        raise RuntimeError(f"the driver returned {code!r}")
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+class Shared:
+    """A timeline as its exporter has it, as xsem imported it, and as a handle of cuda.bindings for the same object."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.there = rig.exporter.create_semaphore(TIMELINE)
+        with self.there.export(for_device=rig.device) as desc:
+            self.here = rig.device.import_semaphore(desc)
+        self.native = rig.driver.CUexternalSemaphore(self.here.native_handle)
+
+    def release(self) -> None:
+        """Let go of both sides."""
+        self.here.release()
+        self.there.release()
+
+
+@dataclass
+class Rig:
+    """Everything that is measured runs on one stream: that of `commands`."""
+
+    device: xsem.Device
+    exporter: xsem.Device
+    commands: xsem.CommandList
+    driver: Any
+    stream: Any
+    c_loop: CLoop | None
+    quick: bool
+    value: int = 0
+
+    def values(self, calls: int) -> int:
+        """The first of so many new values: no timeline ever goes back."""
+        first = self.value + 1
+        self.value += calls
+        return first
+
+    def settle(self) -> None:
+        """Wait for all that is on the stream; of what cuda.bindings put there xsem knows nothing."""
+        check(self.driver.cuStreamSynchronize(self.stream))
+        self.commands.synchronize()
+
+    def drain(self) -> None:
+        """Wait until the driver has nothing left of what xsem was told to release.
+
+        A wait that cuda.bindings appends is unknown to xsem: a release that is under way behind it would hold this
+        thread in its next append, for ever (docs/cuda.md).
+        """
+        self.settle()
+        # Its own books: nothing public says when a release has taken effect, and no application need know.
+        records = self.device._session.releaser.records
+        while any(record.released for record in records.copy()):
+            time.sleep(_LOOK_S)
+
+    def shared(self, count: int) -> list[Shared]:
+        """So many timelines."""
+        return [Shared(self) for _ in range(count)]
+
+
+@contextmanager
+def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -> Iterator[Rig]:
+    """Open both, and make the device's context current, as torch, CuPy and the CUDA runtime have it."""
+    with xsem.open_device(device) as opened:
+        uuid = opened.info.uuid
+        bound = ":" not in exporter and any(info.uuid is not None for info in xsem.devices(exporter))
+        with (xsem.open_device(exporter, uuid=uuid) if bound else xsem.open_device(exporter)) as source:
+            driver = importlib.import_module("cuda.bindings.driver")
+            check(driver.cuCtxSetCurrent(driver.CUcontext(opened.native_handle)))
+            commands = opened.create_command_list()
+            yield Rig(opened, source, commands, driver, driver.CUstream(commands.native_handle), c_loop, quick)
+
+
+def raise_fd_limit() -> None:
+    """As many open files as the system lets this process have: ten thousand objects may be as many."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,81 @@
+"""Interleaved repetitions, and their medians."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
+__all__ = ["Figure", "Series", "figure", "interleaved", "rounds"]
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The median of the repetitions, and the tenth and ninetieth of a hundred."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """One question, asked of several ways in turn.
+
+    Attributes
+    ----------
+    group, label : str
+        "signal", "64 semaphores".
+    size : int
+        How many semaphores, objects or bytes.
+    unit : str
+        ``us`` for a call, or ``GB/s``.
+    ways : dict of str to Figure
+    repetitions : int
+    """
+
+    group: str
+    label: str
+    size: int
+    unit: Literal["us", "GB/s"]
+    ways: dict[str, Figure]
+    repetitions: int
+
+    def ratio(self, way: str, to: str) -> float | None:
+        """Median against median; None where one was not measured."""
+        if way not in self.ways or to not in self.ways:
+            return None
+        return self.ways[way].median / self.ways[to].median
+
+    def as_json(self) -> dict[str, Any]:
+        """For the record."""
+        return asdict(self)
+
+
+def rounds(ways: Mapping[str, Callable[[], _Answer]], repetitions: int) -> dict[str, list[_Answer]]:
+    """Ask every way once a repetition, each time beginning with another; a first round is not counted."""
+    answers: dict[str, list[_Answer]] = {name: [] for name in ways}
+    names = list(ways)
+    for repetition in range(repetitions + 1):
+        turn = repetition % len(names)
+        for name in names[turn:] + names[:turn]:
+            found = ways[name]()
+            if repetition:
+                answers[name].append(found)
+    return answers
+
+
+def interleaved(ways: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, Figure]:
+    """What each way answers, over `rounds`."""
+    return {name: figure(samples) for name, samples in rounds(ways, repetitions).items()}
+
+
+def figure(samples: list[float]) -> Figure:
+    """Median and spread."""
+    if len(samples) < 2:
+        return Figure(samples[0], samples[0], samples[0])
+    tenths = statistics.quantiles(samples, n=10, method="inclusive")
+    return Figure(statistics.median(samples), tenths[0], tenths[-1])

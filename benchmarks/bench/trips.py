@@ -1,0 +1,45 @@
+"""Host to device and back: the host signals, the device waits for that and signals, the host waits for it.
+
+The exporter's own calls, on the host's side, are the same for every way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+
+from bench.rig import Rig, Shared
+from bench.timing import Series, interleaved
+from bench.ways import Way, ways
+
+__all__ = ["measure"]
+
+
+def measure(rig: Rig) -> Iterator[Series]:
+    """Microseconds a round trip."""
+    trips, repetitions = (5, 3) if rig.quick else (100, 21)
+    shared = rig.shared(1)
+    signals, waits = ways(rig, shared, "signal"), ways(rig, shared, "wait")
+    asked: dict[str, Callable[[], float]] = {
+        name: partial(_repetition, rig, shared[0], waits[name], signals[name], trips)
+        for name in signals if name in waits
+    }
+    rig.drain()
+    found = interleaved(asked, repetitions)
+    shared[0].release()
+    yield Series("round trip", "host, device, host", 1, "us", found, repetitions)
+
+
+def _repetition(rig: Rig, shared: Shared, wait: Way, signal: Way, trips: int) -> float:
+    there = shared.there
+    began = perf_counter()
+    for _ in range(trips):
+        value = rig.values(2)
+        wait(value, 1)
+        signal(value + 1, 1)
+        there.host_signal(value)
+        there.host_wait(value + 1)
+    seconds = perf_counter() - began
+    rig.settle()
+    return seconds / trips * 1e6

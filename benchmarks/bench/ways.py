@@ -1,0 +1,132 @@
+"""The ways to signal or wait: each a function of the first value and the number of calls, giving seconds.
+
+Every call has a new value for every semaphore. Each loop is what a careful user of that way would write; what is common
+to all of them (the list of values where there are several) is in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Final, Literal, TypeAlias
+
+from bench.rig import Rig, Shared
+
+__all__ = ["C_LOOP", "DOCUMENTED", "PREPARED", "REUSED", "XSEM", "Way", "What", "ways"]
+
+C_LOOP: Final = "a: C loop"
+DOCUMENTED: Final = "b: cuda.bindings, params built"
+REUSED: Final = "c: cuda.bindings, params reused"
+XSEM: Final = "d: xsem"
+PREPARED: Final = "e: xsem, prepared"
+
+What: TypeAlias = Literal["signal", "wait"]
+Way: TypeAlias = Callable[[int, int], float]
+
+
+def ways(rig: Rig, shared: Sequence[Shared], what: What) -> dict[str, Way]:
+    """All that can be measured here; `C_LOOP` where there is a compiler, `PREPARED` where xsem has it."""
+    found = {DOCUMENTED: _documented(rig, shared, what), REUSED: _reused(rig, shared, what),
+             XSEM: _xsem(rig, shared, what)}
+    if rig.c_loop is not None:
+        found[C_LOOP] = _c_loop(rig, shared, what)
+    if hasattr(rig.commands, f"prepare_{what}"):
+        found[PREPARED] = _prepared(rig, shared, what)
+    return dict(sorted(found.items()))
+
+
+def _c_loop(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
+    loop = rig.c_loop
+    assert loop is not None
+    handles = [each.here.native_handle for each in shared]
+
+    def way(first: int, calls: int) -> float:
+        return loop.semaphores(wait=what == "wait", handles=handles, stream=rig.commands.native_handle, first=first,
+                               calls=calls)
+
+    return way
+
+
+def _parts(rig: Rig, what: What) -> tuple[Any, Any]:
+    """The driver's function, and the class of its parameters."""
+    driver = rig.driver
+    if what == "signal":
+        return driver.cuSignalExternalSemaphoresAsync, driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS
+    return driver.cuWaitExternalSemaphoresAsync, driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS
+
+
+def _documented(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
+    call, params_class = _parts(rig, what)
+    natives, stream, count = [each.native for each in shared], rig.stream, len(shared)
+    success = rig.driver.CUresult.CUDA_SUCCESS
+
+    def way(first: int, calls: int) -> float:
+        began = perf_counter()
+        for value in range(first, first + calls):
+            values = [value] * count
+            batch = []
+            for each in values:
+                params = params_class()
+                params.params.fence.value = each
+                batch.append(params)
+            code, = call(natives, batch, count, stream)
+            if code != success:
+                raise RuntimeError(code)
+        return perf_counter() - began
+
+    return way
+
+
+def _reused(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
+    call, params_class = _parts(rig, what)
+    natives, stream, count = [each.native for each in shared], rig.stream, len(shared)
+    success = rig.driver.CUresult.CUDA_SUCCESS
+    batch = [params_class() for _ in shared]
+    fences = [params.params.fence for params in batch]   # views: what is written to them is written to the params
+
+    def way(first: int, calls: int) -> float:
+        began = perf_counter()
+        for value in range(first, first + calls):
+            values = [value] * count
+            for fence, each in zip(fences, values, strict=True):
+                fence.value = each
+            code, = call(natives, batch, count, stream)
+            if code != success:
+                raise RuntimeError(code)
+        return perf_counter() - began
+
+    return way
+
+
+def _xsem(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
+    append: Any = rig.commands.append_signal if what == "signal" else rig.commands.append_wait
+    semaphores, count = [each.here for each in shared], len(shared)
+
+    def one(first: int, calls: int) -> float:
+        semaphore = semaphores[0]
+        began = perf_counter()
+        for value in range(first, first + calls):
+            append(semaphore, value)
+        return perf_counter() - began
+
+    def several(first: int, calls: int) -> float:
+        began = perf_counter()
+        for value in range(first, first + calls):
+            append(semaphores, [value] * count)
+        return perf_counter() - began
+
+    return one if count == 1 else several
+
+
+def _prepared(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
+    prepare: Any = getattr(rig.commands, f"prepare_{what}")
+    semaphores, count = [each.here for each in shared], len(shared)
+    prepared = prepare(semaphores)
+
+    def way(first: int, calls: int) -> float:
+        began = perf_counter()
+        for value in range(first, first + calls):
+            prepared([value] * count)
+        return perf_counter() - began
+
+    return way

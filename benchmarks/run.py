@@ -1,0 +1,139 @@
+"""What xsem costs, beside the driver and cuda-python, from one run.
+
+    python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json --plot out.png
+    tests/simdrivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: that it runs, no figure of it
+
+Medians of interleaved repetitions; the figures are reported, not judged: exit status 0 whatever the aims say, 1 where
+something that was signalled did not arrive, 3 where it could not be tried. Without a C compiler, build the loop in C
+elsewhere (`--build-c-loop FILE`) and name it (`--c-loop FILE`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import faulthandler
+import json
+import platform
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import xsem
+from bench import aims, copies, imports, objects, plot, signals, trips
+from bench.c_loop import CLoop, build
+from bench.rig import open_rig, raise_fd_limit
+from bench.timing import Series
+
+SCHEMA: Final = 1
+_PARTS: Final = {"signals": signals, "imports": imports, "trips": trips, "copies": copies, "objects": objects}
+_PACKAGES: Final = ("xsem", "cuda-bindings", "numpy")
+_NOT_TRIED: Final = 3
+
+
+def _c_loop(asked: argparse.Namespace, folder: Path) -> tuple[CLoop | None, str]:
+    """The loop in C, and where it came from or why there is none."""
+    if asked.c_loop is not None:
+        return CLoop(asked.c_loop.resolve()), "built beforehand"
+    missing = build(folder / "c_loop.so")
+    if missing is not None:
+        return None, f"not measured: {missing}"
+    return CLoop(folder / "c_loop.so"), "compiled here"
+
+
+def _show(series: Series) -> None:
+    reference = next(iter(series.ways))
+    print(f"{series.group}, {series.label} ({series.repetitions} repetitions)")
+    for way, figure in series.ways.items():
+        ratio = series.ratio(way, reference)
+        print(f"    {way:<36} {figure.median:>10.2f} {series.unit:<5} [{figure.low:.2f} … {figure.high:.2f}]"
+              f"  {ratio:.2f} x", flush=True)
+
+
+def _packages() -> dict[str, str]:
+    found = {"python": platform.python_version(), "xsem": xsem.__version__}
+    for name in _PACKAGES[1:]:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _measure(asked: argparse.Namespace, c_loop: CLoop | None, origin: str) -> dict[str, Any]:
+    found: list[Series] = []
+    with open_rig(asked.device, asked.exporter, c_loop=c_loop, quick=asked.quick) as rig:
+        info = rig.device.info
+        prepared = hasattr(rig.commands, "prepare_signal")
+        print(f"{info.name}, driver {info.driver_version}; exporter {rig.exporter.info.name}; C loop: {origin}; "
+              f"prepared form: {'yes' if prepared else 'not in this xsem'}", flush=True)
+        for name in asked.only or _PARTS:
+            for series in _PARTS[name].measure(rig):
+                found.append(series)
+                _show(series)
+        exporter = rig.exporter.info.name
+    judged = aims.aims(found)
+    print("aims:")
+    for aim in judged:
+        print(f"    {aim}")
+    title = f"xsem on {info.name}, driver {info.driver_version}"
+    if asked.plot is not None:
+        plot.plot(found, title, asked.plot)
+    return {
+        "schema": SCHEMA, "kind": "benchmarks", "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "commit": asked.commit, "quick": asked.quick, "device": info.name, "exporter": exporter,
+        "driver_version": info.driver_version,
+        "platform": f"{sys.platform} {platform.release()} {platform.machine()}", "packages": _packages(),
+        "c_loop": origin, "prepared": prepared, "series": [each.as_json() for each in found],
+        "aims": [each.as_json() for each in judged],
+    }
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--exporter", default="host", help="vulkan, or host for the stand-in")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    parser.add_argument("--plot", type=Path, help="where to write the picture")
+    parser.add_argument("--quick", action="store_true", help="few and short repetitions")
+    parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
+    parser.add_argument("--deadline", type=float, default=300.0, help="seconds, after which it ends and says where")
+    parser.add_argument("--commit", help="for the record")
+    parser.add_argument("--c-loop", type=Path, help="the loop in C, built beforehand")
+    parser.add_argument("--build-c-loop", type=Path, metavar="FILE", help="build the loop in C, and measure nothing")
+    asked = parser.parse_args()
+    if asked.build_c_loop is not None:
+        missing = build(asked.build_c_loop)
+        if missing is not None:
+            print(f"benchmarks: {missing}", file=sys.stderr)
+        return _NOT_TRIED if missing else 0
+    if sys.platform != "linux":
+        print("benchmarks: needs Linux", file=sys.stderr)
+        return _NOT_TRIED
+    raise_fd_limit()
+    # Where a call into a driver hangs nothing else can say where it is.
+    faulthandler.dump_traceback_later(asked.deadline, exit=True)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                loop, origin = _c_loop(asked, Path(folder))
+            except OSError as error:
+                print(f"benchmarks: {error}", file=sys.stderr)
+                return _NOT_TRIED
+            record = _measure(asked, loop, origin)
+    except (xsem.BackendUnavailableError, xsem.DeviceNotFoundError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return _NOT_TRIED
+    except AssertionError as wrong:
+        print(f"benchmarks: {wrong}", file=sys.stderr)
+        return 1
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""What a driver does with an unmet wait pending, and with what does not fit: measured once, told by checks and quirks.
+
+Asked of the driver itself. Everything that a pending wait may hold runs on a thread of its own, and the exporter's
+process meets the wait before anything here returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from xsem.errors import XsemError
+from xsem.spi import CommandListDriver, ImportFailure
+from xsem.types import (
+    Carrier,
+    MemoryDesc,
+    MemoryHandleType,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+    WaitParams,
+)
+from xsem_conformance.bench import SETTLE_S, Bench, Shared, duplicate, soon, value_of
+from xsem_conformance.descriptors import identity
+from xsem_conformance.outcomes import expect
+
+__all__ = [
+    "AT_ONCE", "BLOCKS", "MOST_APPENDS", "free_behind_a_wait", "is_held", "other_sorts_taken", "overlap",
+    "pending_appends", "read_there", "refuses", "release_behind_a_wait", "size_is_checked", "value_after_going_back",
+]
+
+MOST_APPENDS: Final = 4096
+AT_ONCE: Final = "returns at once"
+BLOCKS: Final = "blocks until the wait is met"
+BLOCKS_S: Final = 0.5
+"""Who has not returned by then is held: a thousand times what such a call costs. For a MUST that is too soon."""
+
+
+def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float, hold_s: float) -> bool:
+    """Whether `call`, on a thread of its own, does not return in `hold_s`; then `meet` is called.
+
+    Raises what `call` raises, and `BrokenError` where it returns not even then.
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(hold_s)
+    held = thread.is_alive()
+    meet()
+    thread.join(patience_s)
+    expect(not thread.is_alive(), "a call that was held behind a wait did not return when the wait was met")
+    if failures:
+        raise failures[0]
+    return held
+
+
+@contextlib.contextmanager
+def _list_idle_at_end(bench: Bench) -> Iterator[CommandListDriver]:
+    commands = bench.driver.create_command_list()
+    try:
+        yield commands
+        point = commands.append_barrier((), True)
+        try:
+            soon(lambda: bench.driver.done(point), "operations are not done once the wait before them is met",
+                 bench.patience_s)
+        finally:
+            bench.driver.release_point(point)
+    finally:
+        commands.close()
+
+
+def pending_appends(bench: Bench, type: str, most: int, hold_s: float = BLOCKS_S) -> int:
+    """How many signals (of a binary type: signals and waits in turn) behind an unmet wait return, at most `most`."""
+    value = value_of(type)
+    gate, other = bench.semaphore(type), bench.semaphore(type)
+    held, after = bench.driver_semaphore(gate), bench.driver_semaphore(other)
+    count, stop, failures = [0], threading.Event(), []
+    with _list_idle_at_end(bench) as commands:
+        commands.append_wait([held], [WaitParams(value=value)], (), (), False)
+
+        def append() -> None:
+            try:
+                while count[0] < most and not stop.is_set():
+                    if value is None and count[0] % 2:
+                        commands.append_wait([after], [WaitParams()], (), (), False)
+                    else:
+                        up = None if value is None else value + count[0]
+                        commands.append_signal([after], [SignalParams(value=up)], (), (), False)
+                    count[0] += 1
+            except XsemError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=append, daemon=True)
+        thread.start()
+        last = -1
+        while thread.is_alive() and count[0] != last:
+            last = count[0]
+            thread.join(hold_s)
+        at_once = count[0]
+        stop.set()
+        bench.peer.host_signal(gate.there, value)
+        thread.join(bench.patience_s)
+        expect(not thread.is_alive(), "an append that was held did not return when the wait was met")
+    for each in (held, after):
+        bench.driver.release_semaphore(each)
+    return at_once
+
+
+def release_behind_a_wait(bench: Bench, type: str) -> str:
+    """What the driver's own release of a semaphore does while a wait for it is pending."""
+    shared, value = bench.semaphore(type), value_of(type)
+    token = bench.driver_semaphore(shared)
+    # xsem never releases what a pending wait uses, so the wait may fail: host's does, or not, as it is in its loop.
+    with contextlib.suppress(XsemError), _list_idle_at_end(bench) as commands:
+        commands.append_wait([token], [WaitParams(value=value)], (), (), False)
+        time.sleep(SETTLE_S)
+        held = is_held(lambda: bench.driver.release_semaphore(token),
+                       lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, BLOCKS_S)
+    return BLOCKS if held else AT_ONCE
+
+
+def free_behind_a_wait(bench: Bench, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> str:
+    """What the driver's own unmapping and release of memory do while a wait is pending on some list."""
+    type = bench.some_type()
+    shared, value = bench.semaphore(type), value_of(type)
+    memory = bench.driver_memory(bench.memory(type=memory_type))
+    buffer, _ = bench.driver.map_buffer(memory, 0, 4096)
+    waits = bench.here.new_list()
+    bench.here.wait(waits, [shared.here], [value])
+
+    def free() -> None:
+        bench.driver.unmap_buffer(buffer)
+        bench.driver.release_memory(memory)
+
+    held = is_held(free, lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, hold_s)
+    bench.here.synchronize(waits, bench.patience_s)
+    return BLOCKS if held else AT_ONCE
+
+
+def value_after_going_back(bench: Bench, type: str) -> int:
+    """A timeline's value, as the exporter reads it, after the device has signalled 5 and then 3."""
+    shared, here = bench.semaphore(type), bench.here
+    commands = here.new_list()
+    here.signal(commands, [shared.here], [5])
+    here.synchronize(commands, bench.patience_s)
+    here.get(commands).append_signal(here.get(shared.here), SignalParams(value=3, allow_rewind=True))
+    here.synchronize(commands, bench.patience_s)
+    return bench.peer.value(shared.there)
+
+
+# ---- handles that do not fit
+def other_sorts_taken(bench: Bench, kind: str, type: str) -> list[str]:
+    """Which handles of another sort the driver imports as one of that type."""
+    return sorted({what for what, desc in _other_sorts(bench, kind, type) if not refuses(bench, desc)})
+
+
+def _other_sorts(bench: Bench, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
+    about, uuid = bench.peer.about(), bench.device.info.uuid
+    for made in about["semaphore_export"]:
+        other = SemaphoreHandleType(made)
+        if other.carrier is Carrier.FD and (kind == "memory" or made != type):
+            _, given = bench.peer.create_semaphore(made, bench.importer)
+            with given:
+                yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
+    for made in about["memory_export"]:
+        if MemoryHandleType(made).carrier is Carrier.FD and kind == "semaphore":
+            _, memory = bench.peer.create_memory(made, 4096, bench.importer)
+            with memory:
+                yield "memory", _as(kind, type, memory, uuid)
+
+
+def _as(kind: str, type: str, given: SemaphoreDesc | MemoryDesc, uuid: Any) -> SemaphoreDesc | MemoryDesc:
+    if kind == "memory":
+        memory = MemoryHandleType(type)
+        return MemoryDesc(type=memory, handle=given.handle, allocation_size=4096,
+                          device_uuid=uuid if memory.device_bound else None)
+    semaphore = SemaphoreHandleType(type)
+    return SemaphoreDesc(type=semaphore, handle=given.handle, device_uuid=uuid if semaphore.device_bound else None)
+
+
+def size_is_checked(bench: Bench, type: str) -> bool:
+    """Whether the driver refuses memory of the exporter's whose descriptor says sixteen times its size."""
+    _, desc = bench.peer.create_memory(type, 1 << 16, bench.importer)
+    with desc:
+        return refuses(bench, dataclasses.replace(desc, allocation_size=16 * desc.allocation_size))
+
+
+def refuses(bench: Bench, desc: SemaphoreDesc | MemoryDesc) -> bool:
+    """Whether the driver refuses to import it; what it imports is released."""
+    with duplicate(desc) as own:
+        number = own.fileno()
+        before = identity(number)
+        try:
+            if isinstance(desc, MemoryDesc):
+                bench.driver.release_memory(bench.driver.import_memory(desc, own))
+            else:
+                bench.driver.release_semaphore(bench.driver.import_semaphore(desc, own))
+        except ImportFailure:
+            if identity(number) != before and not own.closed:
+                own.detach()   # the driver has closed it
+            return True
+    return False
+
+
+# ---- mappings
+def overlap(bench: Bench, type: str) -> tuple[bytes, bytes, bytes]:
+    """Old bytes, new bytes that were written through one mapping, and what an overlapping one then shows."""
+    old, new, size = b"\x11" * 256, b"\xee" * 256, 1 << 16
+    producer, _ = bench.ends("in")
+    shared, copied = bench.memory(size, type), bench.memory(size, type)
+    writes = producer.new_list()
+    producer.write(writes, shared, old, 4096)
+    producer.finish(writes, "a copy")
+    memory, target = bench.here.get(shared.here), bench.here.mapping(copied.here)
+    commands = bench.device.create_command_list()
+    with memory.map_buffer(0, size) as whole, memory.map_buffer(4096, 256, overlap=True) as part:
+        commands.append_fill(whole.view((256,), "uint8", offset=4096), new[:1])
+        commands.append_copy(target.view((256,), "uint8"), part)
+        commands.synchronize(timeout_s=bench.patience_s)
+    return old, new, read_there(bench, copied, 256)
+
+
+def read_there(bench: Bench, memory: Shared, size: int, offset: int = 0) -> bytes:
+    """What the exporter reads in the memory, now."""
+    producer, _ = bench.ends("in")
+    reads = producer.new_list()
+    reading = producer.read(reads, memory, size, offset)
+    producer.finish(reads, "a copy")
+    return producer.fetch(reading)

@@ -1,0 +1,75 @@
+"""Several devices in one process: two drivers of one device, two devices of one backend."""
+
+from __future__ import annotations
+
+import xsem
+from xsem_conformance.actor import Actor
+from xsem_conformance.bench import IN, Bench, End, Shared, gets_through, value_of
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import Case, expect
+
+
+@check("XSEM-DEV-005")
+def two_drivers_of_one_device_share_an_object(bench: Bench, case: Case) -> None:
+    """Each imports it: a signal of one meets a wait of the other, bytes of one are read by the other, both ways."""
+    memory = case.kind == "memory"
+    shared = bench.memory(type=case.handle_type) if memory else bench.semaphore(case.handle_type)
+    _, one = bench.ends(IN)
+    with xsem.open_device(bench.device.info) as opened:
+        actor = Actor(opened)
+        try:
+            if memory:
+                with bench.peer.export_memory(shared.there, bench.importer) as memory_desc:
+                    number = actor.import_memory(memory_desc)
+            else:
+                with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
+                    number = actor.import_semaphore(desc)
+            other = End(actor, lambda _shared: number, "the second driver", bench.patience_s)
+            for turn, (producer, consumer) in enumerate(((one, other), (other, one)), 1):
+                if memory:
+                    _bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
+                else:
+                    gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, turn))
+        finally:
+            actor.forget()
+
+
+def _bytes_arrive(producer: End, consumer: End, memory: Shared, data: bytes) -> None:
+    writes, reads = producer.new_list(), consumer.new_list()
+    producer.write(writes, memory, data)
+    producer.finish(writes, "a copy")
+    reading = consumer.read(reads, memory, len(data))
+    consumer.finish(reads, "a copy")
+    expect(consumer.fetch(reading) == data, f"{consumer.name} does not read what {producer.name} wrote")
+    for end, commands in ((producer, writes), (consumer, reads)):
+        end.side.release(commands)   # some devices have but a few queues
+
+
+@check("XSEM-DEV-006")
+def another_device_runs_while_one_waits(bench: Bench, case: Case) -> None:
+    """While a list of the device waits, a list of the backend's next other device comes to its end."""
+    info = bench.device.info
+    other = next(each for each in xsem.devices(info.backend) if each.index != info.index)
+    type = bench.some_type()
+    shared, value = bench.semaphore(type), value_of(type)
+    _, device = bench.ends(IN)
+    waits = device.new_list()
+    with xsem.open_device(other) as second:
+        device.wait(waits, shared, value)
+        device.stays_pending(waits, "a wait")
+        commands = second.create_command_list()
+        if second.capabilities.memory_import:
+            _copies(second, commands, bench.patience_s)
+        commands.append_barrier()
+        commands.synchronize(timeout_s=bench.patience_s)
+        expect(not device.done(waits), "the wait was met by another device's work")
+        bench.peer.host_signal(shared.there, value)
+        device.finish(waits, "a wait")
+
+
+def _copies(device: xsem.Device, commands: xsem.CommandList, patience_s: float) -> None:
+    source, target = device.host_buffer(256), device.host_buffer(256)
+    memoryview(source.numpy())[:] = b"\x5a" * 256
+    commands.append_copy(target, source)
+    commands.synchronize(timeout_s=patience_s)
+    expect(target.numpy().tobytes() == b"\x5a" * 256, "the other device's copy copied something else")

@@ -1,0 +1,200 @@
+"""Handles of every sort and number, and what is made for export."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+
+from xsem.errors import UnsupportedError
+from xsem.handles import OwnedHandle
+from xsem.types import (
+    MemoryDesc,
+    MemoryHandleType,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+)
+from xsem_conformance import measures
+from xsem_conformance.bench import IN, Bench, Shared, duplicate, soon, value_of
+from xsem_conformance.checks import check
+from xsem_conformance.descriptors import identity, is_open
+from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.peer import PeerFailedError
+
+
+# ---- import
+@check("XSEM-IMP-004")
+def handle_of_another_sort_is_refused(bench: Bench, case: Case) -> None:
+    """Each other sort of object that the exporter makes, given for one of this type."""
+    taken = measures.other_sorts_taken(bench, case.kind, case.handle_type)
+    expect(not taken, f"the driver imports as a {case.kind} of type {case.handle_type}: {', '.join(taken)}")
+
+
+@check("XSEM-IMP-010")
+def size_of_sixteen_times_the_memory_is_refused(bench: Bench, case: Case) -> None:
+    """The exporter's memory, with an allocation size that is not its own."""
+    expect(measures.size_is_checked(bench, case.handle_type), "the driver takes sixteen times the memory's size")
+
+
+@check("XSEM-IMP-005")
+def handle_number_0_is_one_as_any_other(bench: Bench, case: Case) -> None:
+    """The handle is given as number 0: it imports, works, and is closed, or left, as the driver says."""
+    memory = case.kind == "memory"
+    shared = bench.memory(type=case.handle_type) if memory else bench.semaphore(case.handle_type)
+    desc = (bench.peer.export_memory if memory else bench.peer.export_semaphore)(shared.there, bench.importer)
+    driver = bench.driver
+    with desc, duplicate(desc) as own, _number_0(own.fileno()) as (zero, put_back):
+        before = identity(0)
+        given = dataclasses.replace(desc, handle=zero)
+        token = (driver.import_memory if memory else driver.import_semaphore)(given, zero)   # type: ignore[arg-type]
+        if not zero.closed:
+            kept = identity(0) == before
+            # The caller's to close, as the facade would: the number is no part of the import.
+            zero.close() if kept else zero.detach()
+            expect(kept, "the driver closed number 0 and did not say so")
+        put_back()
+        if memory:
+            _fills(bench, token, shared)
+        else:
+            _signals(bench, token, shared, case.handle_type)
+        (driver.release_memory if memory else driver.release_semaphore)(token)
+
+
+@contextlib.contextmanager
+def _number_0(handle: int) -> Iterator[tuple[OwnedHandle, Callable[[], None]]]:
+    """The handle as number 0, and what puts standard input back there as soon as the number is free."""
+    aside = os.dup(0) if is_open(0) else None
+    os.dup2(handle, 0)
+    zero = OwnedHandle(0)
+
+    def put_back() -> None:
+        # Never over what has taken the number meanwhile, a file of the driver's say.
+        if aside is not None and not is_open(0):
+            os.dup2(aside, 0)
+
+    try:
+        yield zero, put_back
+    finally:
+        if not zero.closed:
+            zero.close()
+        put_back()
+        if aside is not None:
+            os.close(aside)
+
+
+def _fills(bench: Bench, token: object, shared: Shared) -> None:
+    buffer, address = bench.driver.map_buffer(token, 0, 4096)
+    commands = bench.driver.create_command_list()
+    point = commands.append_fill(address, b"\x5a", 256, (), True)
+    soon(lambda: bench.driver.done(point), "a fill is not done", bench.patience_s)
+    bench.driver.release_point(point)
+    commands.close()
+    bench.driver.unmap_buffer(buffer)
+    expect(measures.read_there(bench, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
+
+
+def _signals(bench: Bench, token: object, shared: Shared, type: str) -> None:
+    value = value_of(type)
+    commands = bench.driver.create_command_list()
+    point = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
+    soon(lambda: bench.driver.done(point), "a signal is not done", bench.patience_s)
+    bench.driver.release_point(point)
+    commands.close()
+    bench.arrives(shared, value)
+
+
+@check("XSEM-IMP-009")
+def dedicated_memory_and_shared_memory(bench: Bench, case: Case) -> None:
+    """Memory that was allocated on its own, and memory that was not: each with its flag, each with its bytes."""
+    producer, device = bench.ends(IN)
+    type = MemoryHandleType(case.handle_type)
+    flags = [True] if type.dedicated else [False] if type is MemoryHandleType.DMABUF_FD else [False, True]
+    for dedicated in flags:
+        there, desc = _allocated(bench, type, dedicated)
+        with desc:
+            expect(desc.dedicated == dedicated, f"the exporter's descriptor says dedicated={desc.dedicated}")
+            memory = Shared(bench.here.import_memory(desc), there)
+        data = bytes([0x31 + dedicated]) * 64
+        writes, reads = producer.new_list(), device.new_list()
+        producer.write(writes, memory, data, 1024)
+        producer.finish(writes, "a copy")
+        reading = device.read(reads, memory, 64, 1024)
+        device.finish(reads, "a copy")
+        expect(device.fetch(reading) == data, f"the device reads something else in memory with dedicated={dedicated}")
+        producer.side.release(writes)
+
+
+def _allocated(bench: Bench, type: MemoryHandleType, dedicated: bool) -> tuple[int, MemoryDesc]:
+    try:
+        return bench.peer.create_memory(type.value, 1 << 16, bench.importer, dedicated)
+    except PeerFailedError as error:
+        if error.reason not in ("not_declared", "not_supported"):
+            raise
+        raise BlockedError(f"the exporter makes no memory with dedicated={dedicated}: {error}") from error
+
+
+@check("XSEM-IMP-011")
+def sync_file_minus_one_is_signalled(bench: Bench, case: Case) -> None:
+    """A sync file given as -1: a wait for it is met at once."""
+    desc = SemaphoreDesc(type=SemaphoreHandleType.SYNC_FD, handle=-1, device_uuid=bench.device.info.uuid)
+    commands = bench.device.create_command_list()
+    with bench.device.import_semaphore(desc) as semaphore:
+        commands.append_wait(semaphore)
+        soon(commands.query, "a wait for the sync file -1 is not met", bench.patience_s)
+
+
+# ---- export
+@check("XSEM-OWN-008")
+def each_export_is_a_handle_of_its_own(bench: Bench, case: Case) -> None:
+    """Of two exports one is closed: the other is open, and what it imports is the object that was exported."""
+    if case.kind == "memory":
+        _memory_is_exported_twice(bench, case.handle_type)
+    else:
+        _semaphore_is_exported_twice(bench, case.handle_type)
+
+
+def _semaphore_is_exported_twice(bench: Bench, type: str) -> None:
+    value, second = value_of(type), value_of(type, 2)
+    commands = bench.device.create_command_list()
+    with bench.device.create_semaphore(SemaphoreHandleType(type)) as made:
+        with made.export() as closed, made.export() as kept:
+            _close_one(closed, kept)
+            commands.append_signal(made, value)
+            commands.append_wait(made, value)
+            commands.synchronize(timeout_s=bench.patience_s)
+            try:
+                imported = bench.device.import_semaphore(kept)
+            except UnsupportedError:
+                return   # it exports what it does not import
+        with imported:
+            commands.append_signal(imported, second)
+            commands.append_wait(made, second)
+            commands.synchronize(timeout_s=bench.patience_s)
+
+
+def _memory_is_exported_twice(bench: Bench, type: str) -> None:
+    commands = bench.device.create_command_list()
+    with bench.device.create_memory(MemoryHandleType(type), 1 << 16) as made:
+        with made.export() as closed, made.export() as kept:
+            _close_one(closed, kept)
+            with made.map_buffer(0, 256) as buffer:
+                commands.append_fill(buffer, b"\x5a")
+                commands.synchronize(timeout_s=bench.patience_s)
+            try:
+                imported = bench.device.import_memory(kept)
+            except UnsupportedError:
+                return
+        with imported, imported.map_buffer(0, 256) as buffer:
+            found = bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes())
+            expect(found == b"\x5a" * 256, "what one more export imports is not the memory that was exported")
+
+
+def _close_one(closed: SemaphoreDesc | MemoryDesc, kept: SemaphoreDesc | MemoryDesc) -> None:
+    one, other = closed.handle, kept.handle
+    if not isinstance(one, OwnedHandle) or not isinstance(other, OwnedHandle):
+        return   # nothing to close
+    expect(one.fileno() != other.fileno(), "two exports are one handle: whoever closes one closes the other")
+    one.close()
+    expect(is_open(other.fileno()), "closing one export closed another")

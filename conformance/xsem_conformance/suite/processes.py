@@ -1,0 +1,116 @@
+"""Objects of several processes: the exporter's, the device's, and a second one that has the device open."""
+
+from __future__ import annotations
+
+import os
+
+from xsem_conformance.bench import IN, Bench, End, Shared, gets_through, value_of
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BlockedError, Case, expect
+
+
+@check("XSEM-PROC-001")
+def object_of_another_process_is_the_same_object(bench: Bench, case: Case) -> None:
+    """A wait is met by the other process's signal; the bytes that one process wrote are read in the other."""
+    if bench.peer.about()["pid"] == os.getpid():
+        raise BlockedError("the exporter is in the device's process")
+    producer, consumer = bench.ends(case.direction)
+    if case.kind == "semaphore":
+        shared = bench.semaphore(case.handle_type)
+        for value in (1, 2):
+            gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, value))
+        return
+    memory = bench.memory(type=case.handle_type)
+    writes, reads = producer.new_list(), consumer.new_list()
+    for data in (b"\x11" * 64, bytes(range(64))):
+        producer.write(writes, memory, data, 4096 - 32)
+        producer.finish(writes, "a copy")
+        reading = consumer.read(reads, memory, 64, 4096 - 32)
+        consumer.finish(reads, "a copy")
+        found = consumer.fetch(reading)
+        expect(found == data, f"{consumer.name} reads {found[:4].hex()}…, {producer.name} wrote {data[:4].hex()}…")
+
+
+@check("XSEM-PROC-002", deadline_s=60)
+def two_processes_of_the_device_see_one_timeline(bench: Bench, case: Case) -> None:
+    """Both wait for the exporter's signal, then each for the other's; every wait is seen pending first."""
+    shared = bench.semaphore(case.handle_type)
+    exporter, first = bench.ends(IN)
+    second = bench.second_end(shared)
+    early = first.waits_early(case.handle_type)
+    lists = [(end, end.new_list()) for end in (first, second)]
+    if not early:
+        _signals(exporter, shared)
+    for end, commands in lists:
+        end.wait(commands, shared, 1)
+    if early:
+        for end, commands in lists:
+            end.stays_pending(commands, "a wait for the exporter's signal")
+        _signals(exporter, shared)
+    for end, commands in lists:
+        end.finish(commands, "a wait for the exporter's signal")
+    gets_through(first, second, shared, case.handle_type, 2)
+    gets_through(second, first, shared, case.handle_type, 3)
+
+
+def _signals(end: End, shared: Shared) -> None:
+    commands = end.new_list()
+    end.signal(commands, shared, 1)
+    end.finish(commands, "a signal")
+
+
+@check("XSEM-PROC-003", deadline_s=60)
+def semaphore_outlives_the_process_that_exported_it(bench: Bench, case: Case) -> None:
+    """The exporter's process ends by itself; the device still waits for the semaphore and signals it."""
+    shared, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
+    _, device = bench.ends(IN)
+    early = device.waits_early(case.handle_type) and bench.device.capabilities.independent_lists >= 2
+    waits = device.new_list()
+    if early:
+        device.wait(waits, shared, value)
+    bench.end_peer()
+    if early:
+        device.stays_pending(waits, "a wait whose exporter has ended")
+    signals = device.new_list() if early else waits   # on one list a signal comes before the wait that it is for
+    device.signal(signals, shared, value)
+    if not early:
+        device.wait(waits, shared, value)
+    device.finish(waits, "a wait of a semaphore whose exporter has ended")
+    again = value_of(case.handle_type, 2)
+    device.signal(signals, shared, again)
+    device.wait(signals, shared, again)
+    device.finish(signals, "signal and wait of a semaphore whose exporter has ended")
+
+
+@check("XSEM-KILL-004", deadline_s=60)
+def exporter_and_object_outlive_a_killed_process_of_the_device(bench: Bench, case: Case) -> None:
+    """Killed in a wait, it neither signals nor takes anything: the exporter works on, and the object imports anew."""
+    type, value = case.handle_type, value_of(case.handle_type)
+    exporter, device = bench.ends(IN)
+    there, desc = bench.peer.create_semaphore(type, bench.importer)
+    desc.close()
+    unseen = Shared(0, there)   # imported by the second process alone, so that this one imports it anew
+    second = bench.second_end(unseen)
+    held = second.new_list()
+    second.wait(held, unseen, value)
+    second.stays_pending(held, "a wait")
+    bench.kill_second()
+    gets_through(exporter, device, bench.semaphore(type), type, value)
+    with bench.peer.export_semaphore(there, bench.importer) as again:
+        shared = Shared(bench.here.import_semaphore(again), there)
+    gets_through(exporter, device, shared, type, value)
+    gets_through(device, exporter, shared, type, value_of(type, 2))
+
+
+@check("XSEM-LIFE-008", deadline_s=60)
+def process_ends_with_a_wait_unmet(bench: Bench, case: Case) -> None:
+    """A second process that has a wait pending is asked to end, and does."""
+    type = bench.some_type()
+    there, desc = bench.peer.create_semaphore(type, bench.importer)
+    desc.close()
+    unseen = Shared(0, there)
+    second = bench.second_end(unseen)
+    held = second.new_list()
+    second.wait(held, unseen, value_of(type))
+    second.stays_pending(held, "a wait")
+    expect(bench.second_ends(), "a process with a wait unmet does not end")

@@ -1,0 +1,41 @@
+"""Recorded work: when it runs, and with which values."""
+
+from __future__ import annotations
+
+import threading
+
+from xsem.types import Feature, Kind
+from xsem_conformance.bench import IN, SETTLE_S, Bench
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import Case, expect
+
+
+@check("XSEM-ORD-008")
+def recorded_work_runs_in_replays_with_their_values(bench: Bench, case: Case) -> None:
+    """A wait and a signal are recorded: nothing runs until a replay, which waits and signals as it was told."""
+    type = bench.some_type(Kind.TIMELINE)
+    _, device = bench.ends(IN)
+    gate, after = bench.semaphore(type), bench.semaphore(type)
+    commands = bench.device.create_command_list()
+    with commands.record() as recording:
+        commands.append_wait(bench.here.get(gate.here), 1)
+        commands.append_signal(bench.here.get(after.here), 1)
+    bench.peer.host_signal(gate.there, 1)
+    waits = device.new_list()
+    device.wait(waits, after, 1)
+    device.stays_pending(waits, "a wait for what was recorded and not replayed")
+    for turn, (awaited, signalled) in enumerate(((5, 7), (11, 13))):
+        recording.replay({bench.here.get(gate.here): awaited, bench.here.get(after.here): signalled})
+        if turn:
+            device.wait(waits, after, signalled)
+        device.stays_pending(waits, f"a wait for a replay that waits for {awaited}")
+        bench.peer.host_signal(gate.there, awaited)
+        device.finish(waits, f"a wait for the replay's signal of {signalled}")
+        device.wait(waits, after, signalled)
+        device.finish(waits, f"a wait for {signalled}")
+        if Feature.READ_VALUE.value in bench.peer.about()["features"]:
+            found = bench.peer.value(after.there)
+            expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}")
+    threading.Event().wait(SETTLE_S)
+    commands.synchronize(timeout_s=bench.patience_s)
+    recording.release()

@@ -1,0 +1,196 @@
+"""What threads may do while one of them, or a list, waits; and that nothing belongs to the thread that made it."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from xsem.errors import WaitTimeoutError
+from xsem.spi import Token
+from xsem.types import Feature, SignalParams, WaitParams
+from xsem_conformance import measures
+from xsem_conformance.bench import IN, SETTLE_S, Bench, duplicate, soon, value_of
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BlockedError, Case, expect
+
+
+def _elsewhere(work: Callable[[], object], patience_s: float, otherwise: str) -> None:
+    """Do it on a new thread; a failure with `otherwise` where that does not end."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    expect(not thread.is_alive(), otherwise)
+    if failures:
+        raise failures[0]
+
+
+@check("XSEM-THR-003")
+def other_threads_run_while_one_waits(bench: Bench, case: Case) -> None:
+    """With one thread inside the driver's wait another asks for points, appends and signals what meets it."""
+    type = bench.some_type()
+    driver, value = bench.driver, value_of(type)
+    gate, free = bench.semaphore(type), bench.semaphore(type)
+    held, other = bench.driver_semaphore(gate), bench.driver_semaphore(free)
+    waits, works = driver.create_command_list(), driver.create_command_list()
+    point = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
+    inside = threading.Event()
+    met: list[float] = []
+
+    def wait() -> None:
+        deadline = time.monotonic() + bench.patience_s
+        inside.set()
+        # Far longer than the slices that the facade waits in: who is kept out is kept out until the end.
+        while not met and time.monotonic() < deadline:
+            if driver.wait(point, int((deadline - time.monotonic()) * 1e9)):
+                met.append(time.monotonic())
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    inside.wait()
+    time.sleep(SETTLE_S)   # so that it is inside the driver
+    expect(not driver.done(point), "the point of a held wait is done")
+    alone = bench.device.capabilities.independent_lists < 2
+    if not alone:
+        beside = works.append_signal([other], [SignalParams(value=value)], (), (), True)
+        soon(lambda: driver.done(beside), "another list's signal is not done while a thread waits", bench.patience_s)
+        driver.release_point(beside)
+    marker = waits.append_barrier((), True)   # nor is the waiting list itself kept from its user
+    expect(not driver.done(marker), "a barrier behind a held wait is done")
+    before = time.monotonic()
+    if alone:
+        bench.peer.host_signal(gate.there, value)
+    else:
+        works.append_signal([held], [SignalParams(value=value)], (), (), False)
+    thread.join(bench.patience_s)
+    expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait")
+    soon(lambda: driver.done(marker), "a barrier behind a met wait is not done", bench.patience_s)
+    for each in (point, marker):
+        driver.release_point(each)
+    for commands in (waits, works):
+        commands.close()
+    for semaphore in (held, other):
+        driver.release_semaphore(semaphore)
+
+
+@check("XSEM-THR-004")
+def objects_belong_to_no_thread(bench: Bench, case: Case) -> None:
+    """What this thread imported, a new one appends to, asks for, maps and releases."""
+    type = bench.some_type()
+    driver, value = bench.driver, value_of(type)
+    shared, memory = bench.semaphore(type), bench.memory()
+    semaphore, mine = bench.driver_semaphore(shared), bench.driver_memory(memory)
+    commands = driver.create_command_list()
+
+    def work() -> None:
+        buffer, address = driver.map_buffer(mine, 0, 4096)
+        commands.append_fill(address, b"\x5a", 256, (), False)
+        point = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
+        soon(lambda: driver.done(point), "what another thread appended is not done", bench.patience_s)
+        driver.release_point(point)
+        driver.unmap_buffer(buffer)
+        driver.release_memory(mine)
+        driver.release_semaphore(semaphore)
+
+    _elsewhere(work, 2 * bench.patience_s, "a thread that had called no driver before hangs in one")
+    commands.close()
+    bench.arrives(shared, value)
+    expect(measures.read_there(bench, memory, 256) == b"\x5a" * 256, "what another thread filled is not there")
+
+
+@check("XSEM-ORD-007")
+def other_calls_return_while_a_list_waits(bench: Bench, case: Case) -> None:
+    """With a wait pending, importing, mapping, a new list, points and values are to be had at once."""
+    type = bench.some_type()
+    driver, value = bench.driver, value_of(type)
+    gate, shared, memory = bench.semaphore(type), bench.semaphore(type), bench.memory()
+    held = bench.driver_semaphore(gate)
+    waits = driver.create_command_list()
+    point = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
+    made: dict[str, Token] = {}
+    with (bench.peer.export_semaphore(shared.there, bench.importer) as desc, duplicate(desc) as own,
+          bench.peer.export_memory(memory.there, bench.importer) as memory_desc, duplicate(memory_desc) as other):
+
+        def calls() -> None:
+            made["semaphore"] = driver.import_semaphore(desc, own)
+            made["memory"] = driver.import_memory(memory_desc, other)
+            made["buffer"], _ = driver.map_buffer(made["memory"], 0, 4096)
+            made["list"] = driver.create_command_list()
+            made["done"] = driver.done(point)
+            if Feature.READ_VALUE in driver.capabilities.features and value is not None:
+                driver.semaphore_value(made["semaphore"])
+
+        returned = not measures.is_held(calls, lambda: bench.peer.host_signal(gate.there, value), bench.patience_s,
+                                        bench.patience_s)
+    soon(lambda: driver.done(point), "a wait was not met by its signal", bench.patience_s)
+    made["list"].close()
+    waits.close()
+    driver.release_point(point)
+    driver.unmap_buffer(made["buffer"])
+    driver.release_memory(made["memory"])
+    for each in (made["semaphore"], held):
+        driver.release_semaphore(each)
+    expect(returned, "import, mapping, a new list or a query did not return before another list's wait was met")
+    expect(not made["done"], "the point of a held wait is done")
+
+
+@check("XSEM-INT-002")
+def wait_of_the_device_outlives_an_interrupt(bench: Bench, case: Case) -> None:
+    """Ctrl-C in the host's wait: the device's is still pending, is met by its signal, and the list goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        raise BlockedError("Python handles an interrupt in the main thread alone, and this is another")
+    type = bench.some_type()
+    producer, device = bench.ends(IN)
+    shared, after, value = bench.semaphore(type), bench.semaphore(type), value_of(type)
+    waits = device.new_list()
+    device.wait(waits, shared, value)
+    expect(_interrupted(lambda: bench.here.synchronize(waits, bench.patience_s)), "an interrupt ends no host wait")
+    device.stays_pending(waits, "a wait, the host's wait for which was interrupted,")
+    signals = producer.new_list()
+    producer.signal(signals, shared, value)
+    device.finish(waits, "a wait, the host's wait for which was interrupted,")
+    device.signal(waits, after, value)
+    producer.wait(signals, after, value)
+    producer.finish(signals, "a wait for what comes after it on the list")
+
+
+def _interrupted(wait: Callable[[], object]) -> bool:
+    """Call it, and interrupt it as Ctrl-C would; whether that came through."""
+    begun, main = threading.Event(), threading.get_ident()
+
+    def interrupt() -> None:
+        begun.wait()
+        time.sleep(SETTLE_S)   # so that it is inside the wait
+        if sys.platform != "win32":
+            signal.pthread_kill(main, signal.SIGINT)
+        else:
+            _thread.interrupt_main()
+
+    # Who started the suite in the background has SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    try:
+        begun.set()
+        with contextlib.suppress(WaitTimeoutError):
+            wait()
+        thread.join()
+        time.sleep(SETTLE_S)   # should it have returned before: the interrupt comes here
+    except KeyboardInterrupt:
+        return True
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    return False

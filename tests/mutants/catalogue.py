@@ -1,0 +1,110 @@
+"""All mutants: each a way to run the suite on something with one fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from faults import FAULTS
+from patches import PATCHES
+
+from xsem_conformance.checks import all_checks
+
+__all__ = ["FAMILIES", "PROFILES", "Mutant", "all_mutants"]
+
+HERE = Path(__file__).resolve().parent
+STAND_IN = HERE.parent / "simdrivers"
+PROFILES = ("core", "timeline", "memory", "full")
+FAMILIES = {
+    "host": "the host device, with a fault around it",
+    "driver": "the simulated CUDA driver, with a fault of its own (SIMCUDA_FAULT)",
+    "backend": "the CUDA backend on that driver, with a fault in its code",
+}
+HANGS = dict.fromkeys(
+    ("append_blocks", "append_waits_for_the_end", "context_given_back_at_once", "context_not_entered", "crashes",
+     "done_never", "event_never_done", "fd_not_detached", "not_ready_is_an_error", "point_never_done",
+     "semaphore_type_of_windows"),
+    ("XSEM-EVT", "XSEM-IMP-001", "XSEM-ORD-005"))
+"""Faults that have nearly every check hang until it is killed, and what they are tried with: beginnings of ids."""
+AWAITING = {
+    "driver/few_places": "XSEM-CAP-005",
+    "backend/more_pending_declared": "XSEM-CAP-005",
+    "backend/never_blocks_declared": "XSEM-CAP-005",
+    "backend/plugin_imports_numpy": "XSEM-DISC-004",
+}
+"""Mutants that one requirement alone can find: they are there once that has a check."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault, and how the suite is run on it.
+
+    Attributes
+    ----------
+    family, fault : str
+        What it is a variant of, and what is wrong with it; together its name, `host/wait_ignored`.
+    text : str
+        The fault in a sentence.
+    device, profile : str
+        What the suite is asked to run.
+    undeclared : bool
+        It declares nothing, so that no case tells: the profile must. It is run whole.
+    """
+
+    family: str
+    fault: str
+    text: str
+    device: str
+    profile: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    undeclared: bool = False
+
+    @property
+    def name(self) -> str:
+        """Family and fault."""
+        return f"{self.family}/{self.fault}"
+
+    @property
+    def all_of_it(self) -> tuple[str, ...]:
+        """What "all requirements" are for it: beginnings of ids, or none for all there are."""
+        return HANGS.get(self.fault, ())
+
+    @property
+    def on_stand_in(self) -> bool:
+        """Whether it needs the simulated driver."""
+        return self.family != "host"
+
+
+def all_mutants() -> dict[str, Mutant]:
+    """Every mutant by its name, and one without a fault in each family."""
+    found = [
+        *_of("host", "host", "memory"),
+        *(Mutant("driver", name, text, "cuda:0", "full", {"SIMCUDA_FAULT": name}) for name, text in _driver_faults()),
+        *(Mutant("backend", name, (plant.__doc__ or "").strip(), "cuda:0", "full", {"XSEM_MUTANT": f"{name} in cuda"})
+          for name, plant in PATCHES.items() if name != "nothing_declared"),
+        *_undeclared("backend", "cuda:0", "The device declares nothing.", "nothing_declared in cuda"),
+    ]
+    checks = all_checks()
+    return {each.name: each for each in found if AWAITING.get(each.name) in checks or each.name not in AWAITING}
+
+
+def _of(family: str, backend: str, profile: str) -> list[Mutant]:
+    made = []
+    for name, fault in FAULTS.items():
+        if name == "nothing_declared":
+            made += _undeclared(family, "mutant:0", fault.text, f"{name} of {backend}")
+        else:
+            made.append(Mutant(family, name, fault.text, "mutant:0", profile, {"XSEM_MUTANT": f"{name} of {backend}"}))
+    return made
+
+
+def _undeclared(family: str, device: str, text: str, mutant: str) -> list[Mutant]:
+    return [Mutant(family, f"nothing_declared_{profile}", text, device, profile, {"XSEM_MUTANT": mutant}, True)
+            for profile in PROFILES]
+
+
+def _driver_faults() -> list[tuple[str, str]]:
+    text = (STAND_IN / "cuda" / "faults.def").read_text(encoding="utf-8")
+    return [("none", "no fault: must conform"), *re.findall(r'^FAULT\((\w+), "(.*)"\)$', text, re.MULTILINE)]

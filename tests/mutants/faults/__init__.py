@@ -1,0 +1,13 @@
+"""Drivers with one fault each, around a real one. A new module of this folder is found by itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from faults.base import FAULTS, Driver, Fault, List, a_driver, a_list, plus
+
+__all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "plus"]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,107 @@
+"""What faulty drivers are made from: they pass all calls on to a real driver, but for what their fault changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xsem import spi
+from xsem.types import Capabilities, DeviceInfo
+
+__all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "plus"]
+
+_DRIVER_CALLS = (
+    "done", "release_point", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
+    "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "read_level", "write_level",
+    "release_array", "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value",
+    "host_signal", "host_wait", "host_buffer", "release_host_buffer", "open_event", "wait", "native_handle",
+    "dlpack_device", "quiet",
+)
+_LIST_CALLS = (
+    "append_barrier", "close", "append_wait", "append_signal", "append_copy", "append_fill", "begin_recording",
+    "end_recording", "replay", "release_recording", "append_work", "capturing",
+)
+
+
+def _passing(calls: Sequence[str]) -> dict[str, Any]:
+    def passer(name: str) -> Callable[..., Any]:
+        def method(self: Any, *args: Any, **named: Any) -> Any:
+            return getattr(self.inner, name)(*args, **named)
+
+        return method
+
+    return {name: passer(name) for name in calls}
+
+
+class _ListBase(spi.CommandListDriver):
+    locals().update(_passing(_LIST_CALLS))
+
+    def __init__(self, inner: spi.CommandListDriver, driver: Driver) -> None:
+        self.inner = inner
+        self.driver = driver
+        self.key = inner.key
+
+
+class _DriverBase(spi.DeviceDriver):
+    locals().update(_passing(_DRIVER_CALLS))
+    list_type: type[_ListBase]
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        self.inner = inner
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    def create_command_list(self) -> spi.CommandListDriver:
+        return self.list_type(self.inner.create_command_list(), self)  # type: ignore[arg-type]
+
+    def open_command_list(self, stream: object, in_order: bool) -> spi.CommandListDriver:
+        return self.list_type(self.inner.open_command_list(stream, in_order), self)  # type: ignore[arg-type]
+
+
+class List(_ListBase):
+    """No fault: what the others are made from."""
+
+
+class Driver(_DriverBase):
+    """No fault."""
+
+    list_type: type[_ListBase] = List
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A driver with one fault, and what becomes of the device's identity."""
+
+    driver: Callable[[spi.DeviceDriver], spi.DeviceDriver]
+    text: str
+    info: Callable[[DeviceInfo], DeviceInfo] = lambda info: info
+
+
+FAULTS: dict[str, Fault] = {"none": Fault(Driver, "no fault: must conform")}
+
+
+def a_driver(cls: type[_DriverBase]) -> type[_DriverBase]:
+    """Plant a faulty `Driver`: its name is the class's, its text the docstring."""
+    FAULTS[_snake(cls.__name__)] = Fault(cls, (cls.__doc__ or "").strip())
+    return cls
+
+
+def a_list(cls: type[_ListBase]) -> type[_ListBase]:
+    """The same for a faulty `List`."""
+    made = type(cls.__name__, (Driver,), {"list_type": cls})
+    FAULTS[_snake(cls.__name__)] = Fault(made, (cls.__doc__ or "").strip())
+    return cls
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + each.lower() if each.isupper() else each for each in name).lstrip("_")
+
+
+def plus(param: Any, more: int) -> Any:
+    """Parameters with another value; the greatest one, and none, stay."""
+    if param.value is None or param.value >= 2**64 - 1:
+        return param
+    return dataclasses.replace(param, value=param.value + more)

@@ -1,0 +1,58 @@
+"""Faults in what a device says of itself, and in closing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+
+from faults.base import FAULTS, Driver, Fault, a_driver
+from xsem import spi
+from xsem.types import Capabilities
+
+
+# ---- as a whole
+@a_driver
+class NothingDeclared(Driver):
+    """A driver that declares nothing."""
+
+    capabilities = Capabilities()
+
+
+@a_driver
+class DlpackNonsense(Driver):
+    """The DLPack device is none that DLPack knows."""
+
+    def dlpack_device(self) -> tuple[int, int]:
+        return (0, -1)
+
+
+@a_driver
+class CloseLeaks(Driver):
+    """Closing the device leaves two file descriptors open."""
+
+    def close(self) -> None:
+        self.inner.close()
+        os.pipe()
+
+
+class CapabilitiesChange(Driver):
+    """What is declared differs from one driver of the device to the next."""
+
+    _made = 0
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        type(self)._made += 1
+        self._lists = inner.capabilities.independent_lists + type(self)._made
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return dataclasses.replace(self.inner.capabilities, independent_lists=self._lists)
+
+
+FAULTS["capabilities_change"] = Fault(CapabilitiesChange, (CapabilitiesChange.__doc__ or "").strip())
+FAULTS["zero_uuid"] = Fault(Driver, "The device's UUID is zero.",
+                            lambda info: dataclasses.replace(info, uuid=uuid.UUID(int=0)))
+FAULTS["wrong_uuid"] = Fault(Driver, "The device's UUID is another one each time.",
+                             lambda info: dataclasses.replace(info, uuid=uuid.uuid4()))

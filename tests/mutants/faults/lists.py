@@ -1,0 +1,133 @@
+"""Faults in lists, events and points."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from faults.base import Driver, List, a_driver, a_list
+from xsem import spi
+
+
+# ---- events and lists
+@a_list
+class EventsIgnored(List):
+    """Event lists are accepted and not waited for."""
+
+    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+        return self.inner.append_wait(semaphores, params, (), acquire, want_point)
+
+    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+        return self.inner.append_signal(semaphores, params, (), release, want_point)
+
+    def append_barrier(self, wait_points, want_point):  # type: ignore[no-untyped-def]
+        return self.inner.append_barrier((), want_point)
+
+    def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
+        return self.inner.append_copy(dst, src, size, (), want_point)
+
+
+@a_driver
+class PointDoneTooEarly(Driver):
+    """A point counts as reached as soon as it exists."""
+
+    def done(self, point: Any) -> bool:
+        return True
+
+    def wait(self, point: Any, timeout_ns: int) -> bool:
+        return True
+
+
+@a_driver
+class PointNeverDone(Driver):
+    """A point is never reached."""
+
+    def done(self, point: Any) -> bool:
+        return False
+
+    def wait(self, point: Any, timeout_ns: int) -> bool:
+        time.sleep(timeout_ns / 1e9)
+        return False
+
+
+@a_driver
+class ListsAreOne(Driver):
+    """All lists are one queue: one that waits holds all the others."""
+
+    _one: spi.CommandListDriver | None = None
+
+    def create_command_list(self) -> spi.CommandListDriver:
+        if self._one is None:
+            self._one = self.inner.create_command_list()
+        made = _Unclosed(self._one, self)
+        made.key = id(made)
+        return made
+
+
+class _Unclosed(List):
+    def close(self) -> None:
+        pass
+
+
+@a_list
+class SignalOvertakes(List):
+    """Signals go to a queue of their own and overtake the work before them."""
+
+    other: spi.CommandListDriver | None = None
+
+    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+        if self.other is None:
+            self.other = self.driver.inner.create_command_list()
+        return self.other.append_signal(semaphores, params, wait_points, release, want_point)
+
+    def close(self) -> None:
+        if self.other is not None:
+            self.other.close()
+        self.inner.close()
+
+
+@a_list
+class CopyOvertakes(List):
+    """Copies go to a queue of their own and overtake the waits before them."""
+
+    other: spi.CommandListDriver | None = None
+
+    def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
+        if self.other is None:
+            self.other = self.driver.inner.create_command_list()
+        self.other.append_copy(dst, src, size, wait_points, False)
+        return self.inner.append_barrier((), want_point) if want_point else None
+
+    def close(self) -> None:
+        if self.other is not None:
+            self.other.close()
+        self.inner.close()
+
+
+@a_list
+class CopyDropped(List):
+    """Copies are accepted and not made."""
+
+    def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
+        return self.inner.append_barrier(wait_points, want_point)
+
+
+@a_list
+class AppendBlocks(List):
+    """An append of a wait holds the caller until the wait is met."""
+
+    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+        self.inner.append_wait(semaphores, params, wait_points, acquire, False)
+        point = self.inner.append_barrier((), True)
+        while not self.driver.inner.done(point):
+            time.sleep(0.001)
+        return point if want_point else None
+
+
+@a_list
+class Crashes(List):
+    """A signal ends the process."""
+
+    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+        os.abort()

@@ -1,0 +1,38 @@
+"""Faults in mappings and release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.base import Driver, a_driver
+
+
+# ---- memory
+@a_driver
+class OffsetIgnored(Driver):
+    """Every mapping begins at the memory's start."""
+
+    def map_buffer(self, memory: Any, offset: int, size: int) -> tuple[Any, int]:
+        return self.inner.map_buffer(memory, 0, size)
+
+
+@a_driver
+class MappingIsACopy(Driver):
+    """A mapping is memory of its own."""
+
+    def map_buffer(self, memory: Any, offset: int, size: int) -> tuple[Any, int]:
+        return self.inner.host_buffer(size)
+
+    def unmap_buffer(self, buffer: Any) -> None:
+        self.inner.release_host_buffer(buffer)
+
+
+@a_driver
+class ReleaseTooEarly(Driver):
+    """Released memory is wiped at once, whatever still uses it."""
+
+    def done(self, point: Any) -> bool:
+        return True   # so the facade takes everything for idle, and frees
+
+    def wait(self, point: Any, timeout_ns: int) -> bool:
+        return self.inner.wait(point, timeout_ns)

@@ -1,0 +1,13 @@
+"""Faults inside the CUDA backend, which no wrapping makes. A new module of this folder is found by itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from patches.base import PATCHES, instead, patch
+
+__all__ = ["PATCHES", "instead", "patch"]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

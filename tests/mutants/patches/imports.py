@@ -1,0 +1,174 @@
+"""Faults in import, in what becomes of handles, and in release."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import xsem_cuda._device as device
+import xsem_cuda._semaphores as semaphores
+from patches.base import instead, patch
+from xsem.spi import ImportFailure
+from xsem.types import MemoryDesc, SemaphoreHandleType
+from xsem_cuda._device import CudaDevice
+
+
+class _Handle:
+    """The caller's handle, with something else in place of one of its ways."""
+
+    def __init__(self, real: Any, **instead_: Any) -> None:
+        self._real = real
+        self.__dict__.update(instead_)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+@patch
+def fd_not_detached() -> None:
+    """After an import the caller still closes the descriptor, which is the driver's by then."""
+    @instead(CudaDevice, "_import")
+    def import_(before: Any, self: Any, function: Any, describe: Any, desc: Any, handle: Any) -> Any:
+        return before(self, function, describe, desc, handle and _Handle(handle, detach=lambda: None))
+
+
+@patch
+def fd_duplicated() -> None:
+    """The driver is given a duplicate, and the descriptor itself stays open."""
+    @instead(CudaDevice, "_import")
+    def import_(before: Any, self: Any, function: Any, describe: Any, desc: Any, handle: Any) -> Any:
+        return before(self, function, describe, desc,
+                      handle and _Handle(handle, fileno=lambda: os.dup(handle.fileno())))
+
+
+def _failing(act: Any) -> None:
+    @instead(CudaDevice, "_import")
+    def import_(before: Any, self: Any, function: Any, describe: Any, desc: Any, handle: Any) -> Any:
+        try:
+            return before(self, function, describe, desc, handle)
+        except ImportFailure as failure:
+            act(failure, desc, handle)
+            raise
+
+
+@patch
+def fate_taken_on_failure() -> None:
+    """A failed import says that the driver took the handle."""
+    def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
+        raise ImportFailure(failure.error, fate="taken") from failure
+
+    _failing(act)
+
+
+@patch
+def fate_of_memory_left() -> None:
+    """A failed import of memory says that the handle was left, also where the driver closed it."""
+    def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
+        if isinstance(desc, MemoryDesc):
+            raise ImportFailure(failure.error, fate="left") from failure
+
+    _failing(act)
+
+
+@patch
+def fd_closed_on_failure() -> None:
+    """A failed import of a semaphore closes the descriptor and says that it was left."""
+    def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
+        if handle is not None and not isinstance(desc, MemoryDesc):
+            os.close(handle.fileno())
+
+    _failing(act)
+
+
+@patch
+def failure_without_a_fate() -> None:
+    """A failed import raises the driver's error as it is, without a word on the handle."""
+    def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
+        raise failure.error from failure
+
+    _failing(act)
+
+
+@patch
+def failure_of_no_class() -> None:
+    """A failed import gives an error that is none of xsem's."""
+    def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
+        raise ImportFailure(ValueError("no"), fate=failure.fate) from failure  # type: ignore[arg-type]
+
+    _failing(act)
+
+
+@patch
+def undeclared_not_refused() -> None:
+    """A type that is not declared goes to the driver all the same."""
+    @instead(CudaDevice, "_refuse")
+    def refuse(before: Any, self: Any, *args: Any) -> None:
+        return None
+
+
+@patch
+def undeclared_taken_as_opaque() -> None:
+    """A type of semaphore that is not declared is imported as OPAQUE_FD."""
+    @instead(CudaDevice, "import_semaphore")
+    def import_semaphore(before: Any, self: Any, desc: Any, handle: Any) -> Any:
+        if desc.type not in self.capabilities.semaphore_import:
+            desc = dataclasses.replace(desc, type=SemaphoreHandleType.OPAQUE_FD)
+        return before(self, desc, handle)
+
+
+@patch
+def semaphore_type_of_windows() -> None:
+    """Semaphores are imported with the type of Win32 handles."""
+    @instead(device, "semaphore_descriptor")
+    def describe(before: Any, driver: Any, desc: Any, handle: Any) -> Any:
+        native, keep = before(driver, desc, handle)
+        native.type = driver.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32
+        return native, keep
+
+
+@patch
+def memory_type_of_windows() -> None:
+    """Memory is imported with the type of Win32 handles."""
+    @instead(device, "memory_descriptor")
+    def describe(before: Any, driver: Any, desc: Any, handle: Any) -> Any:
+        native, keep = before(driver, desc, handle)
+        native.type = driver.CUexternalMemoryHandleType.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32
+        return native, keep
+
+
+@patch
+def another_fd() -> None:
+    """The driver is given a descriptor of /dev/null in place of the semaphore's."""
+    @instead(semaphores, "handle_number")
+    def number(before: Any, handle: Any) -> int:
+        return os.open(os.devnull, os.O_RDWR)
+
+
+@patch
+def size_of_a_page() -> None:
+    """Memory is imported with a size of one page."""
+    @instead(device, "memory_descriptor")
+    def describe(before: Any, driver: Any, desc: Any, handle: Any) -> Any:
+        native, keep = before(driver, desc, handle)
+        native.size = 4096
+        return native, keep
+
+
+@patch
+def imports_are_cached() -> None:
+    """A second import of a type gives the token of the first one."""
+    kept: dict[Any, Any] = {}
+
+    @instead(CudaDevice, "import_semaphore")
+    def import_semaphore(before: Any, self: Any, desc: Any, handle: Any) -> Any:
+        token = before(self, desc, handle)
+        return kept.setdefault((self, desc.type), token)
+
+
+@patch
+def release_not_called() -> None:
+    """Releasing a semaphore or memory leaves the driver's object alive."""
+    @instead(CudaDevice, "_give_up")
+    def give_up(before: Any, self: Any, *args: Any) -> None:
+        return None

@@ -1,0 +1,132 @@
+"""Faults in lists and points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.base import instead, patch
+from xsem_cuda._call import call
+from xsem_cuda._device import CudaDevice
+from xsem_cuda._lists import StreamList
+from xsem_cuda._points import Point, Points
+from xsem_cuda._streams import LEGACY
+
+
+@patch
+def wait_points_dropped() -> None:
+    """An append waits for none of its points."""
+    @instead(StreamList, "_issue")
+    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
+        return before(self, operation, (), want_point)
+
+
+@patch
+def wait_points_of_a_barrier_dropped() -> None:
+    """A barrier waits for none of its points."""
+    @instead(StreamList, "append_barrier")
+    def append_barrier(before: Any, self: Any, wait_points: Any, want_point: bool) -> Any:
+        return before(self, (), want_point)
+
+
+@patch
+def wait_points_after_the_operation() -> None:
+    """An append waits for its points when its operation is done."""
+    @instead(StreamList, "_issue")
+    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
+        before(self, operation, (), False)
+        return before(self, lambda: None, wait_points, want_point)
+
+
+@patch
+def point_before_the_operation() -> None:
+    """The point of an operation is recorded before it."""
+    @instead(StreamList, "_issue")
+    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
+        point = before(self, lambda: None, wait_points, want_point)
+        before(self, operation, (), False)
+        return point
+
+
+@patch
+def point_not_recorded() -> None:
+    """The event of a point is made and never recorded."""
+    @instead(StreamList, "_issue")
+    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
+        before(self, operation, wait_points, False)
+        return Point(self._points.take(), captured=self._captured) if want_point else None
+
+
+@patch
+def event_recycled_at_once() -> None:
+    """The event of a point is given to the next point, too, while it is in use."""
+    @instead(StreamList, "_issue")
+    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
+        point = before(self, operation, wait_points, want_point)
+        if point is not None:
+            self._points.give_back(point.event)
+        return point
+
+
+@patch
+def done_not_asked() -> None:
+    """Every point counts as reached."""
+    @instead(Points, "done")
+    def done(before: Any, self: Any, point: Any) -> bool:
+        return True
+
+
+@patch
+def done_never() -> None:
+    """No point counts as reached."""
+    @instead(Points, "done")
+    def done(before: Any, self: Any, point: Any) -> bool:
+        return False
+
+
+@patch
+def stream_shared() -> None:
+    """All lists of a device append to one stream."""
+    @instead(CudaDevice, "create_command_list")
+    def create(before: Any, self: Any) -> Any:
+        first = self.__dict__.setdefault("_first", None) or before(self)
+        self._first = first
+        return StreamList(self._driver, self._context, self._points, first.key, lent=first)
+
+
+@patch
+def signal_on_another_stream() -> None:
+    """Signals go to a stream of their own and overtake what is before them."""
+    @instead(StreamList, "append_signal")
+    def append_signal(before: Any, self: Any, *args: Any) -> Any:
+        mine = self._stream
+        if not hasattr(self, "_other"):
+            with self._context:
+                self._other = call(self._driver.cuStreamCreate, 1)
+        self._stream = self._other
+        try:
+            return before(self, *args)
+        finally:
+            self._stream = mine
+
+
+@patch
+def copy_on_the_legacy_stream() -> None:
+    """Copies go to the legacy stream, which waits for none of the lists' streams."""
+    @instead(StreamList, "append_copy")
+    def append_copy(before: Any, self: Any, *args: Any) -> Any:
+        mine, self._stream = self._stream, self._driver.CUstream(LEGACY)
+        try:
+            before(self, *args[:-1], False)
+        finally:
+            self._stream = mine
+        return self.append_barrier((), args[-1])
+
+
+@patch
+def append_waits_for_the_end() -> None:
+    """An append of a wait returns when the wait is met."""
+    @instead(StreamList, "append_wait")
+    def append_wait(before: Any, self: Any, *args: Any) -> Any:
+        point = before(self, *args)
+        call(self._driver.cuStreamSynchronize, self._stream)
+        return point

@@ -1,0 +1,122 @@
+"""Faults in mappings, copies, fills and images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xsem_cuda._device as device
+import xsem_cuda._lists as lists
+from patches.base import instead, patch
+from xsem_cuda._arrays import LevelToken
+from xsem_cuda._device import CudaDevice
+from xsem_cuda._lists import StreamList
+
+
+@patch
+def offset_dropped() -> None:
+    """A mapped buffer begins where the memory begins."""
+    @instead(device, "buffer_descriptor")
+    def describe(before: Any, driver: Any, offset: int, size: int) -> Any:
+        return before(driver, 0, size)
+
+
+@patch
+def offset_and_size_swapped() -> None:
+    """The offset of a mapped buffer is written as its size, and the size as its offset."""
+    @instead(device, "buffer_descriptor")
+    def describe(before: Any, driver: Any, offset: int, size: int) -> Any:
+        return before(driver, size, offset)
+
+
+@patch
+def size_one_short() -> None:
+    """A buffer is mapped one byte short."""
+    @instead(device, "buffer_descriptor")
+    def describe(before: Any, driver: Any, offset: int, size: int) -> Any:
+        return before(driver, offset, size - 1)
+
+
+@patch
+def address_off_by_one() -> None:
+    """The address of a mapped buffer is one too high."""
+    @instead(CudaDevice, "map_buffer")
+    def map_buffer(before: Any, self: Any, *args: Any) -> Any:
+        buffer, address = before(self, *args)
+        return buffer, address + 1
+
+
+@patch
+def copy_backwards() -> None:
+    """A copy goes from its destination to its source."""
+    @instead(StreamList, "append_copy")
+    def append_copy(before: Any, self: Any, dst: int, src: int, *rest: Any) -> Any:
+        return before(self, src, dst, *rest)
+
+
+@patch
+def copy_one_short() -> None:
+    """A copy leaves out the last byte."""
+    @instead(StreamList, "append_copy")
+    def append_copy(before: Any, self: Any, dst: int, src: int, size: int, *rest: Any) -> Any:
+        return before(self, dst, src, size - 1, *rest)
+
+
+@patch
+def fill_of_one_byte() -> None:
+    """A fill repeats the first byte of its pattern."""
+    @instead(lists, "_shortest_period")
+    def period(before: Any, pattern: bytes) -> bytes:
+        return pattern[:1]
+
+
+@patch
+def fill_backwards() -> None:
+    """A fill's pattern is taken as a big-endian number."""
+    @instead(lists, "_shortest_period")
+    def period(before: Any, pattern: bytes) -> bytes:
+        return bytes(before(pattern)[::-1])
+
+
+@patch
+def fill_counts_bytes() -> None:
+    """A fill of words is told its size in bytes."""
+    @instead(StreamList, "append_fill")
+    def append_fill(before: Any, self: Any, dst: int, pattern: bytes, size: int, *rest: Any) -> Any:
+        return before(self, dst, pattern, size * len(lists._shortest_period(pattern)), *rest)
+
+
+@patch
+def level_always_the_first() -> None:
+    """Every level of an image is the first one."""
+    @instead(device, "level_of")
+    def level_of(before: Any, driver: Any, context: Any, array: Any, level: int) -> Any:
+        wanted, first = before(driver, context, array, level), before(driver, context, array, 0)
+        wanted.native, wanted.address = first.native, first.address
+        return wanted
+
+
+@patch
+def level_rows_doubled() -> None:
+    """The rows of a level are taken to be twice as long."""
+    @instead(LevelToken, "__init__")
+    def init(before: Any, self: Any, *args: Any) -> None:
+        before(self, *args)
+        self.row_size *= 2
+
+
+@patch
+def level_not_written() -> None:
+    """Writing a level does nothing."""
+    @instead(CudaDevice, "write_level")
+    def write_level(before: Any, self: Any, *args: Any) -> None:
+        return None
+
+
+@patch
+def levels_not_passed() -> None:
+    """An image has one level, whatever is asked."""
+    @instead(device, "mipmap_descriptor")
+    def describe(before: Any, driver: Any, desc: Any) -> Any:
+        native = before(driver, desc)
+        native.numLevels = 1
+        return native

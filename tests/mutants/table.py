@@ -1,0 +1,101 @@
+"""The committed table, table.toml: which requirements fail under which mutant; and what must be run to hold it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalogue import FAMILIES
+
+__all__ = ["Row", "few", "musts", "read", "write"]
+
+FILE = Path(__file__).resolve().parent / "table.toml"
+LEAST = 1
+"""How many of its requirements a mutant is run with in the short form, where no MUST depends on it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What fails under one mutant.
+
+    Attributes
+    ----------
+    fails : frozenset of str
+        Requirements of which a case failed in every run.
+    sometimes : frozenset of str
+        Those of which one failed in some run: a race decides.
+    """
+
+    fails: frozenset[str] = frozenset()
+    sometimes: frozenset[str] = frozenset()
+
+    def seen(self, failed: Iterable[str]) -> Row:
+        """This row after one more run."""
+        now = frozenset(failed)
+        return Row(self.fails & now, self.sometimes | (self.fails ^ now) - (self.fails & now))
+
+
+def read(path: Path = FILE) -> dict[str, Row]:
+    """Rows by the mutant's name."""
+    if not path.exists():
+        return {}
+    rows = {}
+    for family, faults in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for fault, row in faults.items():
+            rows[f"{family}/{fault}"] = Row(frozenset(row["fails"]), frozenset(row.get("sometimes", ())))
+    return rows
+
+
+def write(rows: Mapping[str, Row], texts: Mapping[str, str], path: Path = FILE) -> None:
+    """Write them, with each fault's text above it."""
+    lines = ["# Which requirements fail under which mutant: written by `run.py --write-table`, not by hand.",
+             "# `sometimes`: a race decides. Without any: the profile fails, no case does."]
+    for family in FAMILIES:
+        for name in (each for each in texts if each in rows and each.startswith(family + "/")):
+            fault = name.partition("/")[2]
+            lines += ["", f"# {texts[name]}", f"[{family}.{fault}]", *_array("fails", rows[name].fails)]
+            if rows[name].sometimes:
+                lines += _array("sometimes", rows[name].sometimes)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _array(name: str, values: Iterable[str]) -> list[str]:
+    lines, line = [], f"{name} = ["
+    for value in sorted(values):
+        part = f'"{value}", '
+        if len(line) + len(part) > 118:
+            lines.append(line.rstrip())
+            line = "    "
+        line += part
+    return [*lines, line.rstrip(", ") + "]"]
+
+
+def musts() -> set[str]:
+    """MUSTs of a device or backend that have a check."""
+    from xsem_conformance.checks import all_checks
+    from xsem_conformance.requirements import load
+
+    checks = all_checks()
+    return {name for name, each in load().requirements.items() if each.level == "MUST" and name in checks}
+
+
+def few(rows: Mapping[str, Row], needed: Iterable[str]) -> dict[str, set[str]]:
+    """The short form: for each mutant the requirements that it is run with, so that each needed one fails somewhere.
+
+    Each is given to the mutant under which the fewest fail: that is the one that is about it, and the quickest. A
+    mutant with fewer than `LEAST` gets more of its own.
+    """
+    parts: dict[str, set[str]] = {name: set() for name, row in rows.items() if row.fails}
+    families = list(FAMILIES)
+    for requirement in sorted(needed):
+        able = [name for name in parts if requirement in rows[name].fails]
+        if able:
+            parts[min(able, key=lambda name: (families.index(name.partition("/")[0]) > 0, len(rows[name].fails), name))
+                  ].add(requirement)
+    for name, part in parts.items():
+        for requirement in sorted(rows[name].fails):
+            if len(part) < LEAST:
+                part.add(requirement)
+    return parts
