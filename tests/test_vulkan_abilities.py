@@ -16,6 +16,7 @@ from xsem_vulkan.instance import Family, MemoryTypes
 
 SYNC, DMABUF = SemaphoreHandleType.SYNC_FD, MemoryHandleType.DMABUF_FD
 LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
+OF_TIMELINES = (Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE)
 BOTH = frozenset({"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd", "VK_KHR_swapchain"})
 
 
@@ -75,7 +76,7 @@ def test_driver_that_exports_everything_declares_everything() -> None:
     declared = found.capabilities
     assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
     assert declared.memory_export == declared.memory_import == {MEMORY}
-    assert declared.features == {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
+    assert declared.features == {Feature.NATIVE_CONTEXT, *OF_TIMELINES}
     assert declared.wait_before_signal == {TIMELINE}   # of a binary one it is against the specification
     assert declared.max_value_difference == 2**31 - 1
     assert declared.independent_lists == found.queues == 8
@@ -88,7 +89,7 @@ def test_semaphore_type_is_declared_as_far_as_the_driver_says(features: int) -> 
     declared = abilities(timeline=features).capabilities
     assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {BINARY})
     assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {BINARY})
-    assert declared.features == ({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE} if features else set())
+    assert declared.features == {Feature.NATIVE_CONTEXT, *(OF_TIMELINES if features else ())}
     assert declared.wait_before_signal == ({TIMELINE} if features else set())
     declared = abilities(binary=features).capabilities
     assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {TIMELINE})

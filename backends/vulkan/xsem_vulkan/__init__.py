@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from xsem.spi import Register, hookimpl
 from xsem_vulkan.backend import VulkanBackend
+from xsem_vulkan.native import Native
 
-__all__ = ["VulkanBackend", "xsem_register_backends"]
+__all__ = ["Native", "VulkanBackend", "xsem_register_backends"]
 
 
 @hookimpl

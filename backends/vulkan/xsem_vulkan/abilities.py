@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from xsem.errors import UnsupportedError
@@ -12,7 +12,7 @@ from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreH
 from xsem_vulkan import constants as vk
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 
-__all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask"]
+__all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask", "restricted"]
 
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
                        | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
@@ -31,6 +31,9 @@ MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
 _MANY_QUEUES: Final = 8
 
 _Type = TypeVar("_Type", SemaphoreHandleType, MemoryHandleType)
+
+
+_OF_TIMELINES: Final = frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE})
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Abilities:
             semaphore_export=self.semaphore_export,
             memory_import=self.memory_import,
             memory_export=self.memory_export,
-            # Vulkan has them for timelines alone.
-            features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE} if timelines else ()),
+            # Vulkan's host signals, waits for and reads timelines alone.
+            features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset()),
             # A binary semaphore's signal must have been submitted before its wait is (VUID-vkQueueSubmit-
             # pWaitSemaphores-03238), though drivers take it the other way round.
             wait_before_signal=timelines,
@@ -118,6 +121,18 @@ def ask(physical: PhysicalDevice) -> Abilities:
         dedicated_only=dedicated_only,
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
+    )
+
+
+def restricted(abilities: Abilities, enabled: frozenset[str]) -> Abilities:
+    """What is left with no more than these device extensions."""
+    semaphores = frozenset(each for each in SEMAPHORES if enabled.issuperset(SEMAPHORES[each]))
+    memories = frozenset(each for each in MEMORIES if enabled.issuperset(MEMORIES[each]))
+    return replace(
+        abilities, extensions=abilities.extensions & enabled,
+        semaphore_import=abilities.semaphore_import & semaphores,
+        semaphore_export=abilities.semaphore_export & semaphores,
+        memory_import=abilities.memory_import & memories, memory_export=abilities.memory_export & memories,
     )
 
 

@@ -58,6 +58,22 @@ class VulkanBackend(Backend):
             instance.close()
             raise
 
+    def adopt(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
+        """Open on a device and on queues of the application's own.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_native``: `native` is no `xsem_vulkan.Native`, or what it names does not fit together.
+        UnsupportedError
+            ``not_enabled``: without timeline semaphores there are no points; ``driver_too_old``.
+        """
+        from xsem_vulkan.device import VulkanDevice
+        from xsem_vulkan.native import adopted
+
+        index, physical, gpu = adopted(native)
+        return physical.info(index), VulkanDevice(gpu, index)
+
     def details(self, index: int) -> Mapping[str, str]:
         """Versions, kind, and which queue family is used."""
         from xsem_vulkan.abilities import ask

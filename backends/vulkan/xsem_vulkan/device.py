@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from xsem.errors import BusyError, UnsupportedError
+from xsem.errors import BusyError, UnsupportedError, WrongDeviceError
 from xsem.spi import DeviceDriver
 from xsem.types import (
     Capabilities,
@@ -87,6 +87,27 @@ class VulkanDevice(DeviceDriver):
             self._lists.add(made)
             queue.lists += 1
         return made
+
+    def open_command_list(self, stream: object, in_order: bool) -> VulkanList:
+        """A list on one of the device's queues: the application's own, or one that a list of xsem's has.
+
+        Every append has a barrier over everything, so that the application's own submissions come between as they do.
+
+        Raises
+        ------
+        WrongDeviceError
+            ``wrong_device``: the queue is none that this device submits to.
+        TypeError
+            `stream` is no VkQueue as an int, nor an object with one.
+        """
+        address = getattr(stream, "int_ptr", stream)
+        if type(address) is not int:
+            raise TypeError("a VkQueue is given as an int")
+        for queue in self._gpu.queues:
+            if queue.address == address:
+                return VulkanList(self._gpu, queue, self._addresses, lambda _gone: None, borrowed=True)
+        raise WrongDeviceError(f"{address:#x} is none of the queues of vulkan:{self._index} that xsem submits to",
+                               reason="wrong_device", expected="another device's queue", actual=f"vulkan:{self._index}")
 
     def _forget(self, gone: VulkanList) -> None:
         with self._lock:

@@ -27,7 +27,12 @@ _OF_INSTANCE: Final = (
 
 
 class Instance:
-    """A VkInstance of xsem's own; made by `opened` for a look, or kept while a device is open.
+    """A VkInstance of xsem's own; made by `opened` for a look, or kept while a device is open. Or the application's.
+
+    Parameters
+    ----------
+    adopted : int
+        The application's VkInstance, which is never to be closed here; 0 for one of xsem's own.
 
     Raises
     ------
@@ -35,11 +40,16 @@ class Instance:
         ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, adopted: int = 0) -> None:
         self.library: Library = load()
         library = self.library
         first = library.functions(library.null, _GLOBAL)
         self.version = _loader_version(library, first)
+        self.handle: CData = library.ffi.cast("VkInstance", adopted) if adopted else self._create(first)
+        self.functions: Functions = library.functions(self.handle, _OF_INSTANCE)
+
+    def _create(self, first: Functions) -> CData:
+        library = self.library
         application = library.new("VkApplicationInfo", apiVersion=vk.VK_API_VERSION_1_2)
         wanted = library.new("VkInstanceCreateInfo", pApplicationInfo=application)
         made = library.ffi.new("VkInstance *")
@@ -47,8 +57,7 @@ class Instance:
             first.do("vkCreateInstance", wanted, library.null, made)
         except XsemError as error:
             raise _unavailable(error) from error
-        self.handle: CData = made[0]
-        self.functions: Functions = library.functions(self.handle, _OF_INSTANCE)
+        return made[0]
 
     def physical_devices(self) -> Sequence[PhysicalDevice]:
         """All of them, in the loader's order."""

@@ -32,7 +32,8 @@ class VulkanList(CommandListDriver):
     """
 
     def __init__(
-        self, gpu: Gpu, queue: Queue, addresses: AddressSpace, forget: Callable[[VulkanList], None]
+        self, gpu: Gpu, queue: Queue, addresses: AddressSpace, forget: Callable[[VulkanList], None], *,
+        borrowed: bool = False,
     ) -> None:
         self._gpu = gpu
         self.queue = queue
@@ -46,7 +47,7 @@ class VulkanList(CommandListDriver):
             self._timeline.drop()
             raise
         # The facade keeps books by key, so two lists on one queue need two: a negative number is nobody's handle.
-        self.key = queue.address if queue.lists == 0 else -next(_keys)
+        self.key = queue.address if borrowed or queue.lists == 0 else -next(_keys)
 
     # ---- appending
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
