@@ -12,7 +12,7 @@ from xsem.errors import UnsupportedError
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import Abilities, ask
-from xsem_vulkan.instance import Family, MemoryTypes
+from xsem_vulkan.instance import Family, ImageLimits, MemoryTypes
 
 SYNC, DMABUF = SemaphoreHandleType.SYNC_FD, MemoryHandleType.DMABUF_FD
 LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
@@ -33,6 +33,7 @@ class Answers:
     sync_file: int = 0
     memory: int = 6
     dmabuf: int = 0
+    images: ImageLimits | None = ImageLimits((64, 64, 1), 7, 6, 6)
     queues: list[Family] = field(default_factory=lambda: [Family(0, 0xF, 16), Family(1, 0xC, 2), Family(2, 0xE, 8)])
     asked: list[tuple[int, bool]] = field(default_factory=list)
 
@@ -59,6 +60,13 @@ class Answers:
         assert usage & 3 == 3
         return self.memory if handle_type == MEMORY.native["vulkan"][1] else self.dmabuf
 
+    def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
+        assert usage & 3 == 3
+        assert (type, flags) == (1, 0)
+        if handle_type != MEMORY.native["vulkan"][1]:
+            return None
+        return self.images
+
     def largest_allocation(self) -> int:
         return 2**32
 
@@ -76,7 +84,7 @@ def test_driver_that_exports_everything_declares_everything() -> None:
     declared = found.capabilities
     assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
     assert declared.memory_export == declared.memory_import == {MEMORY}
-    assert declared.features == {Feature.NATIVE_CONTEXT, *OF_TIMELINES}
+    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, *OF_TIMELINES}
     assert declared.wait_before_signal == {TIMELINE}   # of a binary one it is against the specification
     assert declared.max_value_difference == 2**31 - 1
     assert declared.independent_lists == found.queues == 8
@@ -89,7 +97,7 @@ def test_semaphore_type_is_declared_as_far_as_the_driver_says(features: int) -> 
     declared = abilities(timeline=features).capabilities
     assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {BINARY})
     assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {BINARY})
-    assert declared.features == {Feature.NATIVE_CONTEXT, *(OF_TIMELINES if features else ())}
+    assert declared.features & set(OF_TIMELINES) == (set(OF_TIMELINES) if features else set())
     assert declared.wait_before_signal == ({TIMELINE} if features else set())
     declared = abilities(binary=features).capabilities
     assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {TIMELINE})
@@ -101,6 +109,17 @@ def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> Non
     declared = abilities(memory=features).capabilities
     assert declared.memory_export == ({MEMORY} if features & 2 else set())
     assert declared.memory_import == ({MEMORY} if features & 4 else set())
+
+
+@pytest.mark.parametrize(("limits", "maps"), [
+    ({}, True), ({"features": 4}, True), ({"features": 2}, False), ({"features": 7}, False), ({"levels": 0}, False),
+    ({"layers": 0}, False), ({"extent": (64, 8, 1)}, False),
+])
+def test_images_are_declared_where_the_plainest_one_can_be_mapped(limits: dict[str, Any], maps: bool) -> None:
+    images = ImageLimits((64, 64, 1), 7, 6, 6)._replace(**limits)
+    assert (Feature.MIPMAPPED_ARRAY in abilities(images=images).capabilities.features) == maps
+    assert Feature.MIPMAPPED_ARRAY not in abilities(images=None).capabilities.features
+    assert Feature.MIPMAPPED_ARRAY not in abilities(memory=2, images=images).capabilities.features
 
 
 @pytest.mark.parametrize("features", [2, 3])

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from xsem.errors import UnsupportedError
 from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
+from xsem_vulkan.formats import can_map_images
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 
 __all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask", "restricted"]
@@ -48,6 +49,8 @@ class Abilities:
         The queue family to be used, and how many of its queues.
     dedicated_only : frozenset of MemoryHandleType
         Types whose memory is always a dedicated allocation.
+    images : bool
+        Whether images can be mapped onto imported memory.
     largest_allocation : int
         Bytes.
     """
@@ -61,6 +64,7 @@ class Abilities:
     memory_import: frozenset[MemoryHandleType]
     memory_export: frozenset[MemoryHandleType]
     dedicated_only: frozenset[MemoryHandleType]
+    images: bool
     largest_allocation: int
     largest_value_difference: int
 
@@ -75,7 +79,8 @@ class Abilities:
             memory_import=self.memory_import,
             memory_export=self.memory_export,
             # Vulkan's host signals, waits for and reads timelines alone.
-            features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset()),
+            features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset())
+            | (frozenset({Feature.MIPMAPPED_ARRAY}) if self.images and self.memory_import else frozenset()),
             # A binary semaphore's signal must have been submitted before its wait is (VUID-vkQueueSubmit-
             # pWaitSemaphores-03238), though drivers take it the other way round.
             wait_before_signal=timelines,
@@ -119,6 +124,9 @@ def ask(physical: PhysicalDevice) -> Abilities:
         memory_export=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
         - (dedicated_only & {MemoryHandleType.DMABUF_FD}),
         dedicated_only=dedicated_only,
+        images=can_map_images(physical, [each.native["vulkan"][1] for each in MEMORIES
+                                         if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
+                                         and each is not MemoryHandleType.DMABUF_FD]),
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
     )

@@ -5,20 +5,24 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from xsem.errors import BusyError, UnsupportedError, WrongDeviceError
+from xsem.errors import BadArgumentError, BusyError, UnsupportedError, WrongDeviceError
 from xsem.spi import DeviceDriver
 from xsem.types import (
     Capabilities,
+    Feature,
     Kind,
     MemoryDesc,
     MemoryHandleType,
+    MipmapDesc,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
 )
 from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.images import Level, VulkanImage, level_of, map_image
 from xsem_vulkan.imports import import_memory, import_semaphore
+from xsem_vulkan.levels import LevelCopier
 from xsem_vulkan.lists import VulkanList
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.semaphores import (
@@ -55,6 +59,9 @@ class VulkanDevice(DeviceDriver):
         self._addresses = AddressSpace()
         self._lists: set[VulkanList] = set()
         self._lock = threading.Lock()
+        # The last queue: lists take the others first.
+        self._copier = LevelCopier(gpu, lambda: VulkanList(gpu, gpu.queues[-1], self._addresses, lambda _gone: None,
+                                                           borrowed=True))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -63,6 +70,7 @@ class VulkanDevice(DeviceDriver):
 
     def close(self) -> None:
         """Destroy the device; its lists are closed."""
+        self._copier.close()
         self._gpu.close()
 
     # ---- lists and points
@@ -97,12 +105,17 @@ class VulkanDevice(DeviceDriver):
         ------
         WrongDeviceError
             ``wrong_device``: the queue is none that this device submits to.
+        BadArgumentError
+            ``null_stream``.
         TypeError
             `stream` is no VkQueue as an int, nor an object with one.
         """
         address = getattr(stream, "int_ptr", stream)
         if type(address) is not int:
             raise TypeError("a VkQueue is given as an int")
+        if address == 0:
+            raise BadArgumentError("Vulkan has no default queue: name a VkQueue", reason="null_stream",
+                                   backend="vulkan")
         for queue in self._gpu.queues:
             if queue.address == address:
                 return VulkanList(self._gpu, queue, self._addresses, lambda _gone: None, borrowed=True)
@@ -177,7 +190,7 @@ class VulkanDevice(DeviceDriver):
 
     def export_memory(self, memory: VulkanMemory) -> OwnedHandle:
         """A new fd."""
-        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.export)
+        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, int]:
@@ -190,6 +203,28 @@ class VulkanDevice(DeviceDriver):
     def release_memory(self, memory: VulkanMemory) -> None:
         """Free it; what was exported lives on in its importers."""
         memory.close()
+
+    # ---- images
+    def map_mipmapped_array(self, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
+        """A VkImage bound to the memory at ``desc.offset``."""
+        self._declared(Feature.MIPMAPPED_ARRAY in self._capabilities.features, "mipmapped_array")
+        return map_image(self._gpu, memory, desc)
+
+    def mipmap_level(self, array: VulkanImage, level: int) -> Level:
+        """One level of it."""
+        return level_of(array, level)
+
+    def read_level(self, level: Level, out: memoryview) -> None:
+        """Call vkCmdCopyImageToBuffer and wait."""
+        self._copier.read(level, out)
+
+    def write_level(self, level: Level, data: memoryview) -> None:
+        """Call vkCmdCopyBufferToImage and wait."""
+        self._copier.write(level, data)
+
+    def release_array(self, array: VulkanImage) -> None:
+        """Destroy the image."""
+        array.close()
 
     def host_buffer(self, size: int) -> tuple[HostMemory, int]:
         """Coherent host memory; the address is a pointer."""
@@ -213,13 +248,17 @@ class VulkanDevice(DeviceDriver):
                                    capability=capability)
 
     def native_handle(self, token: object) -> int:
-        """VkDevice for None; VkSemaphore, VkDeviceMemory; a mapping's VkBuffer, which begins where the memory does."""
+        """VkDevice for None; VkSemaphore, VkDeviceMemory, VkImage; a mapping's VkBuffer, which covers the memory."""
         if token is None:
             return self._gpu.library.address(self._gpu.handle)
         if isinstance(token, VulkanSemaphore):
             return token.handle
         if isinstance(token, VulkanMemory):
             return token.memory
+        if isinstance(token, VulkanImage):
+            return token.image
+        if isinstance(token, Level):
+            return token.image.image
         if isinstance(token, Mapping):
             return token.memory.buffer
         if isinstance(token, HostMemory):

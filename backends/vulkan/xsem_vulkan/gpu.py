@@ -17,8 +17,10 @@ _OF_DEVICE: Final = (
     "vkDestroyDevice", "vkGetDeviceQueue", "vkQueueSubmit", "vkCreateSemaphore", "vkDestroySemaphore",
     "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkSignalSemaphore", "vkCreateBuffer", "vkDestroyBuffer",
     "vkGetBufferMemoryRequirements2", "vkAllocateMemory", "vkFreeMemory", "vkBindBufferMemory", "vkMapMemory",
+    "vkCreateImage", "vkDestroyImage", "vkGetImageMemoryRequirements2", "vkBindImageMemory",
     "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer",
     "vkEndCommandBuffer", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer",
+    "vkCmdCopyImageToBuffer", "vkCmdCopyBufferToImage",
     "vkGetSemaphoreFdKHR", "vkImportSemaphoreFdKHR", "vkGetMemoryFdKHR", "vkGetMemoryFdPropertiesKHR",
 )
 
@@ -66,7 +68,9 @@ class Gpu:
 
     Parameters
     ----------
-    library, functions, handle : Library, Functions, VkDevice
+    physical : PhysicalDevice
+        What it was made of.
+    functions, handle : Functions, VkDevice
         What to call, and with what.
     abilities : Abilities
         What may be asked of it.
@@ -77,10 +81,11 @@ class Gpu:
     """
 
     def __init__(
-        self, library: Library, functions: Functions, handle: CData, abilities: Abilities, queues: Sequence[Queue],
-        destroy: Callable[[], None],
+        self, physical: PhysicalDevice, functions: Functions, handle: CData, abilities: Abilities,
+        queues: Sequence[Queue], destroy: Callable[[], None],
     ) -> None:
-        self.library = library
+        self.physical = physical
+        self.library: Library = physical.library
         self.vk = functions
         self.handle = handle
         self.abilities = abilities
@@ -121,7 +126,7 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
         functions.vkGetDeviceQueue(handle, abilities.family.index, index, found)
         return Queue(found[0], library.address(found[0]))
 
-    return Gpu(library, functions, handle, abilities, [queue(index) for index in range(abilities.queues)], destroy)
+    return Gpu(physical, functions, handle, abilities, [queue(index) for index in range(abilities.queues)], destroy)
 
 
 def adopt_gpu(
@@ -133,7 +138,7 @@ def adopt_gpu(
     handle = library.ffi.cast("VkDevice", device)
     # One for all: the application's is one, too, and need not be re-entrant.
     shared = None if lock is None else _Lock(lock)
-    return Gpu(library, _functions(physical, handle), handle, abilities,
+    return Gpu(physical, _functions(physical, handle), handle, abilities,
                [Queue(library.ffi.cast("VkQueue", each), each, shared) for each in queues], lambda: None)
 
 

@@ -63,7 +63,9 @@ def import_memory(gpu: Gpu, addresses: AddressSpace, desc: MemoryDesc, handle: O
     except XsemError as error:
         raise ImportFailure(error, fate="left") from error
     try:
-        memory = _import(gpu, desc, fd, bit, buffer, needs)
+        dedicated = desc.dedicated or needs.dedicated or desc.type in gpu.abilities.dedicated_only
+        index = _type_for(gpu, desc, fd, bit, needs)
+        memory = _import(gpu, desc, fd, bit, index, buffer if dedicated else 0)
         if handle is not None:
             handle.detach()
         bind(gpu, buffer, memory)
@@ -71,14 +73,15 @@ def import_memory(gpu: Gpu, addresses: AddressSpace, desc: MemoryDesc, handle: O
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
     try:
-        return VulkanMemory(gpu, addresses, memory, buffer, size)
+        return VulkanMemory(gpu, addresses, memory, buffer, size, allocated=desc.allocation_size, handle_type=bit,
+                            type_index=index, export=False, dedicated=dedicated)
     except BaseException:
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
         raise
 
 
-def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, buffer: int, needs: Needs) -> int:
+def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, needs: Needs) -> int:
     try:
         types = needs.types
         if desc.type is MemoryHandleType.DMABUF_FD:
@@ -86,12 +89,15 @@ def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, buffer: int, needs: N
         if not types:
             raise BadHandleError("no memory type of the device is the dma-buf's and fits a buffer",
                                  reason="refused_by_driver", backend="vulkan")
-        index = best_type(gpu, types)
+        return best_type(gpu, types)
     except XsemError as error:
         raise ImportFailure(import_error(error), fate="left") from error
+
+
+def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated_to: int) -> int:
     structs = [("VkImportMemoryFdInfoKHR", {"handleType": bit, "fd": fd})]
-    if desc.dedicated or needs.dedicated or desc.type in gpu.abilities.dedicated_only:
-        structs.append(("VkMemoryDedicatedAllocateInfo", {"buffer": buffer}))
+    if dedicated_to:
+        structs.append(("VkMemoryDedicatedAllocateInfo", {"buffer": dedicated_to}))
     try:
         return allocate(gpu, desc.allocation_size, index, *structs)
     except BaseException as error:

@@ -6,9 +6,9 @@ import uuid as _uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from xsem.errors import BackendUnavailableError, XsemError
+from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
 from xsem.types import DeviceInfo
 from xsem_vulkan import constants as vk
 from xsem_vulkan.loader import CData, Functions, Library, load
@@ -22,6 +22,7 @@ _OF_INSTANCE: Final = (
     "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceMemoryProperties",
     "vkGetPhysicalDeviceQueueFamilyProperties", "vkEnumerateDeviceExtensionProperties",
     "vkGetPhysicalDeviceExternalSemaphoreProperties", "vkGetPhysicalDeviceExternalBufferProperties",
+    "vkGetPhysicalDeviceImageFormatProperties2",
     "vkCreateDevice", "vkGetDeviceProcAddr",
 )
 
@@ -139,6 +140,15 @@ class MemoryTypes:
         return next(iter(best or fitting), None)
 
 
+class ImageLimits(NamedTuple):
+    """What images of one sort can be, and VkExternalMemoryFeatureFlags of the memory that they lie in."""
+
+    extent: tuple[int, int, int]
+    levels: int
+    layers: int
+    features: int
+
+
 class PhysicalDevice:
     """One VkPhysicalDevice; every question is asked of the driver when it is put."""
 
@@ -237,6 +247,23 @@ class PhysicalDevice:
         answer = self.library.new("VkExternalBufferProperties")
         self.functions.vkGetPhysicalDeviceExternalBufferProperties(self.handle, wanted, answer)
         return int(answer.externalMemoryProperties.externalMemoryFeatures)
+
+    def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
+        """Of images of that format, dimensions and use in memory of a handle type; None where there are none."""
+        wanted = self.library.new("VkPhysicalDeviceImageFormatInfo2", format=pixels, type=type, usage=usage,
+                                  flags=flags, tiling=vk.VK_IMAGE_TILING_OPTIMAL)
+        external = self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
+        answer = self.library.new("VkImageFormatProperties2")
+        memory = self.library.linked("VkExternalImageFormatProperties", answer)
+        try:
+            self.functions.do("vkGetPhysicalDeviceImageFormatProperties2", self.handle, wanted, answer)
+        except UnsupportedError:   # VK_ERROR_FORMAT_NOT_SUPPORTED: of the format, or of the handle type
+            return None
+        del external   # until here
+        limits = answer.imageFormatProperties
+        most = limits.maxExtent
+        return ImageLimits((int(most.width), int(most.height), int(most.depth)), int(limits.maxMipLevels),
+                           int(limits.maxArrayLayers), int(memory.externalMemoryProperties.externalMemoryFeatures))
 
 
 def version_text(version: int) -> str:

@@ -12,6 +12,7 @@ from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.images import Level
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Point, Timeline, VulkanSemaphore
@@ -89,6 +90,18 @@ class VulkanList(CommandListDriver):
         commands, scratch = self._commands.fill(place, pattern, size)
         return self._append_once(commands, scratch, self._open(wait_points), [], want_point)
 
+    def append_level_copy(self, level: Level, host: HostMemory, *, read: bool) -> Point:
+        """A copy of an image's level to host memory or from there, which is the list's until the copy is done."""
+        try:
+            self._recycle()
+            commands = self._commands.level_copy(level, host, read=read)
+        except BaseException:
+            host.close()
+            raise
+        self._append_once(commands, host, [], [], want_point=False)
+        level.image.owned = True
+        return Point(self._timeline, self._timeline.appended)
+
     def append_work(self, work: Callable[[], object]) -> None:
         """Call it while the queue is nobody else's: it may submit to it."""
         with self.queue.lock:
@@ -111,8 +124,13 @@ class VulkanList(CommandListDriver):
         if not memories:
             return self._append(self._commands.barrier, waits, signals, want_point)
         self._recycle()
-        commands = self._commands.handover([each.buffer for each in memories], acquire=acquire)
-        return self._append_once(commands, None, waits, signals, want_point)
+        commands = self._commands.handover(memories, acquire=acquire)
+        point = self._append_once(commands, None, waits, signals, want_point)
+        for memory in memories:
+            memory.handed_over = True
+            for image in memory.images:
+                image.owned = acquire
+        return point
 
     def _append_once(
         self, commands: CData, scratch: HostMemory | None, waits: Waits, signals: Waits, want_point: bool

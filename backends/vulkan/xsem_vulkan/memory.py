@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xsem.errors import OutOfMemoryError, UnsupportedError
 from xsem.types import MemoryHandleType
@@ -11,9 +11,13 @@ from xsem_vulkan.abilities import BUFFER_USAGE
 from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
 
-__all__ = ["HostMemory", "Mapping", "Needs", "VulkanMemory", "allocate", "best_type", "bind", "create_buffer",
-           "create_memory", "free", "host_memory", "needs_of"]
+if TYPE_CHECKING:
+    from xsem_vulkan.images import VulkanImage
 
+__all__ = ["ANY_ACCESS", "HostMemory", "Mapping", "Needs", "VulkanMemory", "allocate", "best_type", "bind",
+           "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
+
+ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
 _ALIGNMENTS_TRIED = 3
 
 
@@ -27,15 +31,35 @@ class Needs(NamedTuple):
 
 
 class VulkanMemory:
-    """A VkDeviceMemory under one VkBuffer that covers `size` bytes of it: all, where xsem allocated it.
+    """A VkDeviceMemory under one VkBuffer.
 
-    `export` is the bit of the handle type that it was allocated to be exported as.
+    Attributes
+    ----------
+    allocated, size : int
+        Bytes of the memory, and how many of them the buffer covers: all, where xsem allocated it.
+    handle_type : int
+        The bit of the handle type that it came as, or was allocated to be exported as.
+    export, dedicated : bool
+        Whether xsem allocated it for export; whether for the buffer alone.
+    type_index : int
+        Its memory type.
+    images : set
+        What else lies in it.
+    handed_over : bool
+        Whether somebody else has had it.
     """
 
     def __init__(
-        self, gpu: Gpu, addresses: AddressSpace, memory: int, buffer: int, size: int, *, export: int = 0
+        self, gpu: Gpu, addresses: AddressSpace, memory: int, buffer: int, size: int, *, allocated: int,
+        handle_type: int, type_index: int, export: bool, dedicated: bool,
     ) -> None:
+        self.allocated = allocated
+        self.handle_type = handle_type
+        self.type_index = type_index
         self.export = export
+        self.dedicated = dedicated
+        self.images: set[VulkanImage] = set()
+        self.handed_over = not export
         self._gpu = gpu
         self._addresses = addresses
         self.memory = memory
@@ -90,12 +114,14 @@ def create_memory(
             # The importer must be told, and the descriptor says what the caller said.
             raise UnsupportedError("the driver exports such memory from dedicated allocations alone: dedicated=True",
                                    capability=f"memory.export.{type.value}.shared", backend="vulkan")
-        memory = _allocate_for(gpu, buffer, needs.size, best_type(gpu, needs.types), export=bit, dedicated=dedicated)
+        index = best_type(gpu, needs.types)
+        memory = _allocate_for(gpu, buffer, needs.size, index, export=bit, dedicated=dedicated)
     except BaseException:
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
     try:
-        return VulkanMemory(gpu, addresses, memory, buffer, needs.size, export=bit)
+        return VulkanMemory(gpu, addresses, memory, buffer, needs.size, allocated=needs.size, handle_type=bit,
+                            type_index=index, export=True, dedicated=dedicated)
     except BaseException:
         free(gpu, buffer, memory)
         raise
