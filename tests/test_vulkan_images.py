@@ -180,11 +180,19 @@ def test_image_changes_hands_with_its_memory(
     hand_over()
     assert seen == [(GENERAL, GENERAL, gpu.family, EXTERNAL)]
     seen.clear()
+    hand_over()
+    assert seen == []   # it is the other's
     commands.append_signal(semaphore)
     commands.append_wait(semaphore, acquire=[theirs])
     assert seen == [(GENERAL, GENERAL, EXTERNAL, gpu.family)]
     image.level(0).read()
     assert len(seen) == 1   # it is ours again
+    again = theirs.map_mipmapped_array(DESC, overlap=True)
+    commands.append_signal(semaphore)
+    commands.append_wait(semaphore, acquire=[theirs])
+    seen.clear()
+    again.level(0).read()
+    assert seen == []   # taken over with its memory
     commands.synchronize(timeout_s=20)
 
 
