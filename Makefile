@@ -1,6 +1,6 @@
 # make demo, make test, make lint: each sets up what it needs. Python >= 3.11 and make must be there; tests also compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint mutants clean
+.PHONY: help demo test coverage lint mutants clean
 
 # A name may be there and not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -12,6 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
 	@echo "make test   the tests"
+	@echo "make coverage  the tests of the CUDA backend: which of its lines they run on the stand-in, at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend with a fault each: it must catch them all"
 	@echo "make clean  remove the environment and caches"
@@ -28,6 +29,13 @@ demo: $(READY)
 test: $(READY)
 	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
 	@$(BIN)/python -m pytest $(ARGS)
+
+coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
+coverage: $(READY)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(BIN)/python -m coverage run -m pytest tests/test_cuda_*.py $(ARGS)
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report
 
 lint: $(READY)
 	@$(BIN)/python tools/lint.py

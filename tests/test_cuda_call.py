@@ -69,6 +69,7 @@ def test_arguments_reach_the_function() -> None:
 
 def test_not_ready_is_an_answer_of_queries_alone() -> None:
     assert call(returning("cuEventQuery", 600)) is NOT_READY
+    assert repr(NOT_READY) == "NOT_READY"   # as in a failed assertion
     assert call(returning("cuEventQuery", 0)) is not NOT_READY
     assert isinstance(failing("cuEventRecord", 600), DriverError)
 

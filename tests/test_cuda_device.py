@@ -6,6 +6,8 @@ import importlib
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -355,6 +357,46 @@ def test_details_are_text(two_gpus: Recorder) -> None:
     assert details["cuda_driver_api"] == "13.1"
     assert details["timeline_semaphores"] == "true"
     assert all(isinstance(value, str) for value in details.values())
+
+
+def test_details_name_the_kernel_module_where_it_says_its_release(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_load, "_MODULE_VERSION", str(tmp_path / "version"))
+    assert CudaBackend("linux").details(0)["kernel_driver"] == ""
+    (tmp_path / "version").write_text("580.159.04\n")
+    assert CudaBackend("linux").details(0)["kernel_driver"] == "580.159.04"
+
+
+def test_context_is_given_back_when_the_device_is_not_made(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("xsem_cuda._backend.CudaDevice", fail)
+    with pytest.raises(MemoryError):
+        CudaBackend("linux").open(1)
+    assert two_gpus.names[-2:] == ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease"]
+
+
+def test_older_driver_gives_the_uuid_of_its_older_function(two_gpus: Recorder) -> None:
+    def missing(_device: object) -> tuple[Any, ...]:
+        raise RuntimeError('Function "cuDeviceGetUuid_v2" not found')
+
+    two_gpus.answers["cuDeviceGetUuid_v2"] = missing
+    assert [info.uuid for info in CudaBackend("linux").devices()] == [UUID, uuid.UUID(int=UUID.int + 1)]
+    # Bindings 13 have the second version alone, by the first one's name.
+    two_gpus.answers["cuDeviceGetUuid"] = missing
+    assert [info.uuid for info in CudaBackend("linux").devices()] == [None, None]
+
+
+def test_attribute_that_the_bindings_do_not_know_counts_as_no(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(two_gpus, "CUdevice_attribute", SimpleNamespace())
+    details = CudaBackend("linux").details(0)
+    assert (details["timeline_semaphores"], details["compute_capability"]) == ("false", "0.0")
 
 
 # ---- what is missing

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import xsem
+from xsem import descriptors
 from xsem.errors import BadArgumentError
 from xsem.types import Carrier, Kind, MemoryDesc, MemoryHandleType, MipmapDesc, SemaphoreDesc, SemaphoreHandleType
-from xsem_cuda._arrays import mipmap_descriptor
+from xsem_cuda._arrays import ArrayToken, mipmap_descriptor
 from xsem_cuda._memory import buffer_descriptor, memory_descriptor
 from xsem_cuda._semaphores import Batches, SemaphoreToken, semaphore_descriptor
 
@@ -195,7 +196,21 @@ def test_mipmapped_array_descriptor(desc: MipmapDesc, expected: tuple[int, ...])
     assert fields(data, "<QQQQIII4xI") == expected
 
 
-def test_mipmapped_array_refuses_what_cuda_has_no_format_for() -> None:
+@pytest.mark.parametrize("offset", [1, 4, 64, 256, 511, 4096 + 256])
+def test_mipmapped_array_refuses_an_offset_that_would_end_the_context(offset: int) -> None:
     with pytest.raises(BadArgumentError) as caught:
-        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="float64", channels=1))
-    assert caught.value.reason == "bad_format"
+        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=offset))
+    assert caught.value.reason == "bad_offset"
+    for taken in (0, 512, 1536, 69632):
+        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=taken))
+
+
+@pytest.mark.parametrize("name", descriptors._FORMATS)
+def test_every_format_of_an_image_has_its_enumerator_and_size(name: str) -> None:
+    sizes = {"8": 1, "6": 2, "2": 4}   # by the last digit of 8, 16 and 32
+    enumerators = {"u": "UNSIGNED_INT", "i": "SIGNED_INT", "f": "HALF" if name == "float16" else "FLOAT"}
+    bits = "" if name.startswith("float") else name.lstrip("uint")
+    desc = MipmapDesc(extent=(8, 8, 0), format=name, channels=4)
+    found = fields(content(mipmap_descriptor(cuda, desc), 120), "<I", 32)
+    assert found == (int(getattr(cuda.CUarray_format, f"CU_AD_FORMAT_{enumerators[name[0]]}{bits}")),)
+    assert ArrayToken(cuda.CUmipmappedArray(HANDLE), desc).element_size == 4 * sizes[name[-1]]

@@ -132,6 +132,7 @@ class Opened:
         self.borrowed = self.device.command_list(FakeStream(0x77))
         self.event = self.device.create_event()
         self.commands.append_signal(self.semaphore, 1, signal_event=self.event)
+        self.prepared = self.commands.prepare_signal(self.semaphore)
         with self.commands.record() as self.recording:
             self.commands.append_signal(self.semaphore, 2)
 
@@ -188,12 +189,15 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("commands", "query"): lambda x: x.query(),
     ("commands", "synchronize"): lambda x: x.synchronize(timeout_s=0),
     ("commands", "record"): lambda x: x.record(),
+    ("commands", "prepare_wait"): lambda x: x.prepare_wait([]),
+    ("commands", "prepare_signal"): lambda x: x.prepare_signal([]),
     ("event", "query"): lambda x: x.query(),
     ("event", "wait"): lambda x: x.wait(timeout_s=0),
     ("event", "reset"): lambda x: x.reset(),
     ("event", "add_done_callback"): lambda x: x.add_done_callback(print),
     ("event", "__await__"): lambda x: next(x.__await__()),
     ("recording", "replay"): lambda x: x.replay(),
+    ("prepared", "__call__"): lambda x: x(100),
 }
 for _name in ("device", "semaphore", "memory", "buffer", "array", "commands", "event", "recording"):
     CALLS[_name, "__enter__"] = lambda x: x.__enter__()
@@ -201,7 +205,7 @@ for _name in ("device", "semaphore", "memory", "buffer", "array", "commands", "e
 CALLS.update({("borrowed", name): call for (owner, name), call in CALLS.items() if owner == "commands"})
 HARMLESS = {"release", "released", "__exit__", "__array_interface__"}
 SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__",
-           "__array_interface__"}
+           "__array_interface__", "__call__"}
 
 
 def test_every_public_method_has_a_row(opened: Opened) -> None:

@@ -123,7 +123,8 @@ def test_a_mutant_that_the_table_lacks_is_told(mutants: Any) -> None:
 def test_caught_is_status_one_with_a_case_that_failed(
         mutants: Any, status: int, failed: str, undeclared: bool, caught: bool) -> None:
     mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core", undeclared=undeclared)
-    assert (mutants.run.judged(mutant, mutants.run.Ended(status, frozenset(failed), "", 1.0, undeclared)) == []) is caught
+    ended = mutants.run.Ended(status, frozenset(failed), "", 1.0, lacking=undeclared)
+    assert (mutants.run.judged(mutant, ended) == []) is caught
 
 
 def test_who_declares_nothing_is_caught_by_the_profile_alone(mutants: Any) -> None:

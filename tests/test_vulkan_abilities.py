@@ -16,6 +16,7 @@ from xsem_vulkan.instance import Family, ImageLimits, MemoryTypes
 
 SYNC, DMABUF = SemaphoreHandleType.SYNC_FD, MemoryHandleType.DMABUF_FD
 LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
+PLENTY = ImageLimits((64, 64, 1), 7, 6, 6)
 OF_TIMELINES = (Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE)
 BOTH = frozenset({"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd", "VK_KHR_swapchain"})
 
@@ -33,7 +34,7 @@ class Answers:
     sync_file: int = 0
     memory: int = 6
     dmabuf: int = 0
-    images: ImageLimits | None = ImageLimits((64, 64, 1), 7, 6, 6)
+    images: ImageLimits | None = PLENTY
     queues: list[Family] = field(default_factory=lambda: [Family(0, 0xF, 16), Family(1, 0xC, 2), Family(2, 0xE, 8)])
     asked: list[tuple[int, bool]] = field(default_factory=list)
 
@@ -116,7 +117,7 @@ def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> Non
     ({"layers": 0}, False), ({"extent": (64, 8, 1)}, False),
 ])
 def test_images_are_declared_where_the_plainest_one_can_be_mapped(limits: dict[str, Any], maps: bool) -> None:
-    images = ImageLimits((64, 64, 1), 7, 6, 6)._replace(**limits)
+    images = PLENTY._replace(**limits)
     assert (Feature.MIPMAPPED_ARRAY in abilities(images=images).capabilities.features) == maps
     assert Feature.MIPMAPPED_ARRAY not in abilities(images=None).capabilities.features
     assert Feature.MIPMAPPED_ARRAY not in abilities(memory=2, images=images).capabilities.features

@@ -16,6 +16,7 @@ from fake_backend import FakeDriver, fake, open_fake, timeline, until
 
 import xsem
 import xsem.watch
+from xsem.books import Entry
 from xsem.errors import BadArgumentError
 from xsem.types import PendingOp
 
@@ -96,6 +97,7 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     entry = commands._book.entries[0]
     look = xsem.watch._look
     assert look(device._session, 3600, reports.append, set()) == set()
+    assert isinstance(entry, Entry)
     entry.appended_at -= 3600
     assert look(device._session, 3600, reports.append, set()) == {("fake:0/list-1", entry.seq)}
     assert [op.age_s >= 3600 for op in reports[0]] == [True]

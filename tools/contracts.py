@@ -27,13 +27,14 @@ INSIDE_XSEM = """
     device
     commands : watch
     arguments
-    recording : memory : events
+    prepared : recording : memory : events
     semaphore : mipmap : buffer
     transfer
     resource
     diagnosis : ownership : promises : stamps
     books
     session
+    plain
     state
     lifetime : notify
     gate

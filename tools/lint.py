@@ -39,13 +39,14 @@ def checks() -> dict[str, tuple[list[str], dict[str, str]]]:
 
 
 def scenarios_mypy(*files: str) -> list[str]:
-    """Check users' code (by default tests/typing) with mypy; STUBS belongs into its environment."""
-    scenarios = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/typing").glob("*.py"))
+    """Check users' code (by default tests/typing and examples) with mypy; STUBS belongs into its environment."""
+    scenarios = sorted(str(path.relative_to(ROOT)) for folder in ("tests/typing", "examples")
+                       for path in (ROOT / folder).glob("*.py"))
     return [f"{BIN}/mypy", "--no-error-summary", "--cache-dir=.mypy_cache/scenarios", *(files or scenarios)]
 
 
 def scenarios_pyright(*files: str) -> list[str]:
-    """Check users' code (by default tests/typing) with pyright."""
+    """Check users' code (by default tests/typing and examples) with pyright."""
     return [f"{BIN}/pyright", "--pythonpath", sys.executable, "--warnings", *files]
 
 

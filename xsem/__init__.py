@@ -28,6 +28,7 @@ from xsem.errors import (
 from xsem.events import Event
 from xsem.memory import Memory
 from xsem.mipmap import MipmapLevel, MipmappedArray
+from xsem.prepared import Prepared
 from xsem.recording import Recording
 from xsem.semaphore import Semaphore
 from xsem.streams import Stream, SupportsCudaStream, SupportsIntPtr
@@ -86,6 +87,7 @@ __all__ = [
     "OutOfMemoryError",
     "OwnedHandle",
     "PendingOp",
+    "Prepared",
     "Recording",
     "ReleasedError",
     "Semaphore",

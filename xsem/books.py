@@ -15,10 +15,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Literal, TypeAlias, overload
+from typing import Any, Final, Literal, TypeAlias, overload
 
-from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError
+from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError, XsemError
+from xsem.forks import Clock
 from xsem.lifetime import Record
+from xsem.plain import Plain, PlainEntry
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
 from xsem.state import SemaphoreState
@@ -30,6 +32,8 @@ _log = logging.getLogger("xsem")
 MARK_EVERY: Final = 256
 _RETRY_S: Final = 0.001
 _OPEN: Final[AbstractContextManager[None]] = nullcontext()
+_new = tuple.__new__
+_now = time.monotonic
 
 Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
@@ -55,7 +59,7 @@ class Entry:
         self.point = point
         self.rewinds = rewinds
         self.signals = signals
-        self.appended_at = time.monotonic()
+        self.appended_at = _now()
 
 
 class _Marker:
@@ -76,7 +80,7 @@ class Book:
         Number of the last operation appended, or tried.
     done_seq : int
         All operations up to this one are known to be done.
-    entries : deque of Entry
+    entries : deque of Entry or PlainEntry
         Operations after `done_seq`, oldest first.
     failure : DriverError or None
         The queue's work failed: nothing more of it will be done.
@@ -95,7 +99,7 @@ class Book:
         self.lock = threading.RLock()
         self.seq = 0
         self.done_seq = 0
-        self.entries: deque[Entry] = deque()
+        self.entries: deque[Entry | PlainEntry] = deque()
         self.failure: DriverError | None = None
         self.recording = False
         self.recorded: list[Entry] = []
@@ -111,8 +115,10 @@ class Book:
         self._last_wait = 0  # the last operation that can hold the queue
         self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
         self._done_slots = 0
-        self._unmarked = 0
-        self._unpolled = 0
+        self._marked = 0  # slots at the newest marker
+        self._polled = 0  # and when the markers were last looked at
+        self._due = 0  # slots from which on `append_plain` leaves it to `append` to mark, to poll and to refuse
+        self._set_due()
         self._warned = False
 
     # ---- appending
@@ -179,23 +185,82 @@ class Book:
                         record.pin()
                 return Point(self.session, token, self, seq, captured=True) if want_point else None
             self._slots += 1
-            self._unmarked += 1
-            self._unpolled += 1
             if waits or kept or operation == "wait":
                 self._last_wait = seq
             point = entry.point = Point(self.session, token, self, seq) if want_point else None
             self.entries.append(entry)
             if point is not None:
                 self._note_marker(point)
-            elif self._unmarked >= self._mark_every:
+            elif self._slots - self._marked >= self._mark_every:
                 self._try_mark()
-        if self._unpolled >= self._mark_every:
+        if self._slots - self._polled >= self._mark_every:
             self.poll()
         return point
 
+    def append_plain(self, plain: Plain, values: Any, user: Record) -> bool:
+        """The same for what was checked once; False where something is not as usual: `append` says what, or does it.
+
+        In one piece, without a call that it can do without: this is what an application does for each frame. `user` is
+        the record of the list that it is done through.
+
+        Raises
+        ------
+        What the driver raises
+            Nothing was appended.
+        """
+        session = self.session
+        if session.generation != Clock.now:
+            return False  # before the lock: in a forked child a thread that is not there may hold it
+        releaser = session.releaser
+        if releaser.inbox or releaser.later:
+            releaser.drain()
+        with self.lock:
+            record = self.record
+            # The notes come first, as in `Record.use`: of a release at the same time, it sees them or we see it. The
+            # list's own before the others': on a list that is closed nobody would learn of their end.
+            seq = self.seq = self.seq + 1
+            record.uses[self] = seq
+            if record.released:
+                return False
+            plain.last_seq = seq
+            outer, self._issuing = self._issuing, True
+            try:
+                if (
+                    self._slots >= self._due or user.released or self.recording or self.failure is not None
+                    or (plain.seen != releaser.releases and plain.released())
+                    or (self.borrowed and self.driver.capturing())
+                ):
+                    return False
+                if plain.gate is None:
+                    if not plain.append(values):
+                        return False
+                else:
+                    with plain.gate.appending():
+                        if not plain.append(values):
+                            return False
+                    self._last_wait = seq
+            except XsemError as error:
+                session.blame(error)
+                raise
+            finally:
+                self._issuing = outer
+                if self.seq != seq:
+                    seq = plain.last_seq = self.seq = self.seq + 1
+                    record.uses[self] = seq
+                self._issued = seq
+            self._slots += 1
+            self.entries.append(_new(PlainEntry, (seq, plain, values, _now())))
+            return True
+
     def _note_marker(self, point: Point) -> None:
         self._markers.append(_Marker(point.seq, self._slots, point))
-        self._unmarked = 0
+        self._marked = self._slots
+        self._set_due()
+
+    def _set_due(self) -> None:
+        """Work out when an append must look at more than itself; never too late, since all this only grows."""
+        due = min(self._marked, self._polled) + self._mark_every - 1
+        self._due = due if self._limit is None else min(due, self._done_slots + self._limit - 1)
 
     def _room(self) -> int:
         return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
@@ -328,7 +393,8 @@ class Book:
 
     def poll(self) -> None:
         """Take note of the markers that have been reached."""
-        self._unpolled = 0
+        self._polled = self._slots
+        self._set_due()
         if self._markers and self.record.visit():
             try:
                 with self.session.driver.quiet():
@@ -364,6 +430,7 @@ class Book:
     def _retire(self, seq: int, slots: int) -> None:
         self.done_seq = max(self.done_seq, seq)
         self._done_slots = max(self._done_slots, slots)
+        self._set_due()
         entries = self.entries
         while entries and entries[0].seq <= seq:
             entries.popleft()

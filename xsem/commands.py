@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
-from xsem.arguments import check_memories, check_session, check_signal, check_wait, pair
+from xsem.arguments import batch, check_can_signal, check_memories, check_session, check_signal, check_wait, pair
 from xsem.books import Book, Operation, Targets
 from xsem.buffer import Buffer
 from xsem.diagnosis import book_pending, timeout_error
@@ -14,6 +14,9 @@ from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
 from xsem.events import Event, check_event, points_of
 from xsem.lifetime import Record
 from xsem.memory import Memory
+from xsem.params import UINT64_MAX
+from xsem.plain import Plain, plain_of
+from xsem.prepared import Prepared
 from xsem.recording import Recording
 from xsem.resource import Resource
 from xsem.semaphore import Semaphore
@@ -21,12 +24,14 @@ from xsem.session import Session
 from xsem.spi import Token
 from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.types import Feature, SignalParams, WaitParams
+from xsem.types import Feature, Kind, SignalParams, WaitParams
 
 if TYPE_CHECKING:
     from xsem.device import Device
 
 __all__ = ["CommandList"]
+
+_NONE: Final[tuple[()]] = ()  # the defaults of what an append with a value alone has none of: the same object
 
 
 class CommandList(Resource):
@@ -93,6 +98,15 @@ class CommandList(Resource):
             ``would_block``: the driver would hold this thread.
         EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
         """
+        alone = (type(params) is int and wait_events is _NONE and signal_event is None and acquire is _NONE
+                 and type(semaphores) is Semaphore)
+        if alone:
+            plain = semaphores._state.plain_waits.get(self._book)  # type: ignore[union-attr]
+            if (
+                plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None  # type: ignore[operator]
+                and self._book.append_plain(plain, params, self._record)
+            ):
+                return
         self._check()
         chosen, wanted = pair(self._session, semaphores, params, WaitParams, "append_wait")
         for semaphore, param in zip(chosen, wanted, strict=True):
@@ -117,6 +131,8 @@ class CommandList(Resource):
             "wait", issue, [(state, param.value) for state, param in zip(states, wanted, strict=True)],
             wait_events, signal_event, [state.record for state in states], acquire,
         )
+        if alone:
+            self._remember("wait", states[0])
 
     @overload
     def append_signal(
@@ -152,6 +168,15 @@ class CommandList(Resource):
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
             As for `append_wait`.
         """
+        alone = (type(params) is int and wait_events is _NONE and signal_event is None and release is _NONE
+                 and type(semaphores) is Semaphore)
+        if alone:
+            plain = semaphores._state.plain_signals.get(self._book)  # type: ignore[union-attr]
+            if (
+                plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None  # type: ignore[operator]
+                and self._book.append_plain(plain, params, self._record)
+            ):
+                return
         self._check()
         chosen, wanted = pair(self._session, semaphores, params, SignalParams, "append_signal")
         limit = self._session.capabilities.max_value_difference
@@ -180,6 +205,36 @@ class CommandList(Resource):
             wait_events, signal_event, [state.record for state in states], release,
             rewinds=any(param.allow_rewind for param in wanted),
         )
+        if alone:
+            self._remember("signal", states[0])
+
+    def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
+        """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
+
+        Each call is an `append_wait` of these semaphores without events or memory. They are checked once, and what the
+        driver is given is laid out once: for batches of timelines that are waited for each frame.
+
+        Parameters
+        ----------
+        semaphores : Semaphore or sequence of Semaphore
+            As for `append_wait`.
+
+        Raises
+        ------
+        BadArgumentError, ReleasedError, WrongDeviceError
+            As for `append_wait`.
+        """
+        return self._prepare("wait", semaphores)
+
+    def prepare_signal(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
+        """The same signal over and over: as `prepare_wait`, with each call an `append_signal`.
+
+        Raises
+        ------
+        BadArgumentError
+            ``signal_of_sync_file`` and others.
+        """
+        return self._prepare("signal", semaphores)
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
@@ -334,6 +389,45 @@ class CommandList(Resource):
         return Recording(self.device, self._session, self._book, self._check_stopped)
 
     # ---- inside
+    def _append_plain(self, plain: Plain, values: Any) -> bool:
+        return self._stopped is None and self._book.append_plain(plain, values, self._record)
+
+    def _plain(self, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> Plain | None:
+        """What appends values of these alone; None where each append must look at more than that."""
+        if (
+            self._session.capabilities.max_value_difference != UINT64_MAX
+            or any(state.kind is not Kind.TIMELINE for state in states)
+        ):
+            return None
+        with self._book.record.held(), self._session.calling(), self._book.lock:
+            return plain_of(self._book, operation, states)
+
+    def _remember(self, operation: Literal["wait", "signal"], state: SemaphoreState) -> None:
+        """Have the next append of this kind find what it needs."""
+        if self._book.recording or self._book.closed:
+            return
+        plains = state.plain_waits if operation == "wait" else state.plain_signals
+        if self._book not in plains:
+            plain = self._plain(operation, (state,))
+            if plain is not None:
+                for book in [book for book in plains if book.closed]:
+                    plains.pop(book, None)
+                plains[self._book] = plain
+
+    def _prepare(self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
+        self._check()
+        self._check_stopped()
+        chosen = batch(self._session, semaphores, f"prepare_{operation}")
+        states = [semaphore._state for semaphore in chosen]
+        if operation == "signal":
+            for state in states:
+                check_can_signal(state)
+        append: Any = self.append_wait if operation == "wait" else self.append_signal
+        # Of a sequence of one the driver takes a value, and the application gives a sequence: the ordinary way does it.
+        single = isinstance(semaphores, Semaphore)
+        plain = self._plain(operation, states) if single or len(states) > 1 else None
+        return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, plain, self._append_plain, append)
+
     def _append(
         self, operation: Operation, issue: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
         targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, records: Sequence[Record],

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from xsem.books import Book, Entry
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
+from xsem.plain import PlainEntry
 from xsem.session import Session
 from xsem.state import SemaphoreState
 from xsem.types import Feature, Kind, PendingOp
@@ -109,7 +110,7 @@ class _Look:
             state.record.leave()
 
     # ---- reports
-    def describe(self, book: Book, entries: Sequence[Entry]) -> Iterator[PendingOp]:
+    def describe(self, book: Book, entries: Sequence[Entry | PlainEntry]) -> Iterator[PendingOp]:
         """The entries as data."""
         now = time.monotonic()
         for entry in entries:
@@ -128,7 +129,7 @@ class _Look:
                 )
 
     def signallers(
-        self, state: SemaphoreState, value: int | None, book: Book | None, wait: Entry | None
+        self, state: SemaphoreState, value: int | None, book: Book | None, wait: Entry | PlainEntry | None
     ) -> tuple[str, ...]:
         """Who could satisfy a wait, as far as this process can know."""
         if self._signals is None:
@@ -180,7 +181,7 @@ class _Signals:
         return self._signals[at] if at < len(self._signals) else None
 
 
-def _not_done(entries: Sequence[Entry], look: _Look) -> Sequence[Entry]:
+def _not_done(entries: Sequence[Entry | PlainEntry], look: _Look) -> Sequence[Entry | PlainEntry]:
     """The entries from the first on that is not known to be done. A queue is in order: what precedes that is done."""
     unmet = next((at for at, entry in enumerate(entries) if _is_unmet_wait(entry, look)), len(entries))
     start = max(_reached(entries, unmet), _left_its_value(entries, unmet, look))
@@ -199,7 +200,7 @@ def _not_done(entries: Sequence[Entry], look: _Look) -> Sequence[Entry]:
     return entries[start:]
 
 
-def _reached(entries: Sequence[Entry], end: int) -> int:
+def _reached(entries: Sequence[Entry | PlainEntry], end: int) -> int:
     """Up to where the points of operations with events of their own are reached."""
     marked = [(at, entry.point) for at, entry in enumerate(entries[:end]) if entry.point is not None]
     with contextlib.suppress(XsemError):
@@ -208,7 +209,7 @@ def _reached(entries: Sequence[Entry], end: int) -> int:
     return 0
 
 
-def _left_its_value(entries: Sequence[Entry], end: int, look: _Look) -> int:
+def _left_its_value(entries: Sequence[Entry | PlainEntry], end: int, look: _Look) -> int:
     """Up to where a timeline has the very value that one of these operations gives it: nobody else signals that one."""
     for at in range(end, 0, -1):
         entry = entries[at - 1]
@@ -222,14 +223,14 @@ def _waits(operation: str) -> bool:
     return operation in ("wait", "work")
 
 
-def _passed(entry: Entry, look: _Look) -> bool:
+def _passed(entry: Entry | PlainEntry, look: _Look) -> bool:
     return (
         entry.operation == "signal" and not entry.rewinds and bool(entry.targets)
         and all(_at_least(look.value(state), value) for state, value in entry.targets)
     )
 
 
-def _is_met(entry: Entry, look: _Look) -> bool:
+def _is_met(entry: Entry | PlainEntry, look: _Look) -> bool:
     if _waits(entry.operation) and not all(_at_least(look.value(state), value) for state, value in entry.targets):
         return False
     with contextlib.suppress(XsemError):
@@ -237,7 +238,7 @@ def _is_met(entry: Entry, look: _Look) -> bool:
     return False
 
 
-def _is_unmet_wait(entry: Entry, look: _Look) -> bool:
+def _is_unmet_wait(entry: Entry | PlainEntry, look: _Look) -> bool:
     if not _waits(entry.operation):
         return False
     for state, value in entry.targets:

@@ -6,16 +6,18 @@ import os
 
 from xsem.errors import ForkedError
 
-__all__ = ["check_generation", "generation"]
+__all__ = ["Clock", "check_generation", "generation"]
 
 
-class _Clock:
+class Clock:
+    """Counts forks."""
+
     # A class attribute keeps the read on the hot path to one lookup; os.getpid() is a system call on each append.
     now = 0
 
 
 def _in_child() -> None:
-    _Clock.now += 1
+    Clock.now += 1
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
@@ -24,7 +26,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
 
 def generation() -> int:
     """How many forks lie between the first process and this one."""
-    return _Clock.now
+    return Clock.now
 
 
 def check_generation(opened_in: int, what: str) -> None:
@@ -35,7 +37,7 @@ def check_generation(opened_in: int, what: str) -> None:
     ForkedError
         ``forked``: drivers, their threads and their locks do not survive a fork.
     """
-    if opened_in != _Clock.now:
+    if opened_in != Clock.now:
         raise ForkedError(
             f"{what} was opened before os.fork() and cannot be used in the child; start the process with "
             'multiprocessing\'s "spawn" method and open it there',

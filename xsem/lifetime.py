@@ -37,8 +37,10 @@ _MANY_USES: Final = 32
 class UseBook(Protocol):
     """What a record must know of a list's books."""
 
-    done_seq: int
-    closed: bool
+    @property
+    def done_seq(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
 
     def cover(self, seq: int) -> None: ...
     def poll(self) -> None: ...
@@ -179,6 +181,7 @@ class Record:
             if self.released:
                 return
             self.released = True
+            self._releaser.releases += 1
         self._releaser.submit(self)
 
     def drop(self) -> None:
@@ -260,26 +263,28 @@ class Releaser:
         self.lock = threading.RLock()
         self.quiet = quiet
         self.closing = False
+        self.releases = 0  # so far: whoever remembers it knows that nothing has been released since
         self.records: set[Record] = set()
         self._generation = generation()
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._later: deque[Callable[[], None]] = deque()
+        # Jobs for `drain`.
+        self.inbox: deque[Callable[[], None]] = deque()
+        self.later: deque[Callable[[], None]] = deque()
         self._pending: deque[Record] = deque()
         self._nap = threading.Event()
         self._rounds = 0
         self._held_back = False
-        self._thread = Background(f"xsem-release-{name}", self._work, lambda: bool(self._inbox or self._pending))
+        self._thread = Background(f"xsem-release-{name}", self._work, lambda: bool(self.inbox or self._pending))
 
     def post(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done soon, on another thread or in a later call."""
         if generation() == self._generation:
-            self._inbox.append(job)
+            self.inbox.append(job)
             self._thread.wake()
 
     def post_later(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done with a later call; not worth a thread."""
         if generation() == self._generation:
-            self._later.append(job)
+            self.later.append(job)
 
     def release_all(self, last: Record) -> None:
         """The device goes: release everything on it, and `last`, the device's own record, when all that is freed."""
@@ -298,7 +303,7 @@ class Releaser:
 
     def drain(self) -> None:
         """Do the jobs that finalizers left. Called at the start of other calls."""
-        for jobs in (self._later, self._inbox):
+        for jobs in (self.later, self.inbox):
             while jobs and not exiting():
                 try:
                     job = jobs.popleft()
@@ -335,7 +340,7 @@ class Releaser:
                 self._rounds += 1
                 if len(waiting) < before:
                     pause_s = _PAUSE_FIRST_S
-                if not waiting and not self._inbox and not self._pending:
+                if not waiting and not self.inbox and not self._pending:
                     return
                 self._nap.wait(pause_s)
                 self._nap.clear()

@@ -219,6 +219,7 @@ def _wrap(
 ) -> Semaphore:
     described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
     record = session.new_record(described, lambda: session.driver.release_semaphore(token), may_block=True)
-    state = SemaphoreState(type, label, token, record, imported=imported, initial_value=initial_value)
+    state = SemaphoreState(type, label, token, record, imported=imported, initial_value=initial_value,
+                           lock=session.values_lock)
     return Semaphore(device, session, state)
 

@@ -40,6 +40,7 @@ class Session:
         self.transfer_book: Book | None = None
         self.transfer_lock = threading.Lock()
         self.streams_lock = threading.RLock()
+        self.values_lock = threading.RLock()
         self.many_streams = 0
         self.stop_watching: Callable[[], None] = lambda: None
         self.notifier = Notifier(info.id, self.calling)

@@ -82,6 +82,10 @@ def _unsupported(driver: object, method: str) -> NoReturn:
     raise UnsupportedError(f"{type(driver).__name__} does not implement {method}", capability=method)
 
 
+def _listed(values: Any) -> Sequence[int]:
+    return (values,) if isinstance(values, int) else values
+
+
 class Backend(ABC):
     """One vendor API. Made when its plugin is loaded; loads the vendor library no earlier than `devices`."""
 
@@ -357,6 +361,21 @@ class CommandListDriver(ABC):
     ) -> Token | None:
         """After earlier work and `wait_points`: hand over the memory in `release`, then signal all semaphores."""
         _unsupported(self, "append_signal")
+
+    def prepare_wait(self, semaphores: Sequence[Token]) -> Callable[[Any], object]:
+        """What appends a wait for these timelines each time it is called, without points or memory.
+
+        It is called with the value of one semaphore (int), or with a list or tuple of those of several. Like any append
+        it takes effect whole or not at all; what is no unsigned 64-bit int may be left for it to refuse, with a
+        ValueError. Default: `append_wait`.
+        """
+        return lambda values: self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], (), (),
+                                               False)
+
+    def prepare_signal(self, semaphores: Sequence[Token]) -> Callable[[Any], object]:
+        """The same for a signal. Default: `append_signal`."""
+        return lambda values: self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], (),
+                                                 (), False)
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Token], want_point: bool

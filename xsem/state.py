@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, Protocol
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem.lifetime import Record
 from xsem.spi import Token
 from xsem.types import Kind, SemaphoreHandleType
 
+if TYPE_CHECKING:
+    from xsem.books import Book
+    from xsem.plain import Plain
+
 __all__ = ["SemaphoreState"]
 
 
+class Holder(Protocol):
+    """Keeps the last values of several semaphores together."""
+
+    def give_back(self) -> None:
+        """Write each into its semaphore."""
+
+
 class SemaphoreState:
-    """Shared by the public `Semaphore` and the books, which must not keep the public object alive."""
+    """Shared by the public `Semaphore` and the books, which must not keep the public object alive.
+
+    Attributes
+    ----------
+    lock : RLock
+        Of the last values; one for all semaphores of a device. Re-entrant: a finalizer of the application's may signal,
+        and can run while this thread is inside.
+    last : int or None
+        The value last signalled here, unless a `holder` has it.
+    plain_signals, plain_waits : dict
+        By list, what its next signal or wait with a value alone is appended with.
+    """
 
     __slots__ = (
-        "_lock", "_unreset", "exported", "host_order", "imported", "kind", "label", "last_signalled", "record", "token",
-        "type",
+        "_unreset", "exported", "holder", "host_order", "imported", "kind", "label", "last", "lock", "plain_signals",
+        "plain_waits", "record", "token", "type",
     )
 
     def __init__(
         self, type: SemaphoreHandleType, label: str, token: Token, record: Record, *, imported: bool,
-        initial_value: int | None,
+        initial_value: int | None, lock: threading.RLock,
     ) -> None:
         self.type = type
         self.kind = type.kind
@@ -31,10 +54,12 @@ class SemaphoreState:
         self.record = record
         self.imported = imported
         self.exported = False
-        self.last_signalled = initial_value
+        self.lock = lock
+        self.last = initial_value
+        self.holder: Holder | None = None
+        self.plain_signals: dict[Book, Plain] = {}
+        self.plain_waits: dict[Book, Plain] = {}
         self._unreset = False
-        # Re-entrant: a finalizer of the application's may signal, and can run while this thread is inside.
-        self._lock = threading.RLock()
         self.host_order = threading.RLock()
 
     @property
@@ -43,6 +68,15 @@ class SemaphoreState:
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
 
     # ---- timeline values
+    @property
+    def last_signalled(self) -> int | None:
+        """The value last signalled here."""
+        if self.holder is not None:
+            with self.lock:
+                if self.holder is not None:
+                    self.holder.give_back()
+        return self.last
+
     def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
         """Refuse a value that cannot be signalled next.
 
@@ -69,16 +103,16 @@ class SemaphoreState:
 
     def advance(self, value: int, *, allow_rewind: bool, limit: int) -> int | None:
         """Check a value and take note of it, about to be signalled; the previous one, for `restore`."""
-        with self._lock:
+        with self.lock:
             self.check_advance(value, allow_rewind=allow_rewind, limit=limit)
-            previous, self.last_signalled = self.last_signalled, value
+            previous, self.last = self.last_signalled, value
             return previous
 
     def restore(self, value: int, previous: int | None) -> None:
         """The signal of `value` was not appended after all."""
-        with self._lock:
+        with self.lock:
             if self.last_signalled == value:
-                self.last_signalled = previous
+                self.last = previous
 
     # ---- binary semaphores that a wait does not reset
     def check_reset(self) -> None:
@@ -100,11 +134,11 @@ class SemaphoreState:
     def claim_wait(self) -> None:
         """Check and take note of a wait about to be appended; `mark_reset` undoes it."""
         if self.kind is Kind.BINARY:
-            with self._lock:
+            with self.lock:
                 self.check_reset()
                 self._unreset = True
 
     def mark_reset(self) -> None:
         """The exporter has reset it."""
-        with self._lock:
+        with self.lock:
             self._unreset = False

@@ -121,12 +121,18 @@ def _xsem(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
 def _prepared(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
     prepare: Any = getattr(rig.commands, f"prepare_{what}")
     semaphores, count = [each.here for each in shared], len(shared)
-    prepared = prepare(semaphores)
+    prepared = prepare(semaphores[0] if count == 1 else semaphores)
 
-    def way(first: int, calls: int) -> float:
+    def one(first: int, calls: int) -> float:
+        began = perf_counter()
+        for value in range(first, first + calls):
+            prepared(value)
+        return perf_counter() - began
+
+    def several(first: int, calls: int) -> float:
         began = perf_counter()
         for value in range(first, first + calls):
             prepared([value] * count)
         return perf_counter() - began
 
-    return way
+    return one if count == 1 else several

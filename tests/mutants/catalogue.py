@@ -32,7 +32,6 @@ AWAITING = {
     "driver/few_places": "XSEM-CAP-005",
     "backend/more_pending_declared": "XSEM-CAP-005",
     "backend/never_blocks_declared": "XSEM-CAP-005",
-    "backend/plugin_imports_numpy": "XSEM-DISC-004",
 }
 """Mutants that one requirement alone can find: they are there once that has a check."""
 

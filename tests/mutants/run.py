@@ -86,7 +86,9 @@ def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ende
     seconds = time.monotonic() - began
     lines = (done.stdout + done.stderr).splitlines()
     cases = json.loads(report.read_text())["cases"] if report.exists() else []
-    failed = frozenset(case["requirement"] for case in cases if case["outcome"] in ("FAIL", "ERROR"))
+    # A SHOULD decides nothing, and some fail on what has no fault.
+    failed = frozenset(case["requirement"] for case in cases
+                       if case["level"] == "MUST" and case["outcome"] in ("FAIL", "ERROR"))
     return Ended(done.returncode, failed, lines[-1] if lines else "no output", seconds,
                  any(line.startswith(f"profile {mutant.profile}: declares none of") for line in lines))
 
@@ -113,14 +115,14 @@ def main() -> int:
         parser.error("there is no such mutant")
     rows, musts = table.read(asked.table), table.musts()
     whole = asked.full or asked.write_table
-    parts = {} if whole else table.few(rows, musts - set(without()))
+    parts = {} if whole else {name: part for name, part in table.few(rows, musts - set(without())).items()
+                              if name in known and not known[name].undeclared}
     library = library_folder() if any(each.on_stand_in for each in mutants.values()) else ""
     ended: dict[str, Ended] = {}
     with tempfile.TemporaryDirectory() as made:
         plugin_folder(Path(made))
         with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
-            started = {name: pool.submit(run, each, () if each.undeclared else parts.get(name, each.all_of_it), Path(made),
-                                         library)
+            started = {name: pool.submit(run, each, parts.get(name, each.all_of_it), Path(made), library)
                        for name, each in mutants.items()}
             for name, each in mutants.items():
                 ended[name] = started[name].result()

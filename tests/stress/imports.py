@@ -39,6 +39,7 @@ class _Importer:
         self.timeline_descs = [exported(each) for each in self.timelines]
         self.gate_desc, self.binary_desc = exported(self.gate), exported(self.binary)
         self.memory_descs = [memory(each) for each in self.memories]
+        self.probe = rig.device.import_semaphore(self.timeline_descs[0])
         self.commands = rig.device.create_command_list()
         self.kept: list[xsem.Semaphore | xsem.Memory | xsem.Buffer] = []
 
@@ -113,7 +114,8 @@ def run(rig: Rig, imports: int) -> Result:
             for begin in range(0, total, ROUND):
                 importer.round(min(ROUND, total - begin))
             # A list that has run nothing yet may have no thread: the census is of one that has.
-            importer.commands.append_barrier()
+            importer.value += 1
+            importer.commands.append_signal(importer.probe, importer.value)
             importer.commands.synchronize(timeout_s=TIMEOUT_S)
 
         rounds(imports // 10)

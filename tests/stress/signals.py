@@ -21,7 +21,9 @@ THREADS: Final = 8
 TIMELINES: Final = 6     # of each thread, which alone signals them
 BINARIES: Final = 2
 BEHIND_A_GATE: Final = 40
-UNSEEN: Final = 400      # appends before a thread waits for its list: far below what a driver takes behind a wait
+# Appends before a thread waits for its list, of two semaphores each on average: far below the 1,020 places that are
+# behind a wait, should a semaphore of a batch take one of its own.
+UNSEEN: Final = 150
 TIMEOUT_S: Final = 60.0
 _LOOK_S: Final = 0.25
 

@@ -13,7 +13,7 @@ from xsem_cuda._handles import Owned
 
 __all__ = ["ArrayToken", "LevelToken", "copy_level", "level_of", "mipmap_descriptor"]
 
-# dtype name: enumerator, bytes of one component
+# The formats of MipmapDesc: enumerator, bytes of one component.
 _FORMATS: Final = {
     "uint8": ("CU_AD_FORMAT_UNSIGNED_INT8", 1),
     "uint16": ("CU_AD_FORMAT_UNSIGNED_INT16", 2),
@@ -25,6 +25,10 @@ _FORMATS: Final = {
     "float32": ("CU_AD_FORMAT_FLOAT", 4),
 }
 
+# A GPU's blocks of pixels. The driver maps an image at offset 256 and loses the context with the first copy (measured
+# on an H200: CUDA_ERROR_LAUNCH_FAILED); 512, 1024, 4096 and 69632 work.
+_ALIGNMENT: Final = 512
+
 
 class ArrayToken(Owned):
     """A mapped CUmipmappedArray and its layout."""
@@ -34,7 +38,7 @@ class ArrayToken(Owned):
     def __init__(self, native: Any, desc: MipmapDesc) -> None:
         super().__init__(native)
         self.desc = desc
-        self.element_size = _format(desc)[1] * desc.channels
+        self.element_size = _FORMATS[desc.format][1] * desc.channels
 
 
 class LevelToken:
@@ -51,30 +55,27 @@ class LevelToken:
         self.depth = array.desc.layers or depth
 
 
-def _format(desc: MipmapDesc) -> tuple[str, int]:
-    try:
-        return _FORMATS[desc.format]
-    except KeyError:
-        raise BadArgumentError(f"a CUDA array's components are {', '.join(_FORMATS)}, not {desc.format!r}",
-                               reason="bad_format") from None
-
-
 def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
     """CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC.
 
     Raises
     ------
     BadArgumentError
-        ``bad_format``.
+        ``bad_offset``.
     """
     width, height, depth = desc.extent
+    if desc.offset % _ALIGNMENT:
+        raise BadArgumentError(
+            f"an image's offset is a multiple of {_ALIGNMENT} bytes, not {desc.offset}: the GPU's blocks of pixels are "
+            "that large", reason="bad_offset",
+        )
     native = driver.CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC()
     native.offset = desc.offset
     native.numLevels = desc.levels
     array = native.arrayDesc
     array.Width, array.Height = width, height
     array.Depth = desc.layers or depth
-    array.Format = getattr(driver.CUarray_format, _format(desc)[0])
+    array.Format = getattr(driver.CUarray_format, _FORMATS[desc.format][0])
     array.NumChannels = desc.channels
     flags = 0
     if desc.layers and not (desc.cubemap and desc.layers == 6):  # six layers of a cubemap are its faces, not layers

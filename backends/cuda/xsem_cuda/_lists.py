@@ -13,6 +13,7 @@ from xsem.types import SignalParams, WaitParams
 from xsem_cuda._call import call
 from xsem_cuda._context import Context
 from xsem_cuda._points import Point, Points
+from xsem_cuda._prepared import prepared
 from xsem_cuda._recording import Graphs, Recorded
 from xsem_cuda._semaphores import Batches, SemaphoreToken
 from xsem_cuda._streams import LEGACY, PER_THREAD
@@ -73,6 +74,16 @@ class StreamList(CommandListDriver):
     ) -> Point | None:
         """Call cuSignalExternalSemaphoresAsync."""
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_points, want_point)
+
+    def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
+        """Call cuWaitExternalSemaphoresAsync on arrays made once."""
+        made = self._prepared(self._wait, self._driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, semaphores)
+        return made or super().prepare_wait(semaphores)
+
+    def prepare_signal(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
+        """Call cuSignalExternalSemaphoresAsync on arrays made once."""
+        made = self._prepared(self._signal, self._driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, semaphores)
+        return made or super().prepare_signal(semaphores)
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
         """Call cuStreamWaitEvent for each point; a stream is in order, so earlier work needs nothing."""
@@ -177,6 +188,12 @@ class StreamList(CommandListDriver):
         self._graphs.release(recording)
 
     # ---- inside
+    def _prepared(
+        self, function: Callable[..., Any], struct: Callable[[], Any], semaphores: Sequence[SemaphoreToken]
+    ) -> Callable[[Any], object] | None:
+        # The default streams need the context at each call, and the per-thread one its thread.
+        return prepared(self._driver, function, struct, semaphores, self._stream) if self._bare else None
+
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
         params: Sequence[SignalParams] | Sequence[WaitParams], wait_points: Sequence[Point], want_point: bool,

@@ -13,6 +13,7 @@ from xsem_cuda._call import NO_DEVICE, call
 
 __all__ = ["bindings", "bindings_version", "denied_nodes", "kernel_driver", "started"]
 
+_MODULE_VERSION = "/sys/module/nvidia/version"
 _INSTALL = "pip install 'xsem[cuda13]' (drivers 580 and newer) or 'xsem[cuda12]' (older ones)"
 
 
@@ -102,7 +103,7 @@ def bindings_version() -> str:
 def kernel_driver() -> str:
     """The kernel module's release, as in ``580.159.04``; empty where it does not say."""
     try:
-        with open("/sys/module/nvidia/version", encoding="ascii") as file:
+        with open(_MODULE_VERSION, encoding="ascii") as file:
             return file.read().strip()
     except OSError:
         return ""

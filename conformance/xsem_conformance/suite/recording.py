@@ -12,7 +12,10 @@ from xsem_conformance.outcomes import Case, expect
 
 @check("XSEM-ORD-008")
 def recorded_work_runs_in_replays_with_their_values(bench: Bench, case: Case) -> None:
-    """A wait and a signal are recorded: nothing runs until a replay, which waits and signals as it was told."""
+    """A wait and a signal are recorded: nothing runs until a replay, which waits and signals as it was told.
+
+    Once of two timelines, and once of one, whose value to wait for and to signal are given as a pair.
+    """
     type = bench.some_type(Kind.TIMELINE)
     _, device = bench.ends(IN)
     gate, after = bench.semaphore(type), bench.semaphore(type)
@@ -37,5 +40,18 @@ def recorded_work_runs_in_replays_with_their_values(bench: Bench, case: Case) ->
             found = bench.peer.value(after.there)
             expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}")
     threading.Event().wait(SETTLE_S)
+    commands.synchronize(timeout_s=bench.patience_s)
+    recording.release()
+    turns = bench.semaphore(type)
+    both = bench.here.get(turns.here)
+    with commands.record() as recording:
+        commands.append_wait(both, 1)
+        commands.append_signal(both, 2)
+    for awaited, signalled in ((3, 5), (6, 9)):
+        recording.replay({both: (awaited, signalled)})
+        device.wait(waits, turns, signalled)
+        device.stays_pending(waits, f"a wait for a replay that waits for {awaited} of the timeline that it signals")
+        bench.peer.host_signal(turns.there, awaited)
+        device.finish(waits, f"a wait for the replay's signal of {signalled} on the timeline that it waits for")
     commands.synchronize(timeout_s=bench.patience_s)
     recording.release()

@@ -9,14 +9,14 @@ from typing import Any
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo
 
-__all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "plus"]
+__all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "named", "plus"]
 
 _DRIVER_CALLS = (
     "done", "release_point", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
     "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "read_level", "write_level",
     "release_array", "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value",
-    "host_signal", "host_wait", "host_buffer", "release_host_buffer", "open_event", "wait", "native_handle",
-    "dlpack_device", "quiet",
+    "host_signal", "host_wait", "nvscisync_attributes", "host_buffer", "release_host_buffer", "open_event", "wait",
+    "native_handle", "dlpack_device", "quiet",
 )
 _LIST_CALLS = (
     "append_barrier", "close", "append_wait", "append_signal", "append_copy", "append_fill", "begin_recording",
@@ -85,19 +85,20 @@ FAULTS: dict[str, Fault] = {"none": Fault(Driver, "no fault: must conform")}
 
 def a_driver(cls: type[_DriverBase]) -> type[_DriverBase]:
     """Plant a faulty `Driver`: its name is the class's, its text the docstring."""
-    FAULTS[_snake(cls.__name__)] = Fault(cls, (cls.__doc__ or "").strip())
+    FAULTS[named(cls)] = Fault(cls, (cls.__doc__ or "").strip())
     return cls
 
 
 def a_list(cls: type[_ListBase]) -> type[_ListBase]:
     """The same for a faulty `List`."""
     made = type(cls.__name__, (Driver,), {"list_type": cls})
-    FAULTS[_snake(cls.__name__)] = Fault(made, (cls.__doc__ or "").strip())
+    FAULTS[named(cls)] = Fault(made, (cls.__doc__ or "").strip())
     return cls
 
 
-def _snake(name: str) -> str:
-    return "".join("_" + each.lower() if each.isupper() else each for each in name).lstrip("_")
+def named(cls: type) -> str:
+    """A class's name as a fault is called."""
+    return "".join("_" + each.lower() if each.isupper() else each for each in cls.__name__).lstrip("_")
 
 
 def plus(param: Any, more: int) -> Any:

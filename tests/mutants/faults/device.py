@@ -5,18 +5,47 @@ from __future__ import annotations
 import dataclasses
 import os
 import uuid
+from collections.abc import Sequence
 
 from faults.base import FAULTS, Driver, Fault, a_driver
 from xsem import spi
 from xsem.types import Capabilities
 
 
-# ---- as a whole
-@a_driver
-class NothingDeclared(Driver):
-    """A driver that declares nothing."""
+class _Bare(spi.CommandListDriver):
+    def __init__(self, inner: spi.CommandListDriver) -> None:
+        self.inner = inner
+        self.key = inner.key
+
+    def append_barrier(self, wait_points: Sequence[spi.Token], want_point: bool) -> spi.Token | None:
+        return self.inner.append_barrier(wait_points, want_point)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class NothingDeclared(spi.DeviceDriver):
+    """A driver that declares nothing, and refuses all that it need not do."""
 
     capabilities = Capabilities()
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        self.inner = inner
+
+    def create_command_list(self) -> spi.CommandListDriver:
+        return _Bare(self.inner.create_command_list())
+
+    def done(self, point: spi.Token) -> bool:
+        return self.inner.done(point)
+
+    def release_point(self, point: spi.Token) -> None:
+        self.inner.release_point(point)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+FAULTS["nothing_declared"] = Fault(NothingDeclared, (NothingDeclared.__doc__ or "").strip())
 
 
 @a_driver

@@ -9,7 +9,7 @@ from typing import Any
 from faults.base import Driver, a_driver
 from xsem import spi
 from xsem.errors import DriverError, UnsupportedError
-from xsem.types import Kind, MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import Kind, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 
 # ---- import
@@ -92,6 +92,16 @@ class UndeclaredAccepted(Driver):
         if desc.type not in self.capabilities.semaphore_import:
             return None
         return self.inner.import_semaphore(desc, handle)
+
+
+@a_driver
+class UndeclaredExported(Driver):
+    """A semaphore of a type that is not declared for export is made all the same."""
+
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
+        if type not in self.capabilities.semaphore_export:
+            return object()
+        return self.inner.create_semaphore(type, initial_value)
 
 
 @a_driver

@@ -153,9 +153,3 @@ def check_without_a_remedy() -> None:
     @instead(CudaBackend, "checks")
     def checks(before: Any, self: Any) -> Any:
         return (*before(self), Check(name="device nodes", ok=False, detail="no access"))
-
-
-@patch
-def plugin_imports_numpy() -> None:
-    """Registering the plugin imports numpy."""
-    import numpy as np  # noqa: F401

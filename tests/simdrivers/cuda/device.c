@@ -221,10 +221,11 @@ EXPORT CUresult cuDeviceGetNvSciSyncAttributes(void *list, CUdevice device, int 
     CALL("list=%p dev=%d flags=%d", list, device, flags);
     REFUSE_IF(!list, CUDA_ERROR_INVALID_HANDLE); /* measured */
     CHECK_DEVICE(device);
-    REFUSE_IF(!sim.tegra, CUDA_ERROR_NOT_SUPPORTED);
+    REFUSE_IF(flags < 1 || flags > 3, CUDA_ERROR_INVALID_VALUE); /* measured */
+    REFUSE_IF(!sim.tegra, CUDA_ERROR_NOT_SUPPORTED);             /* measured */
     /* In place of an NvSciSyncAttrList: the permission that is required, and the GPU's UUID. */
     struct { uint64_t permission; CUuuid gpu; } *attributes = list;
-    REFUSE_IF(flags < 1 || flags > 3 || attributes->permission, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(attributes->permission, CUDA_ERROR_INVALID_VALUE);
     attributes->permission = (uint64_t)flags;
     uuid_of(&attributes->gpu, device);
     RETURN(CUDA_SUCCESS);

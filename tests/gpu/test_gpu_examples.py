@@ -1,0 +1,79 @@
+"""The examples on a real GPU: torch and CuPy over memory that NVIDIA's Vulkan driver allocated."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xsem
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(200)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIBRARIES = {"torch_filter": "torch", "cupy_filter": "cupy", "torch_trainer": "torch"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _gpu() -> None:
+    for backend in ("cuda", "vulkan"):
+        try:
+            if not xsem.devices(backend):
+                pytest.skip(f"needs a GPU with CUDA and Vulkan: no {backend} device")
+        except xsem.BackendUnavailableError as error:
+            pytest.skip(f"needs a GPU with CUDA and Vulkan: {error}")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], check=False, timeout=180, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_example_sees_every_frame(name: str) -> None:
+    if importlib.util.find_spec(LIBRARIES[name]) is None:
+        pytest.skip(f"{LIBRARIES[name]} is not installed")
+    done = run(str(EXAMPLES / f"{name}.py"), "--frames", "300")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"{name}: 300 frames, 0 stale, 0 errors"
+    assert "Traceback" not in done.stderr
+
+
+# What is alive at the end: the array alone, or everything that it came from, too.
+AT_EXIT = """
+import gc, importlib, sys
+import xsem
+
+library, alone = importlib.import_module(sys.argv[1]), sys.argv[2] == "alone"
+device = xsem.open_device("cuda:0")
+exporter = xsem.open_device("vulkan", uuid=device.info.uuid)
+exported = exporter.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 1 << 20)
+with exported.export(for_device=device) as desc:
+    memory = device.import_memory(desc)
+buffer = memory.map_buffer()
+array = library.from_dlpack(buffer)
+commands = device.create_command_list()
+commands.append_fill(buffer, b"\\x05")
+commands.synchronize()
+if alone:
+    for each in (commands, buffer, memory):
+        each.release()
+    del buffer, memory, commands, device, each
+    gc.collect()
+assert int(array.sum()) == 5 << 20
+print("seen", flush=True)
+"""
+
+
+@pytest.mark.parametrize("state", ["alone", "with all"])
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_array_holds_what_it_needs_until_the_interpreter_ends(library: str, state: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    done = run("-X", "faulthandler", "-c", AT_EXIT, library, state)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "seen\n"
+    assert "Error" not in done.stderr, done.stderr

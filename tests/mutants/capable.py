@@ -1,0 +1,150 @@
+"""A driver that can more than `host`, with one fault each: `test_conformance_capable.py` runs the suite on them."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from faults.base import Driver, Fault, List, named
+
+from xsem import spi
+from xsem.errors import DriverError
+from xsem.types import Feature, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+
+__all__ = ["CAPABLE", "Capable"]
+
+CAPABLE: dict[str, Fault] = {}
+
+
+class _Recorder(List):
+    recorded: list[Callable[[dict[Any, tuple[int, int]]], object]] | None = None
+
+    def begin_recording(self) -> None:
+        self.recorded = []
+
+    def end_recording(self) -> Any:
+        made, self.recorded = self.recorded, None
+        return made
+
+    def replay(self, recording, values):  # type: ignore[no-untyped-def]
+        given = {semaphore: (wait, signal) for semaphore, wait, signal in values}
+        for each in recording:
+            each(given)
+
+    def release_recording(self, recording: Any) -> None:
+        pass
+
+    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+        def append(values: dict[Any, tuple[int, int]]) -> Any:
+            return self.inner.append_wait(semaphores, _replaced(semaphores, params, values, 0), wait_points, acquire,
+                                          want_point)
+
+        return append({}) if self.recorded is None else self.recorded.append(append)
+
+    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+        def append(values: dict[Any, tuple[int, int]]) -> Any:
+            return self.inner.append_signal(semaphores, _replaced(semaphores, params, values, 1), wait_points, release,
+                                            want_point)
+
+        return append({}) if self.recorded is None else self.recorded.append(append)
+
+
+def _replaced(semaphores: Any, params: Any, values: dict[Any, tuple[int, int]], which: int) -> list[Any]:
+    return [dataclasses.replace(param, value=values[semaphore][which]) if semaphore in values else param
+            for semaphore, param in zip(semaphores, params, strict=True)]
+
+
+class Capable(Driver):
+    """No fault: records, and imports the sync file -1, which is signalled."""
+
+    list_type = _Recorder
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        declared = inner.capabilities
+        self._declared = dataclasses.replace(
+            declared, features=declared.features | {Feature.RECORDING},
+            semaphore_import=declared.semaphore_import | {SemaphoreHandleType.SYNC_FD})
+
+    @property
+    def capabilities(self) -> Any:
+        return self._declared
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        if desc.type is not SemaphoreHandleType.SYNC_FD:
+            return self.inner.import_semaphore(desc, handle)
+        if handle is not None:
+            raise spi.ImportFailure(DriverError("no sync file", reason="driver_error"), fate="left")
+        return self.signalled(self.inner.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+
+    def signalled(self, semaphore: Any) -> Any:
+        self.inner.host_signal(semaphore, None)
+        return semaphore
+
+
+CAPABLE["capable"] = Fault(Capable, "no fault")
+
+
+def _capable(cls: type[Capable]) -> type[Capable]:
+    CAPABLE[named(cls)] = Fault(cls, (cls.__doc__ or "").strip())
+    return cls
+
+
+@_capable
+class RecordingRunsAtOnce(Capable):
+    """What is recorded runs at once as well."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def end_recording(self) -> Any:
+            made = super().end_recording()
+            for each in made:
+                each({})
+            return made
+
+
+@_capable
+class ReplayKeepsItsValues(Capable):
+    """A replay has the values that were recorded."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def replay(self, recording, values):  # type: ignore[no-untyped-def]
+            super().replay(recording, [])
+
+
+@_capable
+class ReplaySignalsAsRecorded(Capable):
+    """A replay waits for the values given with it, and signals those that were recorded."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+            def append(_values: object) -> Any:
+                return self.inner.append_signal(semaphores, params, wait_points, release, want_point)
+
+            return append(None) if self.recorded is None else self.recorded.append(append)
+
+
+@_capable
+class SyncFileMinusOneIsPending(Capable):
+    """The sync file -1 is signalled by nobody."""
+
+    def signalled(self, semaphore: Any) -> Any:
+        return semaphore
+
+
+@_capable
+class ExitWaits(Capable):
+    """A process does not end while a wait of its is pending."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+            point = super().append_wait(semaphores, params, wait_points, acquire, True)
+            atexit.register(_wait_for, self.driver.inner, point)
+            return point
+
+
+def _wait_for(driver: spi.DeviceDriver, point: Any) -> None:
+    while not driver.done(point):
+        time.sleep(0.01)

@@ -1,0 +1,73 @@
+"""Faults in what is made of handles, sizes and streams that are given."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from faults.base import Driver, a_driver
+from xsem import spi
+from xsem.errors import BadHandleError
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+
+
+@a_driver
+class ZeroIsNoHandle(Driver):
+    """A handle with the number 0 is taken for none."""
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        return self.inner.import_semaphore(desc, _unless_0(handle))
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        return self.inner.import_memory(desc, _unless_0(handle))
+
+
+def _unless_0(handle: OwnedHandle | None) -> OwnedHandle | None:
+    if handle is not None and not handle.fileno():
+        raise spi.ImportFailure(BadHandleError("no handle", reason="no_handle"), fate="left")
+    return handle
+
+
+@a_driver
+class DedicatedIsElsewhere(Driver):
+    """Memory with the dedicated flag maps to memory of its own."""
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        if not desc.dedicated:
+            return self.inner.import_memory(desc, handle)
+        made, _ = self.inner.create_memory(desc.type, desc.allocation_size, True)
+        return made
+
+
+@a_driver
+class SizeUnchecked(Driver):
+    """The allocation size of an import is not looked at."""
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        assert handle is not None
+        size = os.fstat(handle.fileno()).st_size
+        return self.inner.import_memory(dataclasses.replace(desc, allocation_size=size or desc.allocation_size), handle)
+
+
+@a_driver
+class ExportsOneHandle(Driver):
+    """Every export of an object is one and the same handle."""
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        self._given: dict[int, OwnedHandle] = {}
+
+    def export_semaphore(self, semaphore: Any) -> OwnedHandle:
+        return self._given.setdefault(id(semaphore), self.inner.export_semaphore(semaphore))
+
+    def export_memory(self, memory: Any) -> OwnedHandle:
+        return self._given.setdefault(id(memory), self.inner.export_memory(memory))
+
+
+@a_driver
+class AnythingIsAStream(Driver):
+    """Whatever is given as a stream is taken for one."""
+
+    def open_command_list(self, stream: object, in_order: bool) -> spi.CommandListDriver:
+        return self.create_command_list()

@@ -1,0 +1,50 @@
+"""Faults in what becomes of a process's waits when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+
+from faults.base import List, a_list
+
+
+@a_list
+class KilledWaiterSignals(List):
+    """What a process waits for is signalled when that process is killed."""
+
+    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+        # Only where it matters, in the second process of the device: it takes a while.
+        if "peer" in sys.modules["__main__"].__spec__.name:   # type: ignore[union-attr]
+            for semaphore, param in zip(semaphores, params, strict=True):
+                _signal_when_killed(self.driver.inner.native_handle(semaphore), param.value)
+        return self.inner.append_wait(semaphores, params, wait_points, acquire, want_point)
+
+
+_SIGNALS = """
+import os, sys
+from xsem_host.device import HostDevice
+from xsem.types import OwnedHandle, SemaphoreDesc, SemaphoreHandleType as T
+life, ready, fd, value = map(int, sys.argv[1:])
+handle, type = OwnedHandle(fd), T.TIMELINE_SEMAPHORE_FD if value else T.OPAQUE_FD
+driver = HostDevice()
+semaphore = driver.import_semaphore(SemaphoreDesc(type=type, handle=handle), handle)
+os.write(ready, b".")
+if not os.read(life, 1):   # a byte where the other process ends in order
+    driver.host_signal(semaphore, value or None)
+"""
+
+
+def _signal_when_killed(fd: int, value: int | None) -> None:
+    # A process of its own outlives this one, sees its end, and is as good as a driver that cleans up wrongly.
+    life, ending = os.pipe()
+    waits, ready = os.pipe()
+    subprocess.Popen([sys.executable, "-c", _SIGNALS, str(life), str(ready), str(fd), str(value or 0)],
+                     pass_fds=[life, ready, fd], start_new_session=True, stdin=subprocess.DEVNULL,
+                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for each in (life, ready):
+        os.close(each)
+    os.read(waits, 1)
+    os.close(waits)
+    atexit.register(os.write, ending, b".")

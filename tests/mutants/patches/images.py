@@ -1,0 +1,39 @@
+"""Faults in images: where they are, what their levels hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xsem_cuda._device as device
+from patches.base import instead, patch
+from xsem_cuda._arrays import LevelToken
+from xsem_cuda._device import CudaDevice
+
+
+@patch
+def image_offset_dropped() -> None:
+    """An image begins where the memory begins."""
+    @instead(device, "mipmap_descriptor")
+    def describe(before: Any, driver: Any, desc: Any) -> Any:
+        native = before(driver, desc)
+        native.offset = 0
+        return native
+
+
+@patch
+def image_bytes_not_read() -> None:
+    """Some bytes of an image of some formats are not read."""
+    @instead(CudaDevice, "read_level")
+    def read_level(before: Any, self: Any, level: Any, out: Any) -> None:
+        before(self, level, out)
+        if level.row_size % 16 == 0 and level.rows == 17:
+            out[8:16] = bytes(8)
+
+
+@patch
+def layers_are_one() -> None:
+    """Of an image's layers or slices the first alone is copied."""
+    @instead(LevelToken, "__init__")
+    def init(before: Any, self: Any, *args: Any) -> None:
+        before(self, *args)
+        self.depth = 1

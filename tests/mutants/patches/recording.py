@@ -1,0 +1,43 @@
+"""Faults in recordings: when they run, and with which values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.base import instead, patch
+from xsem_cuda._lists import StreamList
+from xsem_cuda._recording import Graphs, Recorded
+
+
+@patch
+def replay_values_dropped() -> None:
+    """A replay has the values that were recorded."""
+    @instead(Recorded, "write")
+    def write(before: Any, self: Any, values: Any) -> None:
+        before(self, {})
+
+
+@patch
+def replay_values_swapped() -> None:
+    """A replay waits for the value that it is to signal, and signals the other one."""
+    @instead(Recorded, "write")
+    def write(before: Any, self: Any, values: Any) -> None:
+        before(self, {key: (signal, wait) for key, (wait, signal) in values.items()})
+
+
+@patch
+def replay_not_launched() -> None:
+    """A replay sets its values and is not launched."""
+    @instead(Graphs, "replay")
+    def replay(before: Any, self: Any, recorded: Any, values: Any) -> None:
+        recorded.write(values)
+
+
+@patch
+def recorded_runs_at_once() -> None:
+    """What is recorded runs once when the recording ends."""
+    @instead(StreamList, "end_recording")
+    def end_recording(before: Any, self: Any) -> Any:
+        recorded = before(self)
+        self.replay(recorded, [])
+        return recorded

@@ -1,0 +1,235 @@
+"""Signals and waits of timelines alone, whose semaphores are checked once: what is left to do at each call.
+
+A `Plain` is to a list what one append is, over and over: `Book.append_plain` gives it a number each time, and it is the
+list's note in the records of all its semaphores, so that no call looks at each of them. Of several timelines it keeps
+the values last signalled together, until somebody else signals one or asks for it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from xsem.spi import Token
+from xsem.state import SemaphoreState
+
+if TYPE_CHECKING:
+    from xsem.books import Book
+    from xsem.gate import Gate
+
+__all__ = ["Plain", "PlainEntry", "plain_of"]
+
+
+class Plain:
+    """One semaphore's or several semaphores' waits on one list; a subclass each for signals.
+
+    Attributes
+    ----------
+    book : Book
+        The list's.
+    states : tuple of SemaphoreState
+    gate : Gate or None
+        Of the releases that an append of it must let end first.
+    last_seq : int
+        Number of its last operation.
+    seen : int
+        `Releaser.releases` when none of the semaphores had been released.
+    dropped : bool
+        It will not be used any more.
+    """
+
+    __slots__ = ("_call", "book", "dropped", "gate", "last_seq", "seen", "states")
+
+    operation: Literal["wait", "signal"] = "wait"
+
+    def __init__(
+        self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
+    ) -> None:
+        self.book = book
+        self.states = tuple(states)
+        self.gate = gate
+        self.last_seq = 0
+        self.seen = -1
+        self.dropped = False
+        self._call = call
+        for state in self.states:
+            state.record.uses[self] = 1
+        self.released()  # after the notes, as at each call
+
+    # ---- as a list's note in a record (`UseBook`): it is done when the last operation is
+    @property
+    def done_seq(self) -> int:
+        """1 where no operation of it is pending."""
+        return 1 if self.book.done_seq >= self.last_seq else 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the note can be forgotten."""
+        return self.book.closed or (self.dropped and self.done_seq == 1)
+
+    def cover(self, _seq: int) -> None:
+        """See to it that a marker tells when its last operation is done."""
+        self.book.cover(self.last_seq)
+
+    def poll(self) -> None:
+        """Look how far the list is."""
+        self.book.poll()
+
+    # ---- calls
+    def released(self) -> bool:
+        """Whether one of the semaphores has been released, looked at anew."""
+        now = self.book.session.releaser.releases
+        if any(state.record.released for state in self.states):
+            return True
+        self.seen = now
+        return False
+
+    def takes(self, values: tuple[Any, ...]) -> bool:
+        """Whether the application's values can be given to `append`: as many as semaphores, and no bool among them."""
+        return len(values) == len(self.states) and set(map(type, values)) == {int}
+
+    def append(self, values: Any) -> bool:
+        """Check and note the values, and call the driver; False where they are refused: somebody else says why."""
+        try:
+            self._call(values)
+        except ValueError as error:
+            return _out_of_range(error)
+        return True
+
+    def targets(self, values: Any) -> Sequence[tuple[SemaphoreState, int | None]]:
+        """For the books."""
+        return ((self.states[0], values),) if type(values) is int else tuple(zip(self.states, values, strict=True))
+
+
+class _Signal(Plain):
+    """Of one semaphore."""
+
+    __slots__ = ()
+
+    operation = "signal"
+
+    def append(self, values: Any) -> bool:
+        state = self.states[0]
+        with state.lock:
+            if state.holder is not None:
+                state.holder.give_back()
+            before = state.last
+            if before is not None and values <= before:
+                return False
+            state.last = values
+        try:
+            self._call(values)
+        except BaseException as error:
+            state.restore(values, before)
+            if isinstance(error, ValueError):
+                return _out_of_range(error)
+            raise
+        return True
+
+
+class _Signals(Plain):
+    """Of several."""
+
+    __slots__ = ("_held", "_last")
+
+    operation = "signal"
+
+    def __init__(
+        self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
+    ) -> None:
+        super().__init__(book, states, call, gate)
+        self._last: tuple[int, ...] = ()
+        self._held = False
+
+    def takes(self, values: tuple[Any, ...]) -> bool:
+        # What is held is 1 at least: a bool is never above that, and what is no number is refused by the comparison.
+        return len(values) == len(self.states) if self._held else super().takes(values)
+
+    def append(self, values: Any) -> bool:
+        with self.states[0].lock:
+            before = self._last if self._held else [state.last_signalled for state in self.states]
+            try:
+                if self._held:
+                    rises = all(map(operator.gt, values, self._last))
+                else:
+                    rises = min(values) > 0 and all(last is None or value > last
+                                                    for value, last in zip(values, before, strict=True))
+            except TypeError:
+                rises = False
+            if not rises:
+                return False
+            self._last = values
+            if not self._held:
+                self._held = True
+                for state in self.states:
+                    state.holder = self
+        try:
+            self._call(values)
+        except BaseException as error:
+            for state, value, last in zip(self.states, values, before, strict=True):
+                state.restore(value, last)
+            if isinstance(error, ValueError):
+                return _out_of_range(error)
+            raise
+        return True
+
+    def give_back(self) -> None:
+        """Let all the semaphores have their last values themselves; the lock is held."""
+        for state, value in zip(self.states, self._last, strict=True):
+            state.last = value
+            state.holder = None
+        self._held = False
+
+
+class PlainEntry(NamedTuple):
+    """What `xsem.books.Entry` is of other operations, made as cheaply as can be: more is worked out when asked for."""
+
+    seq: int
+    plain: Plain
+    values: Any
+    appended_at: float
+
+    @property
+    def kept(self) -> tuple[()]:
+        """It waits for no points."""
+        return ()
+
+    @property
+    def point(self) -> None:
+        """It has none."""
+
+    @property
+    def rewinds(self) -> bool:
+        """It may not."""
+        return False
+
+    @property
+    def signals(self) -> tuple[()]:
+        """For replays."""
+        return ()
+
+    @property
+    def operation(self) -> Literal["wait", "signal"]:
+        """Which."""
+        return self.plain.operation
+
+    @property
+    def targets(self) -> Sequence[tuple[SemaphoreState, int | None]]:
+        """The semaphores, with their values."""
+        return self.plain.targets(self.values)
+
+
+def plain_of(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> Plain:
+    """Have the list's driver prepare it."""
+    tokens: list[Token] = [state.token for state in states]
+    if operation == "wait":
+        return Plain(book, states, book.driver.prepare_wait(tokens), book.session.gate)
+    return (_Signal if len(states) == 1 else _Signals)(book, states, book.driver.prepare_signal(tokens), None)
+
+
+def _out_of_range(error: ValueError) -> bool:
+    """False for the bare ValueError of a value that is no unsigned 64-bit int; any other error goes on."""
+    if type(error) is not ValueError:
+        raise error
+    return False
