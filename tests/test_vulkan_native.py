@@ -1,4 +1,4 @@
-"""The application's own instance, device and queue, on SwiftShader: what xsem does on them, and what it leaves alone."""
+"""The application's own instance, device and queue, on SwiftShader: what xsem does on them and what it leaves."""
 
 from __future__ import annotations
 
