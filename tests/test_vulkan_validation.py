@@ -103,7 +103,8 @@ def test_validation_layer_is_there_and_would_say_so() -> None:
 
 @pytest.mark.timeout(120)
 def test_validation_layer_finds_nothing_in_the_suite_after_it_has_found_a_misuse() -> None:
-    done = started(CONFORMANCE, "XSEM-IMP-001", "XSEM-IMP-002", "XSEM-OWN", "XSEM-BIN", "XSEM-ORD-001", "XSEM-DEV-005", "XSEM-PROC")
+    done = started(CONFORMANCE, "XSEM-IMP-001", "XSEM-IMP-002", "XSEM-OWN", "XSEM-BIN", "XSEM-ORD-001", "XSEM-MIP-003",
+                   "XSEM-DEV-005", "XSEM-PROC")
     assert done.returncode == 0, done.stdout
     before, after = done.stdout.split("misused\n")
     assert "VUID-VkBufferCreateInfo-size-00912" in before
