@@ -14,9 +14,24 @@ from open_files import is_open, numbers, untouched
 from vulkan_sim import BINARY, MEMORY, driver_of, use_swiftshader
 
 import xsem
-from xsem.errors import BadArgumentError, BadHandleError, DeviceLostError, OutOfMemoryError, UnsupportedError
+from xsem.errors import (
+    BadArgumentError,
+    BadHandleError,
+    BusyError,
+    DeviceLostError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from xsem.spi import ImportFailure
-from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    MemoryDesc,
+    MemoryHandleType,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+    WaitParams,
+)
 from xsem_vulkan import constants as vk
 
 SIZE = 8192
@@ -310,6 +325,26 @@ def test_sync_file_is_imported_for_one_wait(
         assert own.closed   # detached: it is the driver's
         os.close(number)
     assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, number)]
+
+
+def test_sync_file_has_one_wait(device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", lambda *_arguments: 0)
+    driver = _declares(monkeypatch, device, semaphore_import=frozenset({SYNC}))
+    token = driver.import_semaphore(SemaphoreDesc.sync_fd(-1), None)
+    commands = driver.create_command_list()
+    commands.append_signal([token], [SignalParams()], (), (), False)   # the stand-in has imported no signal
+    with monkeypatch.context() as patch:
+        patch.setattr(commands._submission, "_submit", lambda *_arguments: vk.VK_ERROR_OUT_OF_HOST_MEMORY)
+        with pytest.raises(OutOfMemoryError):
+            commands.append_wait([token], [WaitParams()], (), (), False)
+    point = commands.append_wait([token], [WaitParams()], (), (), True)
+    assert driver.wait(point, 20 * 10**9)
+    driver.release_point(point)
+    with pytest.raises(BusyError) as raised:
+        commands.append_wait([token], [WaitParams()], (), (), False)
+    assert raised.value.reason == "sync_file_used"
+    commands.close()
+    driver.release_semaphore(token)
 
 
 # ---- what is refused, and what becomes of the file

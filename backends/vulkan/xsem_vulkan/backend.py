@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend
-from xsem.types import Check, DeviceInfo
+from xsem.types import Check, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
     from xsem_vulkan.device import VulkanDevice
@@ -96,7 +96,7 @@ class VulkanBackend(Backend):
             }
 
     def checks(self) -> Sequence[Check]:
-        """Package, loader, driver, and what each device can export."""
+        """Package, loader, driver, and what each device can export and import."""
         from xsem_vulkan.instance import opened
         from xsem_vulkan.loader import load
 
@@ -145,8 +145,14 @@ def _look(index: int, physical: PhysicalDevice) -> Check:
         abilities = ask(physical)
     except XsemError as error:
         return Check(name=name, ok=False, detail=error.message, remedy="install a newer driver")
-    exported = [f"semaphore {each.value}" for each in sorted(abilities.semaphore_export)]
-    exported += [f"memory {each.value}" for each in sorted(abilities.memory_export)]
+    exported = _listed(abilities.semaphore_export, abilities.memory_export)
+    imported = _listed(abilities.semaphore_import, abilities.memory_import)
     # That a driver can export nothing is no fault of the machine: it lists, and refuses.
-    return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports "
-                                            f"{', '.join(exported) or 'nothing'}")
+    return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports {exported}; imports "
+                                            f"{imported}")
+
+
+def _listed(semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType]) -> str:
+    named = [f"semaphore {each.value}" for each in sorted(semaphores)]
+    named += [f"memory {each.value}" for each in sorted(memories)]
+    return ", ".join(named) or "nothing"

@@ -19,9 +19,18 @@ _NO_VALUE: Final = 2**64 - 1
 
 
 class VulkanSemaphore:
-    """A VkSemaphore, binary or timeline; `export` is the bit of the handle type that it was made to be exported as."""
+    """A VkSemaphore, binary or timeline.
+
+    Attributes
+    ----------
+    export : int
+        The bit of the handle type that it was made to be exported as.
+    waits : int or None
+        How many waits it still has: one, then none, of a sync file; None: as many as signals.
+    """
 
     def __init__(self, handle: int, *, timeline: bool, export: int = 0) -> None:
+        self.waits: int | None = None
         self.handle = handle
         self.timeline = timeline
         self.export = export
