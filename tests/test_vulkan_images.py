@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vulkan_sim import BINARY, MEMORY, driver_of, use_swiftshader
+from vulkan_sim import BINARY, MEMORY, driver_of, peer, use_swiftshader
 
 import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
-from xsem.types import Feature, MipmapDesc
+from xsem.types import Feature, MipmapDesc, SignalParams, WaitParams
 from xsem_vulkan import constants as vk
 from xsem_vulkan.instance import ImageLimits, PhysicalDevice
 
@@ -194,6 +194,44 @@ def test_image_changes_hands_with_its_memory(
     again.level(0).read()
     assert seen == []   # taken over with its memory
     commands.synchronize(timeout_s=20)
+
+
+def test_image_released_behind_a_handover_is_destroyed_after_it(
+    exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(exporter)
+    gpu = driver._gpu
+    gate, semaphore = exporter.create_semaphore(BINARY), exporter.create_semaphore(BINARY)
+    destroyed = threading.Event()
+    real = gpu.vk.vkDestroyImage
+
+    def destroy(*arguments: Any) -> None:
+        destroyed.set()
+        real(*arguments)
+
+    token = driver.map_mipmapped_array(theirs._memory, DESC)
+    other = driver.map_mipmapped_array(theirs._memory, DESC)
+    monkeypatch.setattr(gpu.vk, "vkDestroyImage", destroy)
+    with peer() as signaller, gate.export() as desc:
+        assert isinstance(desc.handle, xsem.OwnedHandle)
+        opens = signaller.import_semaphore(desc.handle.detach())
+        commands = driver.create_command_list()
+        commands.append_wait([gate._state.token], [WaitParams()], (), (), False)
+        commands.append_signal([semaphore._state.token], [SignalParams()], (), (), False)
+        commands.append_wait([semaphore._state.token], [WaitParams()], (), [theirs._memory], False)
+        releases = threading.Thread(target=driver.release_array, args=[token])
+        releases.start()
+        assert not destroyed.wait(0.1)   # its barrier is pending
+        signaller.submit(signal=opens)
+        releases.join(20)
+        assert destroyed.is_set()
+        driver.release_array(other)
+        assert theirs._memory.images == set()
+        commands.append_signal([semaphore._state.token], [SignalParams()], (), [theirs._memory], False)   # without it
+        point = commands.append_barrier((), True)
+        assert driver.wait(point, 20 * 10**9)
+        driver.release_point(point)
+        commands.close()
 
 
 # ---- what is refused

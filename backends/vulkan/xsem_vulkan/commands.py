@@ -9,7 +9,7 @@ from typing import Final
 from xsem_vulkan import constants as vk
 from xsem_vulkan.addresses import Place
 from xsem_vulkan.gpu import Gpu
-from xsem_vulkan.images import Level
+from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import ANY_ACCESS, HostMemory, VulkanMemory, host_memory
 
@@ -122,8 +122,10 @@ class Commands:
 
         return self._transfer(record)
 
-    def handover(self, memories: Sequence[VulkanMemory], *, acquire: bool) -> CData:
-        """Take memory over from, or hand it over to, whoever shares it, images and all; a full barrier besides."""
+    def handover(
+        self, memories: Sequence[VulkanMemory], images: Sequence[VulkanImage], *, acquire: bool
+    ) -> CData:
+        """Take memory over from, or hand it over to, whoever shares it, with those images; a full barrier besides."""
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
@@ -135,10 +137,9 @@ class Commands:
             "dstQueueFamilyIndex": family if acquire else external,
             "buffer": memory.buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
         } for memory in memories])
-        images = library.ffi.new("VkImageMemoryBarrier[]", [
-            image.barrier(acquire=acquire) for memory in memories for image in memory.images if acquire or image.owned])
+        pictures = library.ffi.new("VkImageMemoryBarrier[]", [image.barrier(acquire=acquire) for image in images])
         return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
-            commands, _ALL, _ALL, 0, 1, self._everything, len(memories), barriers, len(images), images))
+            commands, _ALL, _ALL, 0, 1, self._everything, len(memories), barriers, len(images), pictures))
 
     def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
         """A command buffer for one submission, or for many at a time; on an error it is free again."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from xsem.errors import BadArgumentError, UnsupportedError
+import threading
+from typing import Final
+
+from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
 from xsem.types import MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import ANY_ACCESS, VulkanMemory
+from xsem_vulkan.semaphores import Timeline
 
 __all__ = ["Level", "VulkanImage", "level_of", "map_image"]
+
+_SLICE_NS: Final = 50_000_000
 
 class VulkanImage:
     """A VkImage at an offset of a memory, always in the layout GENERAL: both sides know it, and no copy changes it.
 
-    `owned` says whether it has been taken over from whoever shares the memory.
+    `owned` says whether it has been taken over from whoever shares the memory. Whoever appends something that uses the
+    image holds `lock` meanwhile, sees that it is not `closed`, and says with `used` when that will be done: the facade
+    knows of a handover that it uses the memory, not what lies in it.
     """
 
     def __init__(self, gpu: Gpu, memory: VulkanMemory, image: int, desc: MipmapDesc, shape: Shape) -> None:
@@ -27,7 +35,16 @@ class VulkanImage:
         self.extent = shape.extent
         self.element_size = shape.element_size
         self.owned = False
+        self.closed = False
+        self.lock = threading.RLock()
+        self._uses: dict[Timeline, int] = {}
         memory.images.add(self)
+
+    def used(self, timeline: Timeline, value: int) -> None:
+        """A list's operation `value` uses it."""
+        if timeline not in self._uses:
+            timeline.use()
+        self._uses[timeline] = value
 
     def barrier(self, *, acquire: bool) -> dict[str, object]:
         """VkImageMemoryBarrier that takes all of it over from whoever shares the memory, or hands it over."""
@@ -47,8 +64,18 @@ class VulkanImage:
         }
 
     def close(self) -> None:
-        """Destroy it; the memory stays."""
-        self._memory.images.discard(self)
+        """Destroy it, when what uses it is done; the memory stays."""
+        with self.lock:
+            self.closed = True
+            self._memory.images.discard(self)
+        # Not under the lock: who hands the memory over meanwhile does so without the image, and may have to.
+        for timeline, value in self._uses.items():
+            try:
+                while not timeline.wait(value, _SLICE_NS):
+                    pass
+            except DeviceLostError:
+                pass   # what a lost device had pending counts as done
+            timeline.drop()
         self._gpu.vk.vkDestroyImage(self._gpu.handle, self.image, self._gpu.library.null)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from xsem.errors import BusyError, DeviceLostError, XsemError
@@ -106,14 +107,16 @@ class VulkanList(CommandListDriver):
 
     def append_level_copy(self, level: Level, host: HostMemory, *, read: bool) -> Point:
         """A copy of an image's level to host memory or from there, which is the list's until the copy is done."""
-        try:
-            self._recycle()
-            commands = self._commands.level_copy(level, host, read=read)
-        except BaseException:
-            host.close()
-            raise
-        self._append_once(commands, host, [], [], want_point=False)
-        level.image.owned = True
+        with level.image.lock:
+            try:
+                self._recycle()
+                commands = self._commands.level_copy(level, host, read=read)
+            except BaseException:
+                host.close()
+                raise
+            self._append_once(commands, host, [], [], want_point=False)
+            level.image.owned = True
+            level.image.used(self._timeline, self._timeline.appended)
         return Point(self._timeline, self._timeline.appended)
 
     def append_work(self, work: Callable[[], object]) -> None:
@@ -138,12 +141,21 @@ class VulkanList(CommandListDriver):
         if not memories:
             return self._append(self._commands.barrier, waits, signals, want_point)
         self._recycle()
-        commands = self._commands.handover(memories, acquire=acquire)
-        point = self._append_once(commands, None, waits, signals, want_point)
-        for memory in memories:
-            memory.handed_over = True
-            for image in memory.images:
+        with ExitStack() as held:
+            images = []
+            # In one order, whatever list hands them over; a copy, as another thread may release one meanwhile.
+            for image in sorted((image for memory in memories for image in tuple(memory.images)),
+                                key=lambda each: each.image):
+                held.enter_context(image.lock)
+                if not image.closed and (acquire or image.owned):
+                    images.append(image)
+            commands = self._commands.handover(memories, images, acquire=acquire)
+            point = self._append_once(commands, None, waits, signals, want_point)
+            for memory in memories:
+                memory.handed_over = True
+            for image in images:
                 image.owned = acquire
+                image.used(self._timeline, self._timeline.appended)
         return point
 
     def _append_once(
