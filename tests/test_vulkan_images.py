@@ -193,6 +193,11 @@ def test_image_changes_hands_with_its_memory(
     seen.clear()
     again.level(0).read()
     assert seen == []   # taken over with its memory
+    token = again._array
+    token.closed = True   # as one that another thread is releasing at this very moment
+    hand_over()
+    assert len(seen) == 1   # the other image's alone
+    token.closed = False
     commands.synchronize(timeout_s=20)
 
 

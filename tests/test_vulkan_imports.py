@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_backend import until
 from open_files import is_open, numbers, untouched
-from vulkan_sim import BINARY, MEMORY, driver_of, use_swiftshader
+from vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, use_swiftshader
 
 import xsem
 from xsem.errors import (
@@ -325,6 +325,43 @@ def test_sync_file_is_imported_for_one_wait(
         assert own.closed   # detached: it is the driver's
         os.close(number)
     assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, number)]
+
+
+def test_timeline_is_imported_for_good_by_an_opaque_fd(
+    exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    real = gpu.vk.vkCreateSemaphore
+    kinds: list[int] = []
+
+    def create(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        typed = gpu.library.ffi.cast("VkSemaphoreTypeCreateInfo *", wanted.pNext)
+        kinds.append(typed.semaphoreType)
+        return real(gpu_, wanted, allocator, made)
+
+    def take(_gpu: Any, wanted: Any) -> int:
+        seen.append((wanted.flags, wanted.handleType))
+        return 0
+
+    monkeypatch.setattr(gpu.vk, "vkCreateSemaphore", create)
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", take)
+    driver = _declares(monkeypatch, device, semaphore_import=frozenset({TIMELINE}))
+    with exporter.create_semaphore(BINARY).export() as desc:
+        own = given_back(desc)
+        number = own.fileno()
+        token = driver.import_semaphore(SemaphoreDesc.timeline_fd(own, device_uuid=None), own)
+        os.close(number)
+    assert (seen, kinds) == ([(0, 1)], [vk.VK_SEMAPHORE_TYPE_TIMELINE])
+    driver.host_signal(token, 5)   # and it is one: values, waits before signals
+    commands = driver.create_command_list()
+    point = commands.append_wait([token], [WaitParams(value=7)], (), (), True)
+    assert not driver.done(point)
+    driver.host_signal(token, 7)
+    assert driver.wait(point, 20 * 10**9)
+    assert driver.semaphore_value(token) == 7
+    driver.release_point(point)
+    commands.close()
+    driver.release_semaphore(token)
 
 
 def test_sync_file_has_one_wait(device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
