@@ -147,6 +147,13 @@ def test_call_out_of_a_host_function_blames_neither_handle_nor_earlier_work(name
     assert (error.reason, error.from_earlier_work) == ("not_permitted", False)
 
 
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize(("name", "use"), [("cuSignalExternalSemaphoresAsync", "SIGNAL"),
+                                           ("cuWaitExternalSemaphoresAsync", "WAIT")])
+def test_object_that_was_not_made_for_that_use_is_a_likely_cause(name: str, use: str) -> None:
+    assert f"CUDA_NVSCISYNC_ATTR_{use}" in refusal(name, number_of(SUPPORTED)).likely_causes[0]
+
+
 # ---- the runtime's names
 @pytest.mark.parametrize("name", [each for each in RUNTIME if RUNTIME[each]])
 def test_runtime_names_are_numbers_of_the_driver(name: str) -> None:

@@ -156,7 +156,14 @@ def test_one_list_takes_appends_of_many_threads() -> None:
     [(MipmapDesc(extent=(64, 32, 0), format="uint8", channels=4, levels=3), [(32, 64, 4), (16, 32, 4), (8, 16, 4)]),
      (MipmapDesc(extent=(16, 0, 0), format="float32", channels=1, levels=2, offset=512), [(16, 1), (8, 1)]),
      (MipmapDesc(extent=(8, 8, 4), format="uint16", channels=2, levels=2), [(4, 8, 8, 2), (2, 4, 4, 2)]),
-     (MipmapDesc(extent=(8, 8, 0), format="float16", channels=1, layers=6, cubemap=True), [(6, 8, 8, 1)])],
+     (MipmapDesc(extent=(8, 8, 0), format="float16", channels=1, layers=6, cubemap=True), [(6, 8, 8, 1)]),
+     (MipmapDesc(extent=(16, 0, 0), format="int8", channels=2, layers=3, levels=3),
+      [(3, 16, 2), (3, 8, 2), (3, 4, 2)]),
+     (MipmapDesc(extent=(8, 4, 0), format="int32", channels=4, layers=5, levels=2), [(5, 4, 8, 4), (5, 2, 4, 4)]),
+     (MipmapDesc(extent=(4, 4, 0), format="uint32", channels=2, layers=12, cubemap=True, levels=3),
+      [(12, 4, 4, 2), (12, 2, 2, 2), (12, 1, 1, 2)]),
+     (MipmapDesc(extent=(7, 5, 0), format="int16", channels=4, surface_load_store=True, color_attachment=True),
+      [(5, 7, 4)])],
 )
 def test_levels_of_an_image_keep_what_is_written(desc: MipmapDesc, shapes: list[tuple[int, ...]]) -> None:
     with rig() as at:
@@ -177,6 +184,16 @@ def test_levels_of_an_image_keep_what_is_written(desc: MipmapDesc, shapes: list[
         for each in (here, image):
             each.release()
             each.release()
+
+
+@on_stand_in
+def test_image_at_an_offset_that_ends_the_context_is_refused_before() -> None:
+    with rig() as at:
+        _, here = at.memory()
+        desc = MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4, offset=256)
+        with pytest.raises(xsem.BadArgumentError) as refused:
+            here.map_mipmapped_array(desc)
+        assert (refused.value.reason, refused.value.call) == ("bad_offset", None)
 
 
 # ---- several devices

@@ -320,7 +320,7 @@ class Bench:
             yield
         finally:
             self.here.forget()
-            self._let_go()
+            self.let_go()
             for each, kill in ((self._peer, self.kill_peer), (self._second, self.kill_second)):
                 if each is not None:
                     try:
@@ -328,9 +328,10 @@ class Bench:
                     except PeerFailedError:
                         kill()
 
-    def _let_go(self) -> None:
-        # A free that is still under way on xsem's releasing thread would block behind a wait that the next check
-        # appends to `driver`, of which xsem knows nothing, and hold that check's signal with it.
+    def let_go(self) -> None:
+        """Wait until what was released here is gone."""
+        # A free that is still under way on xsem's releasing thread would block behind a wait that a check appends to
+        # `driver`, of which xsem knows nothing, and hold that check's signal with it.
         records = self.device._session.releaser.records
         deadline = time.monotonic() + self.patience_s
         while any(each.released and not each.freed for each in list(records)) and time.monotonic() < deadline:

@@ -58,7 +58,7 @@ def mapping_begins_at_its_offset(bench: Bench, case: Case) -> None:
 
 @check("XSEM-BUF-004")
 def several_mappings_side_by_side(bench: Bench, case: Case) -> None:
-    """Mappings that do not overlap are used at once, and each writes to its own part alone."""
+    """Mappings side by side each write to their own part alone, and stay when one, and other memory, is released."""
     producer, _ = bench.ends(IN)
     shared = bench.memory(SIZE)
     memory = bench.here.get(shared.here)
@@ -70,6 +70,14 @@ def several_mappings_side_by_side(bench: Bench, case: Case) -> None:
     producer.finish(reads, "copies")
     for index, reading in enumerate(readings):
         expect(producer.fetch(reading) == bytes([index + 1]) * 256, f"mapping {index} wrote elsewhere")
+    other = bench.memory(SIZE)
+    bench.here.get(other.here).map_buffer().release()
+    bench.here.release(other.here)
+    buffers.pop(0).release()
+    bench.let_go()
+    for index, buffer in enumerate(buffers, 1):
+        found = buffer.copy_to_host(timeout_s=bench.patience_s)
+        expect((found == index + 1).all(), f"mapping {index} shows other bytes after another one was unmapped")
     for buffer in buffers:
         buffer.release()
     _overlapping(bench)
