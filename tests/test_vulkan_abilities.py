@@ -9,12 +9,15 @@ import pytest
 from vulkan_sim import BINARY, MEMORY, TIMELINE
 
 from xsem.errors import UnsupportedError
-from xsem.types import Feature
+from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import Abilities, ask
-from xsem_vulkan.instance import Family, MemoryTypes
+from xsem_vulkan.instance import Family, ImageLimits, MemoryTypes
 
+SYNC, DMABUF = SemaphoreHandleType.SYNC_FD, MemoryHandleType.DMABUF_FD
 LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
+PLENTY = ImageLimits((64, 64, 1), 7, 6, 6)
+OF_TIMELINES = (Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE)
 BOTH = frozenset({"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd", "VK_KHR_swapchain"})
 
 
@@ -28,7 +31,10 @@ class Answers:
     offered: frozenset[str] = BOTH
     binary: int = 3
     timeline: int = 3
+    sync_file: int = 0
     memory: int = 6
+    dmabuf: int = 0
+    images: ImageLimits | None = PLENTY
     queues: list[Family] = field(default_factory=lambda: [Family(0, 0xF, 16), Family(1, 0xC, 2), Family(2, 0xE, 8)])
     asked: list[tuple[int, bool]] = field(default_factory=list)
 
@@ -46,10 +52,21 @@ class Answers:
 
     def semaphore_features(self, handle_type: int, *, timeline: bool) -> int:
         self.asked.append((handle_type, timeline))
+        if handle_type == SYNC.native["vulkan"][1]:
+            assert not timeline   # Vulkan makes no timeline of a sync file
+            return self.sync_file
         return self.timeline if timeline else self.binary
 
     def buffer_features(self, handle_type: int, usage: int) -> int:
-        return self.memory if handle_type == vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT and usage & 3 == 3 else 0
+        assert usage & 3 == 3
+        return self.memory if handle_type == MEMORY.native["vulkan"][1] else self.dmabuf
+
+    def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
+        assert usage & 3 == 3
+        assert (type, flags) == (1, 0)
+        if handle_type != MEMORY.native["vulkan"][1]:
+            return None
+        return self.images
 
     def largest_allocation(self) -> int:
         return 2**32
@@ -66,26 +83,63 @@ def abilities(**answers: Any) -> Abilities:
 def test_driver_that_exports_everything_declares_everything() -> None:
     found = abilities()
     declared = found.capabilities
-    assert declared.semaphore_export == {BINARY, TIMELINE}
-    assert declared.memory_export == {MEMORY}
-    assert declared.features == {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
+    assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
+    assert declared.memory_export == declared.memory_import == {MEMORY}
+    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, *OF_TIMELINES}
     assert declared.wait_before_signal == {TIMELINE}   # of a binary one it is against the specification
     assert declared.max_value_difference == 2**31 - 1
     assert declared.independent_lists == found.queues == 8
     assert found.extensions == {"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd"}
 
 
-@pytest.mark.parametrize("features", [0, 2])
-def test_type_that_cannot_be_exported_is_not_declared(features: int) -> None:
-    assert abilities(timeline=features).capabilities.semaphore_export == {BINARY}
-    assert abilities(timeline=features).capabilities.features == frozenset()
-    assert abilities(timeline=features).capabilities.wait_before_signal == frozenset()
-    assert abilities(binary=features).capabilities.semaphore_export == {TIMELINE}
+@pytest.mark.parametrize("features", [0, 1, 2])
+def test_semaphore_type_is_declared_as_far_as_the_driver_says(features: int) -> None:
+    exported, imported = features & 1, features & 2
+    declared = abilities(timeline=features).capabilities
+    assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {BINARY})
+    assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {BINARY})
+    assert declared.features & set(OF_TIMELINES) == (set(OF_TIMELINES) if features else set())
+    assert declared.wait_before_signal == ({TIMELINE} if features else set())
+    declared = abilities(binary=features).capabilities
+    assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {TIMELINE})
+    assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {TIMELINE})
 
 
-@pytest.mark.parametrize("features", [0, 1, 4])
-def test_memory_that_cannot_be_exported_is_not_declared(features: int) -> None:
-    assert abilities(memory=features).capabilities.memory_export == frozenset()
+@pytest.mark.parametrize("features", [0, 1, 2, 4])
+def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> None:
+    declared = abilities(memory=features).capabilities
+    assert declared.memory_export == ({MEMORY} if features & 2 else set())
+    assert declared.memory_import == ({MEMORY} if features & 4 else set())
+
+
+@pytest.mark.parametrize(("limits", "maps"), [
+    ({}, True), ({"features": 4}, True), ({"features": 2}, False), ({"features": 7}, False), ({"levels": 0}, False),
+    ({"layers": 0}, False), ({"extent": (64, 8, 1)}, False),
+])
+def test_images_are_declared_where_the_plainest_one_can_be_mapped(limits: dict[str, Any], maps: bool) -> None:
+    images = PLENTY._replace(**limits)
+    assert (Feature.MIPMAPPED_ARRAY in abilities(images=images).capabilities.features) == maps
+    assert Feature.MIPMAPPED_ARRAY not in abilities(images=None).capabilities.features
+    assert Feature.MIPMAPPED_ARRAY not in abilities(memory=2, images=images).capabilities.features
+
+
+@pytest.mark.parametrize("features", [2, 3])
+def test_sync_file_is_imported_and_not_exported(features: int) -> None:
+    declared = abilities(sync_file=features).capabilities
+    assert declared.semaphore_import == ({BINARY, TIMELINE, SYNC} if features & 2 else {BINARY, TIMELINE})
+    assert declared.semaphore_export == {BINARY, TIMELINE}
+    assert declared.wait_before_signal == {TIMELINE}
+
+
+def test_dmabuf_needs_its_extension_and_is_exported_only_where_it_need_not_be_dedicated() -> None:
+    assert abilities(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension it is not asked
+    with_it = BOTH | {"VK_EXT_external_memory_dma_buf"}
+    for features, exported in ((6, {MEMORY, DMABUF}), (7, {MEMORY}), (4, {MEMORY})):
+        found = abilities(dmabuf=features, offered=with_it)
+        assert found.capabilities.memory_import == {MEMORY, DMABUF}
+        assert found.capabilities.memory_export == exported
+        assert "VK_EXT_external_memory_dma_buf" in found.extensions
+    assert "VK_EXT_external_memory_dma_buf" not in abilities(dmabuf=0, offered=with_it).extensions
 
 
 def test_memory_that_must_be_dedicated_is_noted() -> None:

@@ -63,9 +63,9 @@ def test_device_declares_what_its_driver_says(device: xsem.Device) -> None:
     declared = device.capabilities
     assert declared.semaphore_export == {BINARY}   # SwiftShader's features for timelines are 0
     assert declared.memory_export == {MEMORY}
-    assert declared.semaphore_import == frozenset()
-    assert declared.memory_import == frozenset()
-    assert declared.features == frozenset()
+    assert declared.semaphore_import == {BINARY}
+    assert declared.memory_import == {MEMORY}
+    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY}
     assert declared.wait_before_signal == frozenset()
     assert declared.needs_handover
     assert declared.resets_on_wait
@@ -360,12 +360,8 @@ def test_host_functions_are_refused_for_binary_semaphores(device: xsem.Device) -
             getattr(driver, function)(token, *arguments)
 
 
-def test_what_exporters_lack_is_refused(device: xsem.Device) -> None:
-    assert not device.capabilities.features & {Feature.RECORDING, Feature.NATIVE_EVENTS, Feature.MIPMAPPED_ARRAY}
-    with pytest.raises(UnsupportedError):
-        device.import_semaphore(xsem.SemaphoreDesc.opaque_fd(0, device_uuid=None))
-    with pytest.raises(UnsupportedError):
-        xsem.open_device("vulkan", native=1)
+def test_what_the_backend_lacks_is_refused(device: xsem.Device) -> None:
+    assert not device.capabilities.features & {Feature.RECORDING, Feature.NATIVE_EVENTS}
 
 
 @pytest.mark.parametrize("size", [2**41, 2**63, 2**64 - 1])
@@ -412,7 +408,7 @@ def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: 
     gpu = driver._gpu
     abilities = replace(gpu.abilities, semaphore_export=frozenset({BINARY, TIMELINE}))
     declared = abilities.capabilities
-    assert declared.features == {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
+    assert declared.features >= {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
     assert declared.wait_before_signal == {TIMELINE}
     monkeypatch.setattr(driver, "_capabilities", declared)
     seen = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,13 +53,41 @@ print("ended")
 """
 
 
+# The importer, as the suite uses it, with its exporter in a second process whose layer writes to the same place.
+CONFORMANCE = """
+import sys
+from xsem_conformance.bench import Bench
+from xsem_conformance.requirements import load
+from xsem_conformance.session import survey
+from xsem_conformance.worker import _run
+
+wanted = [each for each in load().requirements.values() if each.id.startswith(tuple(sys.argv[1:]))]
+cases = [each.case for each in survey("vulkan:0", "vulkan:0", wanted).cases if not each.undeclared]
+bench = Bench("vulkan:0", "vulkan:0")
+gpu = bench.device._session.driver._gpu
+misused = gpu.library.new("VkBufferCreateInfo", size=0, usage=1)
+gpu.vk.vkCreateBuffer(gpu.handle, misused, gpu.library.null, gpu.library.ffi.new("VkBuffer *"))
+print("misused", flush=True)
+for case in cases:
+    print(_run(bench, case.key)[0].value, case.key, flush=True)
+bench.close()
+"""
+LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
+BREAKS = {"VK_LAYER_DEBUG_ACTION": "VK_DBG_LAYER_ACTION_LOG_MSG,VK_DBG_LAYER_ACTION_BREAK"}
+"""As .ci/run has it for a whole run of the suite."""
+
+
+def started(program: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", "-c", program, *arguments], check=False, timeout=100,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=environment(**LAYER, **more, PYTHONPATH=str(Path(__file__).parent)))
+
+
 def run(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM, *arguments], check=False, timeout=50,
-                          capture_output=True, text=True, env=environment(
-                              VK_INSTANCE_LAYERS="VK_LAYER_KHRONOS_validation", PYTHONPATH=str(Path(__file__).parent)))
-    assert done.returncode == 0, done.stderr
+    done = started(PROGRAM, *arguments)
+    assert done.returncode == 0, done.stdout
     assert "ended" in done.stdout
-    return done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.timeout(60)
@@ -70,3 +99,24 @@ def test_validation_layer_finds_nothing() -> None:
 @pytest.mark.timeout(60)
 def test_validation_layer_is_there_and_would_say_so() -> None:
     assert "VUID-VkBufferCreateInfo-size-00912" in run("misuse")
+
+
+@pytest.mark.timeout(120)
+def test_validation_layer_finds_nothing_in_the_suite_after_it_has_found_a_misuse() -> None:
+    done = started(CONFORMANCE, "XSEM-IMP-001", "XSEM-IMP-002", "XSEM-OWN", "XSEM-BIN", "XSEM-ORD-001", "XSEM-MIP-003",
+                   "XSEM-DEV-005", "XSEM-PROC")
+    assert done.returncode == 0, done.stdout
+    before, after = done.stdout.split("misused\n")
+    assert "VUID-VkBufferCreateInfo-size-00912" in before
+    cases = after.splitlines()
+    assert len(cases) >= 15
+    assert all(each.startswith("PASS XSEM-") for each in cases), after
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGTRAP"), reason="needs SIGTRAP")
+@pytest.mark.timeout(60)
+def test_layer_that_is_told_to_break_ends_the_process_that_misuses() -> None:
+    assert started(PROGRAM, **BREAKS).returncode == 0
+    done = started(PROGRAM, "misuse", **BREAKS)
+    assert done.returncode == -signal.SIGTRAP
+    assert "VUID-VkBufferCreateInfo-size-00912" in done.stdout

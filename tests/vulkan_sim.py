@@ -1,6 +1,6 @@
 """SwiftShader for tests, and what another process or device does with what the Vulkan backend exports.
 
-xsem has no Vulkan importer yet, so the importer here is raw Vulkan through the backend's binding.
+The importer here is raw Vulkan through the backend's binding: what another program does, whatever xsem's own does.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Peer:
         self.gpu = open_gpu(physical, ask(physical))
         find = physical.functions.vkGetDeviceProcAddr
         self.gpu.vk = Functions(self.gpu.library, lambda name: find(self.gpu.handle, name.encode()),
-                                (*_OF_DEVICE, "vkImportSemaphoreFdKHR"))
+                                _OF_DEVICE)
         self.addresses = AddressSpace()
         self.timeline = Timeline(self.gpu)
         self.commands = Commands(self.gpu)
@@ -123,10 +123,10 @@ class Peer:
 
     def import_memory(self, fd: int, size: int) -> int:
         """A VkBuffer over the memory; the driver takes the fd."""
-        from xsem_vulkan.memory import HostMemory, _create_buffer
+        from xsem_vulkan.memory import HostMemory, create_buffer
 
         library, vk = self.gpu.library, self.gpu.vk
-        buffer = _create_buffer(self.gpu, size, 1)
+        buffer = create_buffer(self.gpu, size, 1)
         wanted = library.new("VkMemoryAllocateInfo", allocationSize=size)
         given = library.linked("VkImportMemoryFdInfoKHR", wanted, handleType=1, fd=fd)
         made = library.ffi.new("VkDeviceMemory *")

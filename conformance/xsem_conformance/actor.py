@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import itertools
+import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -19,11 +21,13 @@ from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, Sem
 __all__ = ["OPERATIONS", "Actor", "Side"]
 
 _CPU: Final = 1
+_FILLED: Final = 1 << 26
+_MOST_FILLS: Final = 4096
 
 OPERATIONS: Final = frozenset({
     "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
-    "import_memory", "wait", "signal", "write", "read", "fetch", "done", "synchronize", "value", "host_signal",
-    "host_wait", "release", "forget",
+    "import_memory", "wait", "signal", "occupy", "write", "read", "fetch", "done", "synchronize", "value",
+    "host_signal", "host_wait", "release", "forget",
 })
 """What may be asked of an actor in another process."""
 
@@ -44,6 +48,7 @@ class Side(Protocol):
              acquire: Sequence[int] = ()) -> None: ...
     def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
                release: Sequence[int] = ()) -> None: ...
+    def occupy(self, commands: int, seconds: float) -> None: ...
     def write(self, commands: int, memory: int, offset: int, data: str) -> None: ...
     def read(self, commands: int, memory: int, offset: int, size: int) -> int: ...
     def fetch(self, reading: int) -> str: ...
@@ -71,6 +76,7 @@ class Actor:
         self._mappings: dict[int, xsem.Buffer] = {}
         self._numbers = itertools.count(1)
         self._host_list: int | None = None
+        self._filled: xsem.Buffer | None = None
 
     def about(self) -> dict[str, Any]:
         """Identity, and what it can do as an exporter."""
@@ -142,6 +148,21 @@ class Actor:
         """Append a signal."""
         self.get(commands).append_signal([self.get(each) for each in semaphores], list(values),
                                          release=[self.get(each) for each in release])
+
+    def occupy(self, commands: int, seconds: float) -> None:
+        """Append work to an idle list that takes about so long: fills of the actor's own memory."""
+        if self._filled is None:
+            self._filled = self.device.host_buffer(_FILLED)
+        work = self.get(commands)
+        each = 1.0
+        for count in (2, 8):   # the first ones are slow: memory that nobody has touched
+            began = time.monotonic()
+            for _ in range(count):
+                work.append_fill(self._filled, b"\x5a")
+            work.synchronize()
+            each = (time.monotonic() - began) / count
+        for _ in range(min(_MOST_FILLS, math.ceil(seconds / each))):
+            work.append_fill(self._filled, b"\xa5")
 
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         """Append a copy of `data` (base64) to the memory."""

@@ -79,6 +79,10 @@ class End:
         values = list(value) if isinstance(value, Sequence) else [value] * len(several)
         return [self._pick(each) for each in several], values, [] if memory is None else [self._pick(memory)]
 
+    def occupy(self, commands: int, seconds: float) -> None:
+        """Append work that takes about so long; it takes no longer than half the patience."""
+        self.side.occupy(commands, min(seconds, self._patience_s / 2))
+
     def write(self, commands: int, memory: Shared, data: bytes, offset: int = 0) -> None:
         """Append a copy of `data` to the memory."""
         self.side.write(commands, self._pick(memory), offset, base64.b64encode(data).decode())

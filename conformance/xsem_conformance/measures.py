@@ -118,15 +118,20 @@ def pending_appends(bench: Bench, type: str, most: int, hold_s: float = BLOCKS_S
 
 
 def release_behind_a_wait(bench: Bench, type: str) -> str:
-    """What the driver's own release of a semaphore does while a wait for it is pending."""
-    shared, value = bench.semaphore(type), value_of(type)
-    token = bench.driver_semaphore(shared)
-    # xsem never releases what a pending wait uses, so the wait may fail: host's does, or not, as it is in its loop.
-    with contextlib.suppress(XsemError), _list_idle_at_end(bench) as commands:
+    """What the driver's own release of an idle semaphore does while a wait for another one is pending.
+
+    Never of the one that is waited for: xsem releases nothing that appended work uses, and drivers crash on it
+    (VUID-vkDestroySemaphore-semaphore-05149).
+    """
+    early = bench.some_type()
+    shared, value = bench.semaphore(early), value_of(early)
+    token, idle = bench.driver_semaphore(shared), bench.driver_semaphore(bench.semaphore(type))
+    with _list_idle_at_end(bench) as commands:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         time.sleep(SETTLE_S)
-        held = is_held(lambda: bench.driver.release_semaphore(token),
+        held = is_held(lambda: bench.driver.release_semaphore(idle),
                        lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, BLOCKS_S)
+    bench.driver.release_semaphore(token)
     return BLOCKS if held else AT_ONCE
 
 

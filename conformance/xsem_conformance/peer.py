@@ -123,6 +123,9 @@ class Peer:
                release: Sequence[int] = ()) -> None:
         self._ask("signal", commands, list(semaphores), list(values), list(release))
 
+    def occupy(self, commands: int, seconds: float) -> None:
+        self._ask("occupy", commands, seconds)
+
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         self._ask("write", commands, memory, offset, data)
 

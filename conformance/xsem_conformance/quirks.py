@@ -18,6 +18,8 @@ from xsem_conformance.peer import PeerFailedError
 
 __all__ = ["QUIRKS", "measure"]
 
+_NOT_FIRST: Final = "the device declares no wait before its signal"
+
 
 def measure(bench: Bench) -> dict[str, Any]:
     """Every quirk by name; ``"not known: why"`` where it could not be measured."""
@@ -36,9 +38,11 @@ def _types(bench: Bench, kind: Kind) -> list[SemaphoreHandleType]:
                   key=lambda each: each.value)
 
 
-def resets_on_wait(bench: Bench) -> dict[str, bool]:
+def resets_on_wait(bench: Bench) -> dict[str, bool | str]:
     """Per binary type: whether a met wait resets, so that the next one is pending."""
-    return {type.value: _resets(bench, type.value) for type in _types(bench, Kind.BINARY)}
+    early = bench.device.capabilities.wait_before_signal
+    return {type.value: _resets(bench, type.value) if type in early else f"not known: {_NOT_FIRST}"
+            for type in _types(bench, Kind.BINARY)}
 
 
 def _resets(bench: Bench, type: str) -> bool:
@@ -81,7 +85,7 @@ def pending_appends(bench: Bench) -> int | str:
     """How many appends behind an unmet wait return at once, asked of the driver itself."""
     type = _preferred(bench)
     if type is None:
-        return "not known: the device imports no semaphore"
+        return f"not known: {_NOT_FIRST}"
     at_once = measures.pending_appends(bench, type, measures.MOST_APPENDS)
     return at_once if at_once < measures.MOST_APPENDS else f"at least {measures.MOST_APPENDS}"
 
@@ -160,20 +164,22 @@ def timeline_goes_back(bench: Bench) -> dict[str, str]:
 
 
 def release_behind_a_wait(bench: Bench) -> str:
-    """Whether the driver's own release of a semaphore returns while a wait for it is pending."""
+    """Whether the driver's own release of an idle semaphore returns while a wait for another one is pending."""
     type = _preferred(bench)
-    return "not known: the device imports no semaphore" if type is None else measures.release_behind_a_wait(bench, type)
+    return f"not known: {_NOT_FIRST}" if type is None else measures.release_behind_a_wait(bench, type)
 
 
 def free_behind_a_wait(bench: Bench) -> str:
     """Whether the driver's own release of mapped memory returns while any wait is pending."""
     if _preferred(bench) is None or not bench.device.capabilities.memory_import:
-        return "not known: the device imports no semaphore, or no memory"
+        return f"not known: {_NOT_FIRST}, or the device imports no memory"
     return measures.free_behind_a_wait(bench)
 
 
 def _preferred(bench: Bench) -> str | None:
-    types = _types(bench, Kind.TIMELINE) or _types(bench, Kind.BINARY)
+    """A type that may be waited for before its signal."""
+    early = bench.device.capabilities.wait_before_signal
+    types = [each for kind in (Kind.TIMELINE, Kind.BINARY) for each in _types(bench, kind) if each in early]
     return types[0].value if types else None
 
 

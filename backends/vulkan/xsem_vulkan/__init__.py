@@ -1,11 +1,12 @@
-"""The Vulkan backend of xsem: queues of any Vulkan 1.2 driver, as exporter (docs/vulkan.md)."""
+"""The Vulkan backend of xsem: queues of any Vulkan 1.2 driver, as exporter and as importer (docs/vulkan.md)."""
 
 from __future__ import annotations
 
 from xsem.spi import Register, hookimpl
 from xsem_vulkan.backend import VulkanBackend
+from xsem_vulkan.native import Native
 
-__all__ = ["VulkanBackend", "xsem_register_backends"]
+__all__ = ["Native", "VulkanBackend", "xsem_register_backends"]
 
 
 @hookimpl

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from xsem.errors import UnsupportedError
 from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
+from xsem_vulkan.formats import can_map_images
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 
-__all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask"]
+__all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask", "restricted"]
 
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
                        | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
 """What buffers on external memory are made for: copies, fills, and shaders of the application's own."""
 
-# Vulkan's bit, and the device extension that has the functions for it. A timeline travels in an opaque fd, too.
-SEMAPHORES: Final = {
-    SemaphoreHandleType.OPAQUE_FD:
-        (vk.VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_semaphore_fd"),
-    SemaphoreHandleType.TIMELINE_SEMAPHORE_FD:
-        (vk.VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_semaphore_fd"),
-}
-MEMORIES: Final = {
-    MemoryHandleType.OPAQUE_FD: (vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT, "VK_KHR_external_memory_fd"),
+# The device extensions that have the functions and structs for a handle type. A timeline travels in an opaque fd, too.
+SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[str, ...]]] = dict.fromkeys(
+    (SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.SYNC_FD),
+    ("VK_KHR_external_semaphore_fd",))
+MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
+    MemoryHandleType.OPAQUE_FD: ("VK_KHR_external_memory_fd",),
+    MemoryHandleType.DMABUF_FD: ("VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf"),
 }
 
 # Each queue of NVIDIA's driver is a channel of the GPU's; 16 are offered, and few programs have so many lists.
 _MANY_QUEUES: Final = 8
+
+_Type = TypeVar("_Type", SemaphoreHandleType, MemoryHandleType)
+
+
+_OF_TIMELINES: Final = frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE})
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,9 @@ class Abilities:
     family, queues : Family, int
         The queue family to be used, and how many of its queues.
     dedicated_only : frozenset of MemoryHandleType
-        Types whose memory can be exported from dedicated allocations alone.
+        Types whose memory is always a dedicated allocation.
+    images : bool
+        Whether images can be mapped onto imported memory.
     largest_allocation : int
         Bytes.
     """
@@ -52,21 +59,28 @@ class Abilities:
     family: Family
     queues: int
     memory_types: MemoryTypes
+    semaphore_import: frozenset[SemaphoreHandleType]
     semaphore_export: frozenset[SemaphoreHandleType]
+    memory_import: frozenset[MemoryHandleType]
     memory_export: frozenset[MemoryHandleType]
     dedicated_only: frozenset[MemoryHandleType]
+    images: bool
     largest_allocation: int
     largest_value_difference: int
 
     @property
     def capabilities(self) -> Capabilities:
         """As xsem declares them."""
-        timelines = frozenset(each for each in self.semaphore_export if each.kind is Kind.TIMELINE)
+        timelines = frozenset(each for each in self.semaphore_import | self.semaphore_export
+                              if each.kind is Kind.TIMELINE)
         return Capabilities(
+            semaphore_import=self.semaphore_import,
             semaphore_export=self.semaphore_export,
+            memory_import=self.memory_import,
             memory_export=self.memory_export,
-            # Vulkan has them for timelines alone.
-            features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE} if timelines else ()),
+            # Vulkan's host signals, waits for and reads timelines alone.
+            features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset())
+            | (frozenset({Feature.MIPMAPPED_ARRAY}) if self.images and self.memory_import else frozenset()),
             # A binary semaphore's signal must have been submitted before its wait is (VUID-vkQueueSubmit-
             # pWaitSemaphores-03238), though drivers take it the other way round.
             wait_before_signal=timelines,
@@ -94,35 +108,65 @@ def ask(physical: PhysicalDevice) -> Abilities:
                                capability="timelineSemaphore", backend="vulkan")
     offered = physical.extensions()
     family = _family(physical)
-    semaphores = frozenset(each for each in SEMAPHORES if _semaphore_exportable(physical, each, offered))
-    memory_features = {each: _memory_features(physical, each, offered) for each in MEMORIES}
-    memories = frozenset(each for each, features in memory_features.items()
-                         if features & vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
-    extensions = [*(SEMAPHORES[each][1] for each in semaphores), *(MEMORIES[each][1] for each in memories)]
+    semaphores = {each: _semaphore_features(physical, each, offered) for each in SEMAPHORES}
+    memories = {each: _memory_features(physical, each, offered) for each in MEMORIES}
+    extensions = [*_of(SEMAPHORES, semaphores), *_of(MEMORIES, memories)]
+    dedicated_only = _with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT)
     return Abilities(
         extensions=frozenset(extensions),
         family=family, queues=min(family.queues, _MANY_QUEUES), memory_types=physical.memory_types(),
-        semaphore_export=semaphores, memory_export=memories,
-        dedicated_only=frozenset(each for each in memories
-                                 if memory_features[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT),
+        semaphore_import=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT),
+        # A sync file is made of a signal that was submitted, and the facade has signals of sync files for nobody.
+        semaphore_export=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT)
+        - {SemaphoreHandleType.SYNC_FD},
+        memory_import=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT),
+        # No descriptor says of a dma-buf that it is dedicated.
+        memory_export=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
+        - (dedicated_only & {MemoryHandleType.DMABUF_FD}),
+        dedicated_only=dedicated_only,
+        images=can_map_images(physical, [each.native["vulkan"][1] for each in MEMORIES
+                                         if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
+                                         and each is not MemoryHandleType.DMABUF_FD]),
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
     )
 
 
-def _semaphore_exportable(physical: PhysicalDevice, type: SemaphoreHandleType, offered: frozenset[str]) -> bool:
-    bit, extension = SEMAPHORES[type]
+def restricted(abilities: Abilities, enabled: frozenset[str]) -> Abilities:
+    """What is left with no more than these device extensions."""
+    semaphores = frozenset(each for each in SEMAPHORES if enabled.issuperset(SEMAPHORES[each]))
+    memories = frozenset(each for each in MEMORIES if enabled.issuperset(MEMORIES[each]))
+    return replace(
+        abilities, extensions=abilities.extensions & enabled,
+        semaphore_import=abilities.semaphore_import & semaphores,
+        semaphore_export=abilities.semaphore_export & semaphores,
+        memory_import=abilities.memory_import & memories, memory_export=abilities.memory_export & memories,
+    )
+
+
+def _with(features: Mapping[_Type, int], bit: int) -> frozenset[_Type]:
+    return frozenset(each for each, found in features.items() if found & bit)
+
+
+def _of(extensions: Mapping[_Type, Sequence[str]], features: Mapping[_Type, int]) -> list[str]:
+    return [name for each, found in features.items() if found for name in extensions[each]]
+
+
+def _offered(extensions: Sequence[str], offered: frozenset[str]) -> bool:
+    return sys.platform != "win32" and offered.issuperset(extensions)
+
+
+def _semaphore_features(physical: PhysicalDevice, type: SemaphoreHandleType, offered: frozenset[str]) -> int:
     # SwiftShader has the extension and no features for timelines, and exporting one there is a segmentation fault.
-    return sys.platform != "win32" and extension in offered and bool(
-        physical.semaphore_features(bit, timeline=type.kind is Kind.TIMELINE)
-        & vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT)
+    if not _offered(SEMAPHORES[type], offered):
+        return 0
+    return physical.semaphore_features(type.native["vulkan"][1], timeline=type.kind is Kind.TIMELINE)
 
 
 def _memory_features(physical: PhysicalDevice, type: MemoryHandleType, offered: frozenset[str]) -> int:
-    bit, extension = MEMORIES[type]
-    if sys.platform == "win32" or extension not in offered:
+    if not _offered(MEMORIES[type], offered):
         return 0
-    return physical.buffer_features(bit, BUFFER_USAGE)
+    return physical.buffer_features(type.native["vulkan"][1], BUFFER_USAGE)
 
 
 def _family(physical: PhysicalDevice) -> Family:

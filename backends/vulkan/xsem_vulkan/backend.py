@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend
-from xsem.types import Check, DeviceInfo
+from xsem.types import Check, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
     from xsem_vulkan.device import VulkanDevice
@@ -58,6 +58,22 @@ class VulkanBackend(Backend):
             instance.close()
             raise
 
+    def adopt(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
+        """Open on a device and on queues of the application's own.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_native``: `native` is no `xsem_vulkan.Native`, or what it names does not fit together.
+        UnsupportedError
+            ``not_enabled``: without timeline semaphores there are no points; ``driver_too_old``.
+        """
+        from xsem_vulkan.device import VulkanDevice
+        from xsem_vulkan.native import adopted
+
+        index, physical, gpu = adopted(native)
+        return physical.info(index), VulkanDevice(gpu, index)
+
     def details(self, index: int) -> Mapping[str, str]:
         """Versions, kind, and which queue family is used."""
         from xsem_vulkan.abilities import ask
@@ -80,7 +96,7 @@ class VulkanBackend(Backend):
             }
 
     def checks(self) -> Sequence[Check]:
-        """Package, loader, driver, and what each device can export."""
+        """Package, loader, driver, and what each device can export and import."""
         from xsem_vulkan.instance import opened
         from xsem_vulkan.loader import load
 
@@ -129,8 +145,14 @@ def _look(index: int, physical: PhysicalDevice) -> Check:
         abilities = ask(physical)
     except XsemError as error:
         return Check(name=name, ok=False, detail=error.message, remedy="install a newer driver")
-    exported = [f"semaphore {each.value}" for each in sorted(abilities.semaphore_export)]
-    exported += [f"memory {each.value}" for each in sorted(abilities.memory_export)]
+    exported = _listed(abilities.semaphore_export, abilities.memory_export)
+    imported = _listed(abilities.semaphore_import, abilities.memory_import)
     # That a driver can export nothing is no fault of the machine: it lists, and refuses.
-    return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports "
-                                            f"{', '.join(exported) or 'nothing'}")
+    return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports {exported}; imports "
+                                            f"{imported}")
+
+
+def _listed(semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType]) -> str:
+    named = [f"semaphore {each.value}" for each in sorted(semaphores)]
+    named += [f"memory {each.value}" for each in sorted(memories)]
+    return ", ".join(named) or "nothing"

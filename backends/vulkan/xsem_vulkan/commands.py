@@ -9,13 +9,13 @@ from typing import Final
 from xsem_vulkan import constants as vk
 from xsem_vulkan.addresses import Place
 from xsem_vulkan.gpu import Gpu
+from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
-from xsem_vulkan.memory import HostMemory, host_memory
+from xsem_vulkan.memory import ANY_ACCESS, HostMemory, VulkanMemory, host_memory
 
 __all__ = ["Commands"]
 
 _ALL: Final = vk.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT
-_ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
 _SCRATCH: Final = 1 << 16
 _WORD: Final = 4
 
@@ -40,7 +40,7 @@ class Commands:
         self._begin_often = library.new("VkCommandBufferBeginInfo",
                                         flags=vk.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
         self._everything = library.new("VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT,
-                                       dstAccessMask=_ANY_ACCESS)
+                                       dstAccessMask=ANY_ACCESS)
         # Around a copy: after all that came before, the host's writes included, and before all that comes, its reads
         # included. Without the host's part a copy may not be seen in mapped memory though a wait has seen it done.
         self._before = library.new(
@@ -48,7 +48,7 @@ class Commands:
             dstAccessMask=vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT)
         self._after = library.new(
             "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_TRANSFER_WRITE_BIT,
-            dstAccessMask=_ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT)
+            dstAccessMask=ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT)
         try:
             self.barrier = self._record_barrier()
         except BaseException:
@@ -103,21 +103,43 @@ class Commands:
 
         return self._record(recorded)
 
-    def handover(self, buffers: Sequence[int], *, acquire: bool) -> CData:
-        """Take buffers over from, or hand them over to, whoever shares their memory; a full barrier besides."""
+    def level_copy(self, level: Level, host: HostMemory, *, read: bool) -> CData:
+        """A copy of all of an image's level to host memory, or from there, after the image has been taken over."""
+        library, image = self._gpu.library, level.image
+        region = level.region(self._gpu)
+        taken = None if image.owned else library.ffi.new("VkImageMemoryBarrier *", image.barrier(acquire=True))
+
+        def record(commands: CData) -> None:
+            if taken is not None:
+                null = library.null
+                self._vk.vkCmdPipelineBarrier(commands, _ALL, _ALL, 0, 0, null, 0, null, 1, taken)
+            if read:
+                self._vk.vkCmdCopyImageToBuffer(commands, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, host.buffer, 1,
+                                                region)
+            else:
+                self._vk.vkCmdCopyBufferToImage(commands, host.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
+                                                region)
+
+        return self._transfer(record)
+
+    def handover(
+        self, memories: Sequence[VulkanMemory], images: Sequence[VulkanImage], *, acquire: bool
+    ) -> CData:
+        """Take memory over from, or hand it over to, whoever shares it, with those images; a full barrier besides."""
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
             "sType": vk.VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER,
             # The other half of each is the other side's.
-            "srcAccessMask": 0 if acquire else _ANY_ACCESS,
-            "dstAccessMask": _ANY_ACCESS if acquire else 0,
+            "srcAccessMask": 0 if acquire else ANY_ACCESS,
+            "dstAccessMask": ANY_ACCESS if acquire else 0,
             "srcQueueFamilyIndex": external if acquire else family,
             "dstQueueFamilyIndex": family if acquire else external,
-            "buffer": buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
-        } for buffer in buffers])
+            "buffer": memory.buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
+        } for memory in memories])
+        pictures = library.ffi.new("VkImageMemoryBarrier[]", [image.barrier(acquire=acquire) for image in images])
         return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
-            commands, _ALL, _ALL, 0, 1, self._everything, len(buffers), barriers, 0, library.null))
+            commands, _ALL, _ALL, 0, 1, self._everything, len(memories), barriers, len(images), pictures))
 
     def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
         """A command buffer for one submission, or for many at a time; on an error it is free again."""

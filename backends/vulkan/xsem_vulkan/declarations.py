@@ -135,6 +135,45 @@ typedef struct { VkEnum sType; const void *pNext; VkFlags handleTypes; } VkExpor
 typedef struct { VkEnum sType; const void *pNext; VkImage image; VkBuffer buffer; } VkMemoryDedicatedAllocateInfo;
 typedef struct { VkEnum sType; const void *pNext; VkDeviceMemory memory; VkEnum handleType; } VkMemoryGetFdInfoKHR;
 typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; int fd; } VkImportMemoryFdInfoKHR;
+typedef struct { VkEnum sType; void *pNext; uint32_t memoryTypeBits; } VkMemoryFdPropertiesKHR;
+
+typedef struct {
+    VkEnum sType; const void *pNext; VkEnum format; VkEnum type; VkEnum tiling; VkFlags usage; VkFlags flags;
+} VkPhysicalDeviceImageFormatInfo2;
+typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; } VkPhysicalDeviceExternalImageFormatInfo;
+typedef struct {
+    VkExtent3D maxExtent; uint32_t maxMipLevels; uint32_t maxArrayLayers; VkFlags sampleCounts;
+    VkDeviceSize maxResourceSize;
+} VkImageFormatProperties;
+typedef struct {
+    VkEnum sType; void *pNext; VkImageFormatProperties imageFormatProperties;
+} VkImageFormatProperties2;
+typedef struct {
+    VkEnum sType; void *pNext; VkExternalMemoryProperties externalMemoryProperties;
+} VkExternalImageFormatProperties;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags flags; VkEnum imageType; VkEnum format; VkExtent3D extent;
+    uint32_t mipLevels; uint32_t arrayLayers; VkEnum samples; VkEnum tiling; VkFlags usage; VkEnum sharingMode;
+    uint32_t queueFamilyIndexCount; const uint32_t *pQueueFamilyIndices; VkEnum initialLayout;
+} VkImageCreateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkFlags handleTypes; } VkExternalMemoryImageCreateInfo;
+typedef struct { VkEnum sType; const void *pNext; VkImage image; } VkImageMemoryRequirementsInfo2;
+typedef struct {
+    VkFlags aspectMask; uint32_t baseMipLevel; uint32_t levelCount; uint32_t baseArrayLayer; uint32_t layerCount;
+} VkImageSubresourceRange;
+typedef struct {
+    VkEnum sType; const void *pNext; VkFlags srcAccessMask; VkFlags dstAccessMask; VkEnum oldLayout; VkEnum newLayout;
+    uint32_t srcQueueFamilyIndex; uint32_t dstQueueFamilyIndex; VkImage image;
+    VkImageSubresourceRange subresourceRange;
+} VkImageMemoryBarrier;
+typedef struct {
+    VkFlags aspectMask; uint32_t mipLevel; uint32_t baseArrayLayer; uint32_t layerCount;
+} VkImageSubresourceLayers;
+typedef struct { int32_t x, y, z; } VkOffset3D;
+typedef struct {
+    VkDeviceSize bufferOffset; uint32_t bufferRowLength; uint32_t bufferImageHeight;
+    VkImageSubresourceLayers imageSubresource; VkOffset3D imageOffset; VkExtent3D imageExtent;
+} VkBufferImageCopy;
 
 typedef struct { VkEnum sType; const void *pNext; VkFlags flags; uint32_t queueFamilyIndex; } VkCommandPoolCreateInfo;
 typedef struct {
@@ -177,6 +216,8 @@ void vkGetPhysicalDeviceExternalSemaphoreProperties(VkPhysicalDevice,
     const VkPhysicalDeviceExternalSemaphoreInfo *, VkExternalSemaphoreProperties *);
 void vkGetPhysicalDeviceExternalBufferProperties(VkPhysicalDevice,
     const VkPhysicalDeviceExternalBufferInfo *, VkExternalBufferProperties *);
+VkResult vkGetPhysicalDeviceImageFormatProperties2(VkPhysicalDevice,
+    const VkPhysicalDeviceImageFormatInfo2 *, VkImageFormatProperties2 *);
 VkResult vkCreateDevice(VkPhysicalDevice, const VkDeviceCreateInfo *, const void *, VkDevice *);
 void *vkGetDeviceProcAddr(VkDevice, const char *);
 void vkDestroyDevice(VkDevice, const void *);
@@ -195,15 +236,22 @@ void vkGetBufferMemoryRequirements2(VkDevice, const VkBufferMemoryRequirementsIn
 VkResult vkAllocateMemory(VkDevice, const VkMemoryAllocateInfo *, const void *, VkDeviceMemory *);
 void vkFreeMemory(VkDevice, VkDeviceMemory, const void *);
 VkResult vkBindBufferMemory(VkDevice, VkBuffer, VkDeviceMemory, VkDeviceSize);
+VkResult vkCreateImage(VkDevice, const VkImageCreateInfo *, const void *, VkImage *);
+void vkDestroyImage(VkDevice, VkImage, const void *);
+void vkGetImageMemoryRequirements2(VkDevice, const VkImageMemoryRequirementsInfo2 *, VkMemoryRequirements2 *);
+VkResult vkBindImageMemory(VkDevice, VkImage, VkDeviceMemory, VkDeviceSize);
 VkResult vkMapMemory(VkDevice, VkDeviceMemory, VkDeviceSize, VkDeviceSize, VkFlags, void **);
 VkResult vkGetMemoryFdKHR(VkDevice, const VkMemoryGetFdInfoKHR *, int *);
+VkResult vkGetMemoryFdPropertiesKHR(VkDevice, VkEnum, int, VkMemoryFdPropertiesKHR *);
 VkResult vkCreateCommandPool(VkDevice, const VkCommandPoolCreateInfo *, const void *, VkCommandPool *);
 void vkDestroyCommandPool(VkDevice, VkCommandPool, const void *);
 VkResult vkAllocateCommandBuffers(VkDevice, const VkCommandBufferAllocateInfo *, VkCommandBuffer *);
 VkResult vkBeginCommandBuffer(VkCommandBuffer, const VkCommandBufferBeginInfo *);
 VkResult vkEndCommandBuffer(VkCommandBuffer);
 void vkCmdPipelineBarrier(VkCommandBuffer, VkFlags, VkFlags, VkFlags, uint32_t, const VkMemoryBarrier *,
-    uint32_t, const VkBufferMemoryBarrier *, uint32_t, const void *);
+    uint32_t, const VkBufferMemoryBarrier *, uint32_t, const VkImageMemoryBarrier *);
 void vkCmdCopyBuffer(VkCommandBuffer, VkBuffer, VkBuffer, uint32_t, const VkBufferCopy *);
+void vkCmdCopyImageToBuffer(VkCommandBuffer, VkImage, VkEnum, VkBuffer, uint32_t, const VkBufferImageCopy *);
+void vkCmdCopyBufferToImage(VkCommandBuffer, VkBuffer, VkImage, VkEnum, uint32_t, const VkBufferImageCopy *);
 void vkCmdFillBuffer(VkCommandBuffer, VkBuffer, VkDeviceSize, VkDeviceSize, uint32_t);
 """

@@ -5,17 +5,30 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from xsem.errors import BusyError, UnsupportedError
+from xsem.errors import BadArgumentError, BusyError, UnsupportedError, WrongDeviceError
 from xsem.spi import DeviceDriver
-from xsem.types import Capabilities, Kind, MemoryHandleType, OwnedHandle, SemaphoreHandleType
-from xsem_vulkan.abilities import MEMORIES, SEMAPHORES
+from xsem.types import (
+    Capabilities,
+    Feature,
+    Kind,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
 from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.images import Level, VulkanImage, level_of, map_image
+from xsem_vulkan.imports import import_memory, import_semaphore
+from xsem_vulkan.levels import LevelCopier
 from xsem_vulkan.lists import VulkanList
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.semaphores import (
     Point,
     VulkanSemaphore,
+    check_timeline,
     counter_value,
     create_semaphore,
     export_fd,
@@ -46,6 +59,9 @@ class VulkanDevice(DeviceDriver):
         self._addresses = AddressSpace()
         self._lists: set[VulkanList] = set()
         self._lock = threading.Lock()
+        # The last queue: lists take the others first.
+        self._copier = LevelCopier(gpu, lambda: VulkanList(gpu, gpu.queues[-1], self._addresses, lambda _gone: None,
+                                                           borrowed=True))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -54,6 +70,7 @@ class VulkanDevice(DeviceDriver):
 
     def close(self) -> None:
         """Destroy the device; its lists are closed."""
+        self._copier.close()
         self._gpu.close()
 
     # ---- lists and points
@@ -79,6 +96,32 @@ class VulkanDevice(DeviceDriver):
             queue.lists += 1
         return made
 
+    def open_command_list(self, stream: object, in_order: bool) -> VulkanList:
+        """A list on one of the device's queues: the application's own, or one that a list of xsem's has.
+
+        Every append has a barrier over everything, so that the application's own submissions come between as they do.
+
+        Raises
+        ------
+        WrongDeviceError
+            ``wrong_device``: the queue is none that this device submits to.
+        BadArgumentError
+            ``null_stream``.
+        TypeError
+            `stream` is no VkQueue as an int, nor an object with one.
+        """
+        address = getattr(stream, "int_ptr", stream)
+        if type(address) is not int:
+            raise TypeError("a VkQueue is given as an int")
+        if address == 0:
+            raise BadArgumentError("Vulkan has no default queue: name a VkQueue", reason="null_stream",
+                                   backend="vulkan")
+        for queue in self._gpu.queues:
+            if queue.address == address:
+                return VulkanList(self._gpu, queue, self._addresses, lambda _gone: None, borrowed=True)
+        raise WrongDeviceError(f"{address:#x} is none of the queues of vulkan:{self._index} that xsem submits to",
+                               reason="wrong_device", expected="another device's queue", actual=f"vulkan:{self._index}")
+
     def _forget(self, gone: VulkanList) -> None:
         with self._lock:
             self._lists.discard(gone)
@@ -97,18 +140,21 @@ class VulkanDevice(DeviceDriver):
         point.timeline.drop()
 
     # ---- semaphores
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:
+        """Call vkImportSemaphoreFdKHR."""
+        self._declared(desc.type in self._capabilities.semaphore_import, f"semaphore.import.{desc.type.value}")
+        return import_semaphore(self._gpu, desc, handle)
+
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> VulkanSemaphore:
         """A new VkSemaphore for export."""
-        if type not in self._capabilities.semaphore_export:
-            raise UnsupportedError(f"the device does not export {type.value} semaphores", backend="vulkan",
-                                   capability=f"semaphore.export.{type.value}")
+        self._declared(type in self._capabilities.semaphore_export, f"semaphore.export.{type.value}")
         return create_semaphore(self._gpu, timeline=type.kind is Kind.TIMELINE, initial_value=initial_value,
-                                export=SEMAPHORES[type][0])
+                                export=type.native["vulkan"][1])
 
     def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle:
         """A new fd."""
-        bit = SEMAPHORES[SemaphoreHandleType.OPAQUE_FD][0]
-        wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle, handleType=bit)
+        wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle,
+                                       handleType=semaphore.export)
         return export_fd(self._gpu, "vkGetSemaphoreFdKHR", wanted)
 
     def release_semaphore(self, semaphore: VulkanSemaphore) -> None:
@@ -117,32 +163,34 @@ class VulkanDevice(DeviceDriver):
 
     def semaphore_value(self, semaphore: VulkanSemaphore) -> int:
         """A timeline's value now."""
-        semaphore.check_timeline("value")
+        check_timeline(semaphore, "value")
         return counter_value(self._gpu, semaphore.handle)
 
     def host_signal(self, semaphore: VulkanSemaphore, value: int | None) -> None:
         """Set a timeline's value."""
-        semaphore.check_timeline("signal")
+        check_timeline(semaphore, "signal")
         host_signal(self._gpu, semaphore.handle, value or 0)
 
     def host_wait(self, semaphore: VulkanSemaphore, value: int | None, timeout_ns: int) -> bool:
         """Block until a timeline has the value, or the time is over."""
-        semaphore.check_timeline("wait")
+        check_timeline(semaphore, "wait")
         return wait_for_value(self._gpu, semaphore.handle, value or 0, timeout_ns)
 
     # ---- memory
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> VulkanMemory:
+        """Call vkAllocateMemory with the fd, and bind a buffer to it."""
+        self._declared(desc.type in self._capabilities.memory_import, f"memory.import.{desc.type.value}")
+        return import_memory(self._gpu, self._addresses, desc, handle)
+
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[VulkanMemory, int]:
         """A buffer on memory for export; not zeroed."""
-        if type not in self._capabilities.memory_export:
-            raise UnsupportedError(f"the device does not export {type.value} memory", backend="vulkan",
-                                   capability=f"memory.export.{type.value}")
+        self._declared(type in self._capabilities.memory_export, f"memory.export.{type.value}")
         made = create_memory(self._gpu, self._addresses, type, size, dedicated=dedicated)
         return made, made.size
 
     def export_memory(self, memory: VulkanMemory) -> OwnedHandle:
         """A new fd."""
-        bit = MEMORIES[MemoryHandleType.OPAQUE_FD][0]
-        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=bit)
+        wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, int]:
@@ -155,6 +203,28 @@ class VulkanDevice(DeviceDriver):
     def release_memory(self, memory: VulkanMemory) -> None:
         """Free it; what was exported lives on in its importers."""
         memory.close()
+
+    # ---- images
+    def map_mipmapped_array(self, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
+        """A VkImage bound to the memory at ``desc.offset``."""
+        self._declared(Feature.MIPMAPPED_ARRAY in self._capabilities.features, "mipmapped_array")
+        return map_image(self._gpu, memory, desc)
+
+    def mipmap_level(self, array: VulkanImage, level: int) -> Level:
+        """One level of it."""
+        return level_of(array, level)
+
+    def read_level(self, level: Level, out: memoryview) -> None:
+        """Call vkCmdCopyImageToBuffer and wait."""
+        self._copier.read(level, out)
+
+    def write_level(self, level: Level, data: memoryview) -> None:
+        """Call vkCmdCopyBufferToImage and wait."""
+        self._copier.write(level, data)
+
+    def release_array(self, array: VulkanImage) -> None:
+        """Destroy the image."""
+        array.close()
 
     def host_buffer(self, size: int) -> tuple[HostMemory, int]:
         """Coherent host memory; the address is a pointer."""
@@ -172,14 +242,23 @@ class VulkanDevice(DeviceDriver):
         buffer.close()
 
     # ---- other
+    def _declared(self, is_: bool, capability: str) -> None:
+        if not is_:
+            raise UnsupportedError(f"vulkan:{self._index} does not declare {capability}", backend="vulkan",
+                                   capability=capability)
+
     def native_handle(self, token: object) -> int:
-        """VkDevice for None; VkSemaphore, VkDeviceMemory; a mapping's VkBuffer, which begins where the memory does."""
+        """VkDevice for None; VkSemaphore, VkDeviceMemory, VkImage; a mapping's VkBuffer, which covers the memory."""
         if token is None:
             return self._gpu.library.address(self._gpu.handle)
         if isinstance(token, VulkanSemaphore):
             return token.handle
         if isinstance(token, VulkanMemory):
             return token.memory
+        if isinstance(token, VulkanImage):
+            return token.image
+        if isinstance(token, Level):
+            return token.image.image
         if isinstance(token, Mapping):
             return token.memory.buffer
         if isinstance(token, HostMemory):

@@ -3,33 +3,63 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from xsem_vulkan.abilities import Abilities
 from xsem_vulkan.instance import PhysicalDevice
 from xsem_vulkan.loader import CData, Functions, Library
 
-__all__ = ["Gpu", "Queue", "open_gpu"]
+__all__ = ["Gpu", "Queue", "adopt_gpu", "open_gpu"]
 
 _OF_DEVICE: Final = (
     "vkDestroyDevice", "vkGetDeviceQueue", "vkQueueSubmit", "vkCreateSemaphore", "vkDestroySemaphore",
     "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkSignalSemaphore", "vkCreateBuffer", "vkDestroyBuffer",
     "vkGetBufferMemoryRequirements2", "vkAllocateMemory", "vkFreeMemory", "vkBindBufferMemory", "vkMapMemory",
+    "vkCreateImage", "vkDestroyImage", "vkGetImageMemoryRequirements2", "vkBindImageMemory",
     "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer",
     "vkEndCommandBuffer", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer",
-    "vkGetSemaphoreFdKHR", "vkGetMemoryFdKHR",
+    "vkCmdCopyImageToBuffer", "vkCmdCopyBufferToImage",
+    "vkGetSemaphoreFdKHR", "vkImportSemaphoreFdKHR", "vkGetMemoryFdKHR", "vkGetMemoryFdPropertiesKHR",
 )
+
+
+class _Lock:
+    """A re-entrant lock, and inside it the application's own, taken once: that one need not be re-entrant."""
+
+    def __init__(self, theirs: AbstractContextManager[object]) -> None:
+        self._ours = threading.RLock()
+        self._theirs = theirs
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._ours.acquire()
+        try:
+            if self._depth == 0:
+                self._theirs.__enter__()
+        except BaseException:
+            self._ours.release()
+            raise
+        self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0:
+                self._theirs.__exit__(None, None, None)
+        finally:
+            self._ours.release()
 
 
 class Queue:
     """One VkQueue. Vulkan wants it used by one thread at a time: that is what the lock is for."""
 
-    def __init__(self, handle: CData, address: int) -> None:
+    def __init__(self, handle: CData, address: int, lock: AbstractContextManager[object] | None = None) -> None:
         self.handle = handle
         self.address = address
         # Re-entrant: the application's own work holds it, and may append to the same list.
-        self.lock = threading.RLock()
+        self.lock: AbstractContextManager[object] = threading.RLock() if lock is None else lock
         self.lists = 0
 
 
@@ -38,31 +68,32 @@ class Gpu:
 
     Parameters
     ----------
-    library, functions, handle : Library, Functions, VkDevice
+    physical : PhysicalDevice
+        What it was made of.
+    functions, handle : Functions, VkDevice
         What to call, and with what.
     abilities : Abilities
         What may be asked of it.
+    queues : sequence of Queue
+        What is submitted to.
     destroy : callable
         Gives the device back; the application's own one is left alone.
     """
 
     def __init__(
-        self, library: Library, functions: Functions, handle: CData, abilities: Abilities, destroy: Callable[[], None]
+        self, physical: PhysicalDevice, functions: Functions, handle: CData, abilities: Abilities,
+        queues: Sequence[Queue], destroy: Callable[[], None],
     ) -> None:
-        self.library = library
+        self.physical = physical
+        self.library: Library = physical.library
         self.vk = functions
         self.handle = handle
         self.abilities = abilities
         self.family = abilities.family.index
-        self.queues = [self._queue(index) for index in range(abilities.queues)]
+        self.queues = queues
         self.stuck = False
         """Something is pending that cannot be waited for: to destroy the device would hang, or worse."""
         self._destroy = destroy
-
-    def _queue(self, index: int) -> Queue:
-        found = self.library.ffi.new("VkQueue *")
-        self.vk.vkGetDeviceQueue(self.handle, self.family, index, found)
-        return Queue(found[0], self.library.address(found[0]))
 
     def close(self) -> None:
         """Give the device back."""
@@ -84,12 +115,33 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
     physical.functions.do("vkCreateDevice", physical.handle, wanted, library.null, made)
     del features   # until here
     handle = made[0]
-    find = physical.functions.vkGetDeviceProcAddr
-
-    functions = Functions(library, lambda name: find(handle, name.encode()), _OF_DEVICE)
+    functions = _functions(physical, handle)
 
     def destroy() -> None:
         functions.vkDestroyDevice(handle, library.null)
         physical.instance.close()
 
-    return Gpu(library, functions, handle, abilities, destroy)
+    def queue(index: int) -> Queue:
+        found = library.ffi.new("VkQueue *")
+        functions.vkGetDeviceQueue(handle, abilities.family.index, index, found)
+        return Queue(found[0], library.address(found[0]))
+
+    return Gpu(physical, functions, handle, abilities, [queue(index) for index in range(abilities.queues)], destroy)
+
+
+def adopt_gpu(
+    physical: PhysicalDevice, abilities: Abilities, device: int, queues: Sequence[int],
+    lock: AbstractContextManager[object] | None,
+) -> Gpu:
+    """The application's own device, which is left alone when it is closed; one lock for all its queues."""
+    library = physical.library
+    handle = library.ffi.cast("VkDevice", device)
+    # One for all: the application's is one, too, and need not be re-entrant.
+    shared = None if lock is None else _Lock(lock)
+    return Gpu(physical, _functions(physical, handle), handle, abilities,
+               [Queue(library.ffi.cast("VkQueue", each), each, shared) for each in queues], lambda: None)
+
+
+def _functions(physical: PhysicalDevice, handle: CData) -> Functions:
+    find = physical.functions.vkGetDeviceProcAddr
+    return Functions(physical.library, lambda name: find(handle, name.encode()), _OF_DEVICE)

@@ -6,9 +6,9 @@ import uuid as _uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from xsem.errors import BackendUnavailableError, XsemError
+from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
 from xsem.types import DeviceInfo
 from xsem_vulkan import constants as vk
 from xsem_vulkan.loader import CData, Functions, Library, load
@@ -22,12 +22,18 @@ _OF_INSTANCE: Final = (
     "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceMemoryProperties",
     "vkGetPhysicalDeviceQueueFamilyProperties", "vkEnumerateDeviceExtensionProperties",
     "vkGetPhysicalDeviceExternalSemaphoreProperties", "vkGetPhysicalDeviceExternalBufferProperties",
+    "vkGetPhysicalDeviceImageFormatProperties2",
     "vkCreateDevice", "vkGetDeviceProcAddr",
 )
 
 
 class Instance:
-    """A VkInstance of xsem's own; made by `opened` for a look, or kept while a device is open.
+    """A VkInstance of xsem's own; made by `opened` for a look, or kept while a device is open. Or the application's.
+
+    Parameters
+    ----------
+    adopted : int
+        The application's VkInstance, which is never to be closed here; 0 for one of xsem's own.
 
     Raises
     ------
@@ -35,11 +41,16 @@ class Instance:
         ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, adopted: int = 0) -> None:
         self.library: Library = load()
         library = self.library
         first = library.functions(library.null, _GLOBAL)
         self.version = _loader_version(library, first)
+        self.handle: CData = library.ffi.cast("VkInstance", adopted) if adopted else self._create(first)
+        self.functions: Functions = library.functions(self.handle, _OF_INSTANCE)
+
+    def _create(self, first: Functions) -> CData:
+        library = self.library
         application = library.new("VkApplicationInfo", apiVersion=vk.VK_API_VERSION_1_2)
         wanted = library.new("VkInstanceCreateInfo", pApplicationInfo=application)
         made = library.ffi.new("VkInstance *")
@@ -47,8 +58,7 @@ class Instance:
             first.do("vkCreateInstance", wanted, library.null, made)
         except XsemError as error:
             raise _unavailable(error) from error
-        self.handle: CData = made[0]
-        self.functions: Functions = library.functions(self.handle, _OF_INSTANCE)
+        return made[0]
 
     def physical_devices(self) -> Sequence[PhysicalDevice]:
         """All of them, in the loader's order."""
@@ -128,6 +138,15 @@ class MemoryTypes:
                    and not flags & vk.VK_MEMORY_PROPERTY_PROTECTED_BIT]
         best = [index for index in fitting if self.flags[index] & preferred == preferred]
         return next(iter(best or fitting), None)
+
+
+class ImageLimits(NamedTuple):
+    """What images of one sort can be, and VkExternalMemoryFeatureFlags of the memory that they lie in."""
+
+    extent: tuple[int, int, int]
+    levels: int
+    layers: int
+    features: int
 
 
 class PhysicalDevice:
@@ -228,6 +247,23 @@ class PhysicalDevice:
         answer = self.library.new("VkExternalBufferProperties")
         self.functions.vkGetPhysicalDeviceExternalBufferProperties(self.handle, wanted, answer)
         return int(answer.externalMemoryProperties.externalMemoryFeatures)
+
+    def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
+        """Of images of that format, dimensions and use in memory of a handle type; None where there are none."""
+        wanted = self.library.new("VkPhysicalDeviceImageFormatInfo2", format=pixels, type=type, usage=usage,
+                                  flags=flags, tiling=vk.VK_IMAGE_TILING_OPTIMAL)
+        external = self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
+        answer = self.library.new("VkImageFormatProperties2")
+        memory = self.library.linked("VkExternalImageFormatProperties", answer)
+        try:
+            self.functions.do("vkGetPhysicalDeviceImageFormatProperties2", self.handle, wanted, answer)
+        except UnsupportedError:   # VK_ERROR_FORMAT_NOT_SUPPORTED: of the format, or of the handle type
+            return None
+        del external   # until here
+        limits = answer.imageFormatProperties
+        most = limits.maxExtent
+        return ImageLimits((int(most.width), int(most.height), int(most.depth)), int(limits.maxMipLevels),
+                           int(limits.maxArrayLayers), int(memory.externalMemoryProperties.externalMemoryFeatures))
 
 
 def version_text(version: int) -> str:

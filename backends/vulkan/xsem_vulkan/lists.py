@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Final
 
-from xsem.errors import DeviceLostError, XsemError
+from xsem.errors import BusyError, DeviceLostError, XsemError
 from xsem.spi import CommandListDriver
 from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.images import Level
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Point, Timeline, VulkanSemaphore
@@ -32,7 +34,8 @@ class VulkanList(CommandListDriver):
     """
 
     def __init__(
-        self, gpu: Gpu, queue: Queue, addresses: AddressSpace, forget: Callable[[VulkanList], None]
+        self, gpu: Gpu, queue: Queue, addresses: AddressSpace, forget: Callable[[VulkanList], None], *,
+        borrowed: bool = False,
     ) -> None:
         self._gpu = gpu
         self.queue = queue
@@ -46,7 +49,7 @@ class VulkanList(CommandListDriver):
             self._timeline.drop()
             raise
         # The facade keeps books by key, so two lists on one queue need two: a negative number is nobody's handle.
-        self.key = queue.address if queue.lists == 0 else -next(_keys)
+        self.key = queue.address if borrowed or queue.lists == 0 else -next(_keys)
 
     # ---- appending
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
@@ -57,10 +60,24 @@ class VulkanList(CommandListDriver):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[VulkanMemory], want_point: bool,
     ) -> Point | None:
-        """A barrier after points and semaphores; with `acquire` it takes the memory over."""
+        """A barrier after points and semaphores; with `acquire` it takes the memory over.
+
+        Raises
+        ------
+        BusyError
+            ``sync_file_used``: the wait that it was imported for has been appended.
+        """
+        if any(semaphore.waits == 0 for semaphore in semaphores):
+            # The temporary payload went with the first wait. The one below it is never signalled.
+            raise BusyError("a sync file is imported for one wait, and this one has had it; import it again",
+                            reason="sync_file_used", backend="vulkan")
         waits = self._open(wait_points)
         waits += [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
-        return self._hand(acquire, waits, [], want_point, acquire=True)
+        point = self._hand(acquire, waits, [], want_point, acquire=True)
+        for semaphore in semaphores:
+            if semaphore.waits is not None:
+                semaphore.waits = 0
+        return point
 
     def append_signal(
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
@@ -88,6 +105,20 @@ class VulkanList(CommandListDriver):
         commands, scratch = self._commands.fill(place, pattern, size)
         return self._append_once(commands, scratch, self._open(wait_points), [], want_point)
 
+    def append_level_copy(self, level: Level, host: HostMemory, *, read: bool) -> Point:
+        """A copy of an image's level to host memory or from there, which is the list's until the copy is done."""
+        with level.image.lock:
+            try:
+                self._recycle()
+                commands = self._commands.level_copy(level, host, read=read)
+            except BaseException:
+                host.close()
+                raise
+            self._append_once(commands, host, [], [], want_point=False)
+            level.image.owned = True
+            level.image.used(self._timeline, self._timeline.appended)
+        return Point(self._timeline, self._timeline.appended)
+
     def append_work(self, work: Callable[[], object]) -> None:
         """Call it while the queue is nobody else's: it may submit to it."""
         with self.queue.lock:
@@ -110,8 +141,22 @@ class VulkanList(CommandListDriver):
         if not memories:
             return self._append(self._commands.barrier, waits, signals, want_point)
         self._recycle()
-        commands = self._commands.handover([each.buffer for each in memories], acquire=acquire)
-        return self._append_once(commands, None, waits, signals, want_point)
+        with ExitStack() as held:
+            images = []
+            # In one order, whatever list hands them over; a copy, as another thread may release one meanwhile.
+            for image in sorted((image for memory in memories for image in tuple(memory.images)),
+                                key=lambda each: each.image):
+                held.enter_context(image.lock)
+                if not image.closed and (acquire or image.owned):
+                    images.append(image)
+            commands = self._commands.handover(memories, images, acquire=acquire)
+            point = self._append_once(commands, None, waits, signals, want_point)
+            for memory in memories:
+                memory.handed_over = True
+            for image in images:
+                image.owned = acquire
+                image.used(self._timeline, self._timeline.appended)
+        return point
 
     def _append_once(
         self, commands: CData, scratch: HostMemory | None, waits: Waits, signals: Waits, want_point: bool

@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xsem.errors import OutOfMemoryError, UnsupportedError
 from xsem.types import MemoryHandleType
 from xsem_vulkan import constants as vk
-from xsem_vulkan.abilities import BUFFER_USAGE, MEMORIES
+from xsem_vulkan.abilities import BUFFER_USAGE
 from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
 
-__all__ = ["HostMemory", "Mapping", "VulkanMemory", "create_memory", "host_memory"]
+if TYPE_CHECKING:
+    from xsem_vulkan.images import VulkanImage
 
+__all__ = ["ANY_ACCESS", "HostMemory", "Mapping", "Needs", "VulkanMemory", "allocate", "best_type", "bind",
+           "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
+
+ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
 _ALIGNMENTS_TRIED = 3
 
 
-class _Needs(NamedTuple):
+class Needs(NamedTuple):
+    """What a buffer wants of its memory: bytes, a bit for each memory type that will do, and whether it is alone."""
+
     size: int
+    alignment: int
     types: int
     dedicated: bool
 
 
 class VulkanMemory:
-    """A VkDeviceMemory under one VkBuffer that covers all of it."""
+    """A VkDeviceMemory under one VkBuffer.
 
-    def __init__(self, gpu: Gpu, addresses: AddressSpace, memory: int, buffer: int, size: int) -> None:
+    Attributes
+    ----------
+    allocated, size : int
+        Bytes of the memory, and how many of them the buffer covers: all, where xsem allocated it.
+    handle_type : int
+        The bit of the handle type that it came as, or was allocated to be exported as.
+    export, dedicated : bool
+        Whether xsem allocated it for export; whether for the buffer alone.
+    type_index : int
+        Its memory type.
+    images : set
+        What else lies in it.
+    handed_over : bool
+        Whether somebody else has had it.
+    """
+
+    def __init__(
+        self, gpu: Gpu, addresses: AddressSpace, memory: int, buffer: int, size: int, *, allocated: int,
+        handle_type: int, type_index: int, export: bool, dedicated: bool,
+    ) -> None:
+        self.allocated = allocated
+        self.handle_type = handle_type
+        self.type_index = type_index
+        self.export = export
+        self.dedicated = dedicated
+        self.images: set[VulkanImage] = set()
+        self.handed_over = not export
         self._gpu = gpu
         self._addresses = addresses
         self.memory = memory
@@ -36,7 +70,7 @@ class VulkanMemory:
     def close(self) -> None:
         """Free it."""
         self._addresses.remove_memory(self.address)
-        _free(self._gpu, self.buffer, self.memory)
+        free(self._gpu, self.buffer, self.memory)
 
 
 class Mapping:
@@ -57,7 +91,7 @@ class HostMemory:
 
     def close(self) -> None:
         """Free it; that unmaps it."""
-        _free(self._gpu, self.buffer, self.memory)
+        free(self._gpu, self.buffer, self.memory)
 
 
 def create_memory(
@@ -72,7 +106,7 @@ def create_memory(
     UnsupportedError
         ``unsupported``: the driver exports dedicated memory alone.
     """
-    bit, _ = MEMORIES[type]
+    bit = type.native["vulkan"][1]
     _check_size(gpu, size)
     buffer, needs = _whole_buffer(gpu, size, bit)
     try:
@@ -80,30 +114,29 @@ def create_memory(
             # The importer must be told, and the descriptor says what the caller said.
             raise UnsupportedError("the driver exports such memory from dedicated allocations alone: dedicated=True",
                                    capability=f"memory.export.{type.value}.shared", backend="vulkan")
-        index = gpu.abilities.memory_types.choose(needs.types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
-        if index is None:
-            index = gpu.abilities.memory_types.choose(needs.types, 0)
-        memory = _allocate(gpu, buffer, needs.size, _known(index), export=bit, dedicated=dedicated)
+        index = best_type(gpu, needs.types)
+        memory = _allocate_for(gpu, buffer, needs.size, index, export=bit, dedicated=dedicated)
     except BaseException:
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
     try:
-        return VulkanMemory(gpu, addresses, memory, buffer, needs.size)
+        return VulkanMemory(gpu, addresses, memory, buffer, needs.size, allocated=needs.size, handle_type=bit,
+                            type_index=index, export=True, dedicated=dedicated)
     except BaseException:
-        _free(gpu, buffer, memory)
+        free(gpu, buffer, memory)
         raise
 
 
 def host_memory(gpu: Gpu, size: int) -> HostMemory:
     """Host memory of `size` bytes that copies can use, coherent: no flushes."""
     _check_size(gpu, size)
-    buffer = _create_buffer(gpu, size, 0)
+    buffer = create_buffer(gpu, size, 0)
     try:
-        needs = _needs(gpu, buffer)
+        needs = needs_of(gpu, buffer)
         wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
         # Cached: reading what is not takes microseconds a cache line. Vulkan promises a type with the first two.
         index = gpu.abilities.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
-        memory = _allocate(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
+        memory = _allocate_for(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
     except BaseException:
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
@@ -112,7 +145,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
         gpu.vk.do("vkMapMemory", gpu.handle, memory, 0, vk.VK_WHOLE_SIZE, 0, pointer)
         return HostMemory(gpu, memory, buffer, gpu.library.address(pointer[0]))
     except BaseException:
-        _free(gpu, buffer, memory)
+        free(gpu, buffer, memory)
         raise
 
 
@@ -123,12 +156,12 @@ def _check_size(gpu: Gpu, size: int) -> None:
                                reason="out_of_memory", backend="vulkan")
 
 
-def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, _Needs]:
+def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, Needs]:
     """A buffer that covers all the memory that it needs: every byte of the allocation can be mapped then."""
     for _ in range(_ALIGNMENTS_TRIED):
-        buffer = _create_buffer(gpu, size, export)
+        buffer = create_buffer(gpu, size, export)
         try:
-            needs = _needs(gpu, buffer)
+            needs = needs_of(gpu, buffer)
         except BaseException:
             gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
             raise
@@ -140,47 +173,73 @@ def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, _Needs]:
                            backend="vulkan")
 
 
-def _create_buffer(gpu: Gpu, size: int, export: int) -> int:
+def create_buffer(gpu: Gpu, size: int, external: int) -> int:
+    """A VkBuffer; `external` is the bit of the handle type of the memory that it will lie in, 0 for none."""
     library = gpu.library
     wanted = library.new("VkBufferCreateInfo", size=size, usage=BUFFER_USAGE,
                          sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
-    external = library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=export) if export else None
+    linked = library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=external) if external else None
     made = library.ffi.new("VkBuffer *")
     gpu.vk.do("vkCreateBuffer", gpu.handle, wanted, library.null, made)
-    del external   # until here
+    del linked   # until here
     return int(made[0])
 
 
-def _needs(gpu: Gpu, buffer: int) -> _Needs:
+def needs_of(gpu: Gpu, buffer: int) -> Needs:
+    """What a buffer wants of its memory."""
     library = gpu.library
     wanted = library.new("VkBufferMemoryRequirementsInfo2", buffer=buffer)
     answer = library.new("VkMemoryRequirements2")
     dedicated = library.linked("VkMemoryDedicatedRequirements", answer)
     gpu.vk.vkGetBufferMemoryRequirements2(gpu.handle, wanted, answer)
     needs = answer.memoryRequirements
-    return _Needs(int(needs.size), int(needs.memoryTypeBits), bool(dedicated.requiresDedicatedAllocation))
+    return Needs(int(needs.size), int(needs.alignment), int(needs.memoryTypeBits),
+                 bool(dedicated.requiresDedicatedAllocation))
 
 
-def _allocate(gpu: Gpu, buffer: int, size: int, type_index: int, *, export: int, dedicated: bool) -> int:
+def best_type(gpu: Gpu, types: int) -> int:
+    """The memory type for device memory, of those that have a bit in `types`: the device's own where there is one.
+
+    Exporter and importer must take the same (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor says
+    which: so both take the first that the device has for such a buffer.
+    """
+    index = gpu.abilities.memory_types.choose(types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
+    return _known(gpu.abilities.memory_types.choose(types, 0) if index is None else index)
+
+
+def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, int]]) -> int:
+    """Call vkAllocateMemory; `structs` are chained to what it takes: their names and fields."""
     library = gpu.library
     wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)
-    kept = []
-    if export:
-        kept.append(library.linked("VkExportMemoryAllocateInfo", wanted, handleTypes=export))
-    if dedicated:
-        kept.append(library.linked("VkMemoryDedicatedAllocateInfo", wanted, buffer=buffer))
+    kept = [library.linked(struct, wanted, **fields) for struct, fields in structs]
     made = library.ffi.new("VkDeviceMemory *")
     gpu.vk.do("vkAllocateMemory", gpu.handle, wanted, library.null, made)
     kept.clear()   # until here
-    try:
-        gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, made[0], 0)
-    except BaseException:
-        gpu.vk.vkFreeMemory(gpu.handle, made[0], library.null)
-        raise
     return int(made[0])
 
 
-def _free(gpu: Gpu, buffer: int, memory: int) -> None:
+def bind(gpu: Gpu, buffer: int, memory: int) -> None:
+    """Put a buffer at the start of memory; on an error the memory is freed."""
+    try:
+        gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, memory, 0)
+    except BaseException:
+        gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
+        raise
+
+
+def _allocate_for(gpu: Gpu, buffer: int, size: int, type_index: int, *, export: int, dedicated: bool) -> int:
+    structs: list[tuple[str, dict[str, int]]] = []
+    if export:
+        structs.append(("VkExportMemoryAllocateInfo", {"handleTypes": export}))
+    if dedicated:
+        structs.append(("VkMemoryDedicatedAllocateInfo", {"buffer": buffer}))
+    memory = allocate(gpu, size, type_index, *structs)
+    bind(gpu, buffer, memory)
+    return memory
+
+
+def free(gpu: Gpu, buffer: int, memory: int) -> None:
+    """Destroy a buffer and free its memory."""
     gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
     gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
 

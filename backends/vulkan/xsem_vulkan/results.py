@@ -16,7 +16,7 @@ from xsem.errors import (
 )
 from xsem_vulkan import constants
 
-__all__ = ["check", "code_name", "device_lost", "error_for"]
+__all__ = ["check", "code_name", "device_lost", "error_for", "import_error"]
 
 _NAMES: Final[dict[int, str]] = {
     value: name for name, value in vars(constants).items()
@@ -97,6 +97,20 @@ def error_for(call: str, code: int) -> XsemError:
         return DriverError(f"{call} failed", reason="driver_error", **_from(call, code))
     return DriverError(f"{call} failed with a code that xsem has no name for", reason="unknown_code",
                        **_from(call, code))
+
+
+# What SwiftShader and lavapipe return for a file that is none of theirs, where the specification has
+# VK_ERROR_INVALID_EXTERNAL_HANDLE.
+_REFUSALS: Final = frozenset({
+    constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_MEMORY_MAP_FAILED, constants.VK_ERROR_UNKNOWN})
+
+
+def import_error(error: XsemError) -> XsemError:
+    """The error of a failed import: where the code says nothing better, the handle is to blame."""
+    if error.code not in _REFUSALS or error.call is None:
+        return error
+    return BadHandleError("the driver does not take the handle as an object of this device and driver",
+                          reason="refused_by_driver", **_from(error.call, error.code))
 
 
 def device_lost(call: str) -> NoReturn:

@@ -12,24 +12,35 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.results import check, device_lost
 
-__all__ = ["Point", "Timeline", "VulkanSemaphore", "counter_value", "create_semaphore", "export_fd", "host_signal",
-           "wait_for_value"]
+__all__ = ["Point", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value", "create_semaphore", "export_fd",
+           "host_signal", "wait_for_value"]
 
 _NO_VALUE: Final = 2**64 - 1
 
 
 class VulkanSemaphore:
-    """A VkSemaphore, binary or timeline."""
+    """A VkSemaphore, binary or timeline.
 
-    def __init__(self, handle: int, *, timeline: bool) -> None:
+    Attributes
+    ----------
+    export : int
+        The bit of the handle type that it was made to be exported as.
+    waits : int or None
+        How many waits it still has: one, then none, of a sync file; None: as many as signals.
+    """
+
+    def __init__(self, handle: int, *, timeline: bool, export: int = 0) -> None:
+        self.waits: int | None = None
         self.handle = handle
         self.timeline = timeline
+        self.export = export
 
-    def check_timeline(self, what: str) -> None:
-        """Refuse what Vulkan's host functions do for timelines alone."""
-        if not self.timeline:
-            raise UnsupportedError(f"Vulkan has no {what} of a binary semaphore on the host; append it to a list",
-                                   capability=f"binary.{what}", backend="vulkan")
+
+def check_timeline(semaphore: object, what: str) -> None:
+    """Refuse what Vulkan's host functions do for timelines alone."""
+    if not isinstance(semaphore, VulkanSemaphore) or not semaphore.timeline:
+        raise UnsupportedError(f"Vulkan has no {what} of a binary semaphore on the host; append it to a list",
+                               capability=f"binary.{what}", backend="vulkan")
 
 
 def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export: int = 0) -> VulkanSemaphore:
@@ -45,7 +56,7 @@ def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export
     made = library.ffi.new("VkSemaphore *")
     gpu.vk.do("vkCreateSemaphore", gpu.handle, wanted, library.null, made)
     kept.clear()   # until here
-    return VulkanSemaphore(made[0], timeline=timeline)
+    return VulkanSemaphore(made[0], timeline=timeline, export=export)
 
 
 def export_fd(gpu: Gpu, call: str, wanted: object) -> OwnedHandle:

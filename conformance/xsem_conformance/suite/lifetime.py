@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import time
 from typing import Final
 
@@ -10,9 +11,10 @@ import xsem
 from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.bench import IN, Bench, duplicate, never, soon, value_of
+from xsem_conformance.bench import IN, Bench, duplicate, soon, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.descriptors import count, identity, is_open, null, others
+from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BrokenError, Case, expect
 
 AT_ONCE_S: Final = 5.0
@@ -63,10 +65,10 @@ def two_imports_are_one_object(bench: Bench, case: Case) -> None:
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
         again = bench.here.get(bench.here.import_semaphore(desc))
-    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
-    waits.append_wait(again, value)
-    signals.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=bench.patience_s)
+    order = bench.device.create_command_list()   # one: some devices have but a few queues
+    order.append_signal(bench.here.get(semaphore.here), value)   # first: not every wait may come before its signal
+    order.append_wait(again, value)
+    order.synchronize(timeout_s=bench.patience_s)
 
 
 @check("XSEM-OWN-009")
@@ -83,10 +85,10 @@ def import_outlives_the_exporters_object(bench: Bench, case: Case) -> None:
         return
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     bench.peer.release(semaphore.there)
-    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
-    waits.append_wait(bench.here.get(semaphore.here), value)
-    signals.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=bench.patience_s)
+    order = bench.device.create_command_list()   # one: some devices have but a few queues
+    order.append_signal(bench.here.get(semaphore.here), value)
+    order.append_wait(bench.here.get(semaphore.here), value)
+    order.synchronize(timeout_s=bench.patience_s)
 
 
 @check("XSEM-OWN-006", deadline_s=60)
@@ -163,12 +165,14 @@ def refusal_carries_an_error_of_xsems(bench: Bench, case: Case) -> None:
 def device_is_as_before_after_a_refused_import(bench: Bench, case: Case) -> None:
     """After a refused import pending work goes on, and a good handle imports and synchronises."""
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
-    waits.append_wait(bench.here.get(semaphore.here), value)
-    _refused(bench, case, null(), "/dev/null")
-    never(waits.query, "the refused import met a pending wait")
+    producer, device = bench.ends(IN)
+    waits, signals = bench.device.create_command_list(), producer.new_list()
     another = bench.semaphore(case.handle_type)
-    signals.append_signal([bench.here.get(semaphore.here), bench.here.get(another.here)], [value, value])
+    with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
+        waits.append_wait(bench.here.get(semaphore.here), value)
+        _refused(bench, case, null(), "/dev/null")
+        hold.pending(waits.query, "a wait beside a refused import")
+    waits.append_signal(bench.here.get(another.here), value)
     waits.append_wait(bench.here.get(another.here), value)
     waits.synchronize(timeout_s=bench.patience_s)
 
@@ -215,16 +219,18 @@ def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> Non
     producer, _ = bench.ends(IN)
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
     imported = bench.here.get(semaphore.here)
-    commands = bench.device.create_command_list()
-    commands.append_wait(imported, value)
-    began = time.monotonic()
-    imported.release()
-    imported.release()
-    expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
-    never(commands.query, "the release met the wait")
-    signals = producer.new_list()
-    producer.signal(signals, semaphore, value)
+    _, device = bench.ends(IN)
+    commands, signals = bench.device.create_command_list(), producer.new_list()
+    with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
+        commands.append_wait(imported, value)
+        began = time.monotonic()
+        imported.release()
+        imported.release()
+        expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
+        hold.pending(commands.query, "a wait whose semaphore was released")
     commands.synchronize(timeout_s=bench.patience_s)
+    commands.release()
+    producer.side.release(signals)   # some devices have but a few queues
     _release_behind_a_held_signal_keeps_it(bench, case)
 
 
@@ -233,12 +239,13 @@ def _release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
     producer, _ = bench.ends(IN)
     gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    commands = bench.device.create_command_list()
-    commands.append_wait(bench.here.get(gate.here), value)
-    commands.append_signal(bench.here.get(semaphore.here), value)
-    bench.here.get(semaphore.here).release()
-    signals = producer.new_list()
-    producer.signal(signals, gate, value)
+    _, device = bench.ends(IN)
+    commands, signals = bench.device.create_command_list(), producer.new_list()
+    with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, gate, value)) as hold:
+        commands.append_wait(bench.here.get(gate.here), value)
+        commands.append_signal(bench.here.get(semaphore.here), value)
+        bench.here.get(semaphore.here).release()
+        hold.pending(commands.query, "a signal behind a wait")
     commands.synchronize(timeout_s=bench.patience_s)
     waits = producer.new_list()
     producer.wait(waits, semaphore, value)
@@ -252,13 +259,18 @@ def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> Non
     type = bench.some_type()
     semaphore, memory, value = bench.semaphore(type), bench.memory(), value_of(type)
     waits, writes = device.new_list(), producer.new_list()
-    device.wait(waits, semaphore, value, memory)
-    reading = device.read(waits, memory, 64)
-    began = time.monotonic()
-    bench.here.release(memory.here)
-    expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
-    producer.write(writes, memory, b"\x77" * 64)
-    producer.signal(writes, semaphore, value, memory)
+
+    def submit() -> None:
+        producer.write(writes, memory, b"\x77" * 64)
+        producer.signal(writes, semaphore, value, memory)
+
+    with held(producer, device, writes, type, submit) as hold:
+        device.wait(waits, semaphore, value, memory)
+        reading = device.read(waits, memory, 64)
+        began = time.monotonic()
+        bench.here.release(memory.here)
+        expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
+        hold.pending(lambda: device.done(waits), "a copy of released memory behind a wait")
     device.finish(waits, "the copy behind the wait")
     expect(device.fetch(reading) == b"\x77" * 64, "the copy read something else")
 
@@ -267,24 +279,26 @@ def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> Non
 def imported_again_it_has_the_state_of_now(bench: Bench, case: Case) -> None:
     """After release and a new import waits find the object's state of now, neither an older one nor a fresh one."""
     semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    commands, signals = bench.device.create_command_list(), bench.device.create_command_list()
+    commands = bench.device.create_command_list()
     commands.append_signal(bench.here.get(semaphore.here), value)
     commands.append_wait(bench.here.get(semaphore.here), value)
     commands.synchronize(timeout_s=bench.patience_s)
     bench.here.release(semaphore.here)
     with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
         again = bench.here.get(bench.here.import_semaphore(desc))
-    with bench.peer.export_semaphore(bench.semaphore(case.handle_type).there, bench.importer) as desc:
+    unused = bench.semaphore(case.handle_type)
+    with bench.peer.export_semaphore(unused.there, bench.importer) as desc:
         fresh = bench.here.get(bench.here.import_semaphore(desc))
-    after = None if value is None else 2
-    commands.append_wait(again, after)
-    other = bench.device.create_command_list()
-    other.append_wait(fresh, value)
-    never(commands.query, "a wait after a new import passed by what was signalled before")
-    never(other.query, "a wait for a new object passed by what another one was signalled")
-    signals.append_signal([again, fresh], [after, value])
-    commands.synchronize(timeout_s=bench.patience_s)
-    other.synchronize(timeout_s=bench.patience_s)
+    producer, device = bench.ends(IN)
+    signals = producer.new_list()
+    for there, here, wanted, what in ((semaphore, again, None if value is None else 2, "a wait after a new import"),
+                                      (unused, fresh, value, "a wait for a new object, where another was signalled,")):
+        with held(producer, device, signals, case.handle_type,
+                  functools.partial(producer.signal, signals, there, wanted)) as hold:
+            commands.append_wait(here, wanted)
+            hold.pending(commands.query, what)
+        commands.synchronize(timeout_s=bench.patience_s)
+    commands.release()   # some devices have but a few queues
     _signalled_before_it_was_imported_again(bench, case)
 
 

@@ -101,9 +101,9 @@ def fill_changes_exactly_its_bytes(bench: Bench, case: Case) -> None:
     producer.write(commands, shared, b"\x99" * 2048, 0)
     producer.finish(commands, "a copy")
     reads = producer.new_list()
+    fills = bench.device.create_command_list()
     with bench.here.get(shared.here).map_buffer(0, 2048) as whole:
         for at, pattern in ((256, b"\x01"), (512, b"\x02\x03"), (768, b"\x04\x05\x06\x07")):
-            fills = bench.device.create_command_list()
             fills.append_fill(whole.view((64,), "uint8", offset=at), pattern)
             fills.synchronize(timeout_s=bench.patience_s)
             reading = producer.read(reads, shared, 128, at - 32)

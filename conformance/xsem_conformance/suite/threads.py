@@ -16,6 +16,7 @@ from xsem.types import Feature, SignalParams, WaitParams
 from xsem_conformance import measures
 from xsem_conformance.bench import IN, SETTLE_S, Bench, duplicate, soon, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 
@@ -154,12 +155,11 @@ def wait_of_the_device_outlives_an_interrupt(bench: Bench, case: Case) -> None:
     type = bench.some_type()
     producer, device = bench.ends(IN)
     shared, after, value = bench.semaphore(type), bench.semaphore(type), value_of(type)
-    waits = device.new_list()
-    device.wait(waits, shared, value)
-    expect(_interrupted(lambda: bench.here.synchronize(waits, bench.patience_s)), "an interrupt ends no host wait")
-    device.stays_pending(waits, "a wait, the host's wait for which was interrupted,")
-    signals = producer.new_list()
-    producer.signal(signals, shared, value)
+    waits, signals = device.new_list(), producer.new_list()
+    with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:
+        device.wait(waits, shared, value)
+        expect(_interrupted(lambda: bench.here.synchronize(waits, bench.patience_s)), "an interrupt ends no host wait")
+        hold.pending(lambda: device.done(waits), "a wait, the host's wait for which was interrupted,")
     device.finish(waits, "a wait, the host's wait for which was interrupted,")
     device.signal(waits, after, value)
     producer.wait(signals, after, value)

@@ -1,0 +1,176 @@
+"""Images with levels on external memory."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
+from xsem.types import MipmapDesc
+from xsem_vulkan import constants as vk
+from xsem_vulkan.formats import Shape, refusal, shape_of
+from xsem_vulkan.gpu import Gpu
+from xsem_vulkan.loader import CData
+from xsem_vulkan.memory import ANY_ACCESS, VulkanMemory
+from xsem_vulkan.semaphores import Timeline
+
+__all__ = ["Level", "VulkanImage", "level_of", "map_image"]
+
+_SLICE_NS: Final = 50_000_000
+
+class VulkanImage:
+    """A VkImage at an offset of a memory, always in the layout GENERAL: both sides know it, and no copy changes it.
+
+    `owned` says whether it has been taken over from whoever shares the memory. Whoever appends something that uses the
+    image holds `lock` meanwhile, sees that it is not `closed`, and says with `used` when that will be done: the facade
+    knows of a handover that it uses the memory, not what lies in it.
+    """
+
+    def __init__(self, gpu: Gpu, memory: VulkanMemory, image: int, desc: MipmapDesc, shape: Shape) -> None:
+        self._gpu = gpu
+        self._memory = memory
+        self.image = image
+        self.levels = desc.levels
+        self.layers = shape.layers
+        self.extent = shape.extent
+        self.element_size = shape.element_size
+        self.owned = False
+        self.closed = False
+        self.lock = threading.RLock()
+        self._uses: dict[Timeline, int] = {}
+        memory.images.add(self)
+
+    def used(self, timeline: Timeline, value: int) -> None:
+        """A list's operation `value` uses it."""
+        if timeline not in self._uses:
+            timeline.use()
+        self._uses[timeline] = value
+
+    def barrier(self, *, acquire: bool) -> dict[str, object]:
+        """VkImageMemoryBarrier that takes all of it over from whoever shares the memory, or hands it over."""
+        family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
+        # Nobody has had memory of our own that was never handed over: nothing to take over, and nothing to keep.
+        fresh = acquire and not self._memory.handed_over
+        return {
+            "sType": vk.VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
+            "srcAccessMask": 0 if acquire else ANY_ACCESS, "dstAccessMask": ANY_ACCESS if acquire else 0,
+            "oldLayout": vk.VK_IMAGE_LAYOUT_UNDEFINED if fresh else vk.VK_IMAGE_LAYOUT_GENERAL,
+            "newLayout": vk.VK_IMAGE_LAYOUT_GENERAL,
+            "srcQueueFamilyIndex": family if fresh or not acquire else external,
+            "dstQueueFamilyIndex": family if acquire else external,
+            "image": self.image,
+            "subresourceRange": {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "levelCount": self.levels,
+                                 "layerCount": self.layers},
+        }
+
+    def close(self) -> None:
+        """Destroy it, when what uses it is done; the memory stays."""
+        with self.lock:
+            self.closed = True
+            self._memory.images.discard(self)
+        # Not under the lock: who hands the memory over meanwhile does so without the image, and may have to.
+        for timeline, value in self._uses.items():
+            try:
+                while not timeline.wait(value, _SLICE_NS):
+                    pass
+            except DeviceLostError:
+                pass   # what a lost device had pending counts as done
+            timeline.drop()
+        self._gpu.vk.vkDestroyImage(self._gpu.handle, self.image, self._gpu.library.null)
+
+
+class Level:
+    """One level of an image."""
+
+    def __init__(self, image: VulkanImage, index: int) -> None:
+        self.image = image
+        self.index = index
+        width, height, depth = (max(1, length >> index) for length in image.extent)
+        self.extent = width, height, depth
+        self.size = width * height * depth * image.layers * image.element_size
+
+    def region(self, gpu: Gpu) -> CData:
+        """VkBufferImageCopy of all of it, rows without padding, from or to a buffer's beginning."""
+        return gpu.library.ffi.new("VkBufferImageCopy *", {
+            "imageSubresource": {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "mipLevel": self.index,
+                                 "baseArrayLayer": 0, "layerCount": self.image.layers},
+            "imageExtent": self.extent,
+        })
+
+
+def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
+    """Put an image at ``desc.offset`` of the memory.
+
+    Raises
+    ------
+    UnsupportedError
+        The device has no such image in such memory, or the memory was allocated for a buffer alone.
+    BadArgumentError
+        ``bad_offset``: Vulkan wants images aligned; ``out_of_range``: with all levels it reaches beyond the memory.
+    """
+    shape = shape_of(desc)
+    if memory.dedicated:
+        raise UnsupportedError("the memory was allocated for a buffer alone (dedicated=True), so that no image can lie "
+                               "in it", capability="mipmapped_array.dedicated", backend="vulkan")
+    why = refusal(gpu.physical, shape, desc.levels, memory.handle_type,
+                       vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT if memory.export
+                       else vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT)
+    if why is not None:
+        raise UnsupportedError(f"the device has no such image in such memory: {why}",
+                               capability="mipmapped_array.format", backend="vulkan")
+    image = _create(gpu, shape, desc.levels, memory.handle_type)
+    try:
+        _check_place(gpu, memory, image, desc.offset)
+        gpu.vk.do("vkBindImageMemory", gpu.handle, image, memory.memory, desc.offset)
+    except BaseException:
+        gpu.vk.vkDestroyImage(gpu.handle, image, gpu.library.null)
+        raise
+    return VulkanImage(gpu, memory, image, desc, shape)
+
+
+def level_of(image: VulkanImage, index: int) -> Level:
+    """One level.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_levels``: there is no such one.
+    """
+    if not 0 <= index < image.levels:
+        raise BadArgumentError(f"the image has {image.levels} levels, 0 the first; not {index}", reason="bad_levels",
+                               backend="vulkan")
+    return Level(image, index)
+
+
+def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int) -> int:
+    library = gpu.library
+    wanted = library.new(
+        "VkImageCreateInfo", flags=shape.flags, imageType=shape.type, format=shape.format, extent=shape.extent,
+        mipLevels=levels, arrayLayers=shape.layers, samples=vk.VK_SAMPLE_COUNT_1_BIT, usage=shape.usage,
+        tiling=vk.VK_IMAGE_TILING_OPTIMAL, sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE,
+        initialLayout=vk.VK_IMAGE_LAYOUT_UNDEFINED)
+    linked = library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)
+    made = library.ffi.new("VkImage *")
+    gpu.vk.do("vkCreateImage", gpu.handle, wanted, library.null, made)
+    del linked   # until here
+    return int(made[0])
+
+
+def _check_place(gpu: Gpu, memory: VulkanMemory, image: int, offset: int) -> None:
+    library = gpu.library
+    answer = library.new("VkMemoryRequirements2")
+    dedicated = library.linked("VkMemoryDedicatedRequirements", answer)
+    gpu.vk.vkGetImageMemoryRequirements2(gpu.handle, library.new("VkImageMemoryRequirementsInfo2", image=image), answer)
+    needs = answer.memoryRequirements
+    if dedicated.requiresDedicatedAllocation:
+        raise UnsupportedError("the driver wants memory for such an image that is allocated for it alone",
+                               capability="mipmapped_array.shared", backend="vulkan")
+    if not needs.memoryTypeBits >> memory.type_index & 1:
+        raise UnsupportedError("the driver has no such image in memory of this type",
+                               capability="mipmapped_array.memory_type", backend="vulkan")
+    if offset % needs.alignment:
+        raise BadArgumentError(f"the driver wants such an image at a multiple of {needs.alignment} bytes, not at "
+                               f"{offset}", reason="bad_offset", backend="vulkan")
+    if offset + needs.size > memory.allocated:
+        raise BadArgumentError(f"the image takes {needs.size} bytes at {offset}, beyond the memory's "
+                               f"{memory.allocated}", reason="out_of_range", backend="vulkan")

@@ -1,0 +1,106 @@
+"""The application's own instance, device and queues, as ``xsem.open_device("vulkan", native=…)`` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+from xsem.errors import BadArgumentError, UnsupportedError
+from xsem_vulkan import constants as vk
+from xsem_vulkan.abilities import Abilities, ask, restricted
+from xsem_vulkan.gpu import Gpu, adopt_gpu
+from xsem_vulkan.instance import Instance, PhysicalDevice
+
+__all__ = ["Native", "adopted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Native:
+    """What the application has opened itself; all of it stays the application's and outlives xsem's device.
+
+    Handles are ints: the value of the pointer. The instance comes from the same Vulkan loader as xsem's
+    (``libvulkan.so.1``).
+
+    Attributes
+    ----------
+    instance, physical_device, device : int
+        VkInstance, VkPhysicalDevice and VkDevice.
+    family : int
+        The queue family of all `queues`, one that computes or draws.
+    queues : sequence of int
+        VkQueues that xsem may submit to.
+    lock : context manager or None
+        Held by xsem around every use of a queue: Vulkan wants a queue used by one thread at a time, so the application
+        holds it around its own, too. None: nobody but xsem uses these queues, or from the thread that calls xsem alone.
+    extensions : collection of str
+        Device extensions that the application enabled. What needs another one is not declared.
+    timeline_semaphore : bool
+        Whether it enabled the feature `timelineSemaphore`, which xsem needs for its own points.
+    """
+
+    instance: int
+    physical_device: int
+    device: int
+    family: int
+    queues: Sequence[int]
+    lock: AbstractContextManager[object] | None
+    extensions: Collection[str] = field(default=())
+    timeline_semaphore: bool = False
+
+    def __post_init__(self) -> None:
+        handles = {"instance": self.instance, "physical_device": self.physical_device, "device": self.device}
+        if isinstance(self.queues, str | bytes) or not isinstance(self.queues, Sequence) or not self.queues:
+            raise _bad(f"queues is a sequence of VkQueues, not {self.queues!r}")
+        handles |= {f"queues[{index}]": each for index, each in enumerate(self.queues)}
+        for name, handle in handles.items():
+            if type(handle) is not int or not 0 < handle < 2**64:
+                raise _bad(f"{name} is a handle as an int, not {handle!r}")
+        if len(set(self.queues)) != len(self.queues):
+            raise _bad("a queue is named twice")
+        if type(self.family) is not int or self.family < 0:
+            raise _bad(f"family is the index of a queue family, not {self.family!r}")
+        if self.lock is not None and not isinstance(self.lock, AbstractContextManager):
+            raise _bad(f"lock is a context manager or None, not {self.lock!r}")
+        if isinstance(self.extensions, str) or not all(isinstance(each, str) for each in self.extensions):
+            raise _bad(f"extensions are names, not {self.extensions!r}")
+
+
+def adopted(native: object) -> tuple[int, PhysicalDevice, Gpu]:
+    """The device's index in its instance, the physical device, and the device with the application's queues.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_native``.
+    UnsupportedError
+        ``not_enabled``: the application did not enable timeline semaphores; ``driver_too_old``.
+    """
+    if not isinstance(native, Native):
+        raise _bad(f"the vulkan backend takes an xsem_vulkan.Native as native=, not {native!r}")
+    instance = Instance(native.instance)
+    found = instance.physical_devices()
+    addresses = [instance.library.address(each.handle) for each in found]
+    if native.physical_device not in addresses:
+        raise _bad("physical_device is none of the instance's")
+    index = addresses.index(native.physical_device)
+    physical = found[index]
+    return index, physical, adopt_gpu(physical, _abilities(physical, native), native.device, native.queues, native.lock)
+
+
+def _abilities(physical: PhysicalDevice, native: Native) -> Abilities:
+    if not native.timeline_semaphore:
+        raise UnsupportedError(
+            "xsem counts its work with timeline semaphores: enable the feature timelineSemaphore, and say so with "
+            "timeline_semaphore=True", reason="not_enabled", capability="timelineSemaphore", backend="vulkan")
+    families = [each for each in physical.families() if each.index == native.family]
+    if not families or not families[0].flags & (vk.VK_QUEUE_GRAPHICS_BIT | vk.VK_QUEUE_COMPUTE_BIT):
+        raise _bad(f"there is no queue family {native.family} that computes or draws")
+    if len(native.queues) > families[0].queues:
+        raise _bad(f"queue family {native.family} has {families[0].queues} queues, not {len(native.queues)}")
+    enabled = frozenset(native.extensions)
+    return replace(restricted(ask(physical), enabled), family=families[0], queues=len(native.queues))
+
+
+def _bad(message: str) -> BadArgumentError:
+    return BadArgumentError(message, reason="bad_native", backend="vulkan")
