@@ -175,7 +175,7 @@ def test_runtime_names_are_numbers_of_the_driver(name: str) -> None:
 def test_every_listed_name_is_in_the_documentation() -> None:
     text = DOCS.read_text(encoding="utf-8")
     table = text[text.index("| the driver returned"):]
-    table = table[:table.index("\n\n")]
+    table = table.partition("\n\n")[0]
     named = {code for codes in LISTED.values() for code in codes} | {code for code in RUNTIME.values() if code}
     for name in [each.removeprefix("CUDA_ERROR_") for each in named] + list(RUNTIME):
         assert f"`{name}`" in table, name

@@ -16,7 +16,7 @@ import pytest
 from open_files import is_open, numbers, untouched
 
 import xsem
-from xsem.errors import BadHandleError, XsemError
+from xsem.errors import BadHandleError, OutOfMemoryError, XsemError
 from xsem.spi import ImportFailure
 from xsem.types import (
     Feature,
@@ -228,7 +228,8 @@ def test_file_of_another_sort_is_refused_by_the_driver_and_its_fate_is_told(
     alive = is_open(number)
     print(f"{path} as {kind}: {raised.value.error}; fate {raised.value.fate}, {'open' if alive else 'closed'}")
     assert raised.value.fate == "unknown"
-    assert isinstance(raised.value.error, BadHandleError)
+    # NVIDIA's driver calls memory out of a file that is none of its VK_ERROR_OUT_OF_DEVICE_MEMORY.
+    assert isinstance(raised.value.error, BadHandleError if kind == "semaphore" else BadHandleError | OutOfMemoryError)
     if alive:
         own.close()
     else:
@@ -274,9 +275,10 @@ def test_applications_own_device_has_timelines_too(exporter: xsem.Device) -> Non
         assert device.capabilities.independent_lists == min(2, len(theirs.queues))
         timeline = device.create_semaphore(TIMELINE)
         commands = device.command_list(native.queues[0])
-        commands.append_wait(timeline, 1)
+        gate = device.create_semaphore(TIMELINE)
+        commands.append_wait(gate, 1)
         commands.append_signal(timeline, 2)
-        timeline.host_signal(1)
+        gate.host_signal(1)
         timeline.host_wait(2, timeout_s=20)
         commands.synchronize(timeout_s=20)
     assert not lock.locked()
