@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import xsem
-from xsem.errors import UnsupportedError
+from xsem.errors import BusyError, UnsupportedError
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["OPERATIONS", "Actor", "Side"]
 
 _CPU: Final = 1
+_LISTS_S: Final = 5.0
 _FILLED: Final = 1 << 26
 _MOST_FILLS: Final = 4096
 
@@ -105,7 +106,15 @@ class Actor:
     # ---- objects
     def new_list(self) -> int:
         """A command list."""
-        return self.keep(self.device.create_command_list())
+        deadline = time.monotonic() + _LISTS_S
+        while True:
+            try:
+                return self.keep(self.device.create_command_list())
+            except BusyError:
+                # A device with few queues, where a list that was released is still on its way out.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
 
     def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
         """A new semaphore, and a descriptor for the device with the UUID `importer`; the caller closes it."""
