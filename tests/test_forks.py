@@ -126,7 +126,8 @@ class Opened:
         self.semaphore = self.device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, label="frames")
         self.memory = self.device.create_memory(M.OPAQUE_FD, 1 << 16)
         self.buffer = self.memory.map_buffer()
-        self.array = self.memory.map_mipmapped_array(MipmapDesc(extent=(4, 4, 0), format="uint8", channels=1))
+        self.array = self.memory.map_mipmapped_array(
+            MipmapDesc(extent=(4, 4, 0), format="uint8", channels=1), overlap=True)
         self.level = self.array.level(0)
         self.commands = self.device.create_command_list()
         self.borrowed = self.device.command_list(FakeStream(0x77))
@@ -151,6 +152,7 @@ def opened() -> Iterator[Opened]:
 CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "import_semaphore"): lambda x: x.import_semaphore(SemaphoreDesc.sync_fd(-1)),
     ("device", "import_memory"): lambda x: x.import_memory(xsem.MemoryDesc.nvscibuf(16, allocation_size=1)),
+    ("device", "nvscisync_attributes"): lambda x: x.nvscisync_attributes(16, signal=True),
     ("device", "create_semaphore"): lambda x: x.create_semaphore(SemaphoreHandleType.OPAQUE_FD),
     ("device", "create_memory"): lambda x: x.create_memory(M.OPAQUE_FD, 1),
     ("device", "host_buffer"): lambda x: x.host_buffer(1),
