@@ -90,6 +90,10 @@ class Rig(Raw):
 
     def end(self) -> None:
         for commands in self.lists:
+            # A semaphore's new value is seen a moment before the list is rid of the signal.
+            (idle,) = self.events(1)
+            self.barrier(commands, event=idle)
+            assert self.reached(idle)
             self.call("zeCommandListDestroy", ctypes.c_void_p(commands))
         for semaphore in self.semaphores:
             assert self.release(semaphore) == 0
