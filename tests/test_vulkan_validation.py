@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from vulkan_sim import environment
 
+from xsem_vulkan.gpu import Gpu
+
 # All that the driver interface has: copies and fills of each sort, handover, events between lists, batches, release of
 # objects and lists with work pending, exports; and, if asked for, one deliberate misuse at the end.
 PROGRAM = """
 import os, sys
 import xsem
+from test_vulkan_validation import misuse
 from vulkan_sim import BINARY, MEMORY, driver_of, peer
 
 with xsem.open_device("vulkan:0") as device, peer() as other:
@@ -46,9 +49,7 @@ with xsem.open_device("vulkan:0") as device, peer() as other:
     first.synchronize(timeout_s=20)
     second.synchronize(timeout_s=20)
     if "misuse" in sys.argv:
-        gpu = driver_of(device)._gpu
-        wanted = gpu.library.new("VkBufferCreateInfo", size=0, usage=1)
-        gpu.vk.vkCreateBuffer(gpu.handle, wanted, gpu.library.null, gpu.library.ffi.new("VkBuffer *"))
+        misuse(driver_of(device)._gpu)
 print("ended")
 """
 
@@ -60,13 +61,12 @@ from xsem_conformance.bench import Bench
 from xsem_conformance.requirements import load
 from xsem_conformance.session import survey
 from xsem_conformance.worker import _run
+from test_vulkan_validation import misuse
 
 wanted = [each for each in load().requirements.values() if each.id.startswith(tuple(sys.argv[1:]))]
 cases = [each.case for each in survey("vulkan:0", "vulkan:0", wanted).cases if not each.undeclared]
 bench = Bench("vulkan:0", "vulkan:0")
-gpu = bench.device._session.driver._gpu
-misused = gpu.library.new("VkBufferCreateInfo", size=0, usage=1)
-gpu.vk.vkCreateBuffer(gpu.handle, misused, gpu.library.null, gpu.library.ffi.new("VkBuffer *"))
+misuse(bench.device._session.driver._gpu)
 print("misused", flush=True)
 for case in cases:
     print(_run(bench, case.key)[0].value, case.key, flush=True)
@@ -75,6 +75,13 @@ bench.close()
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
 BREAKS = {"VK_LAYER_DEBUG_ACTION": "VK_DBG_LAYER_ACTION_LOG_MSG,VK_DBG_LAYER_ACTION_BREAK"}
 """As .ci/run has it for a whole run of the suite."""
+
+
+def misuse(gpu: Gpu) -> None:
+    """A buffer without bytes. It is destroyed at once: left, it would be a second misuse at the device's end."""
+    wanted, made = gpu.library.new("VkBufferCreateInfo", size=0, usage=1), gpu.library.ffi.new("VkBuffer *")
+    gpu.vk.vkCreateBuffer(gpu.handle, wanted, gpu.library.null, made)
+    gpu.vk.vkDestroyBuffer(gpu.handle, made[0], gpu.library.null)
 
 
 def started(program: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
