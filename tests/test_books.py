@@ -13,8 +13,8 @@ import pytest
 from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until
 
 import xsem
-from xsem.books import MARK_EVERY
 from xsem.errors import BusyError, DriverError, OutOfMemoryError, ReleasedError, WouldBlockError
+from xsem.progress import MARK_EVERY
 from xsem.types import MemoryHandleType
 
 Opened = tuple[xsem.Device, FakeDriver]

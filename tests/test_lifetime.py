@@ -18,9 +18,9 @@ from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, o
 
 import xsem
 from xsem.background import Background
-from xsem.books import MARK_EVERY
 from xsem.errors import BusyError, DriverError, ReleasedError
 from xsem.lifetime import Record, Releaser, _look
+from xsem.progress import MARK_EVERY
 from xsem.types import Capabilities, MemoryHandleType
 
 NEVER_BLOCKS = dataclasses.replace(ALL, release_never_blocks=True)

@@ -13,7 +13,6 @@ import pytest
 from fake_backend import ALL, FakeDriver, FakeStream, binary, fake, timeline, until
 
 import xsem
-from xsem.books import MARK_EVERY
 from xsem.errors import (
     BadArgumentError,
     BadHandleError,
@@ -24,6 +23,7 @@ from xsem.errors import (
     WouldBlockError,
     WrongDeviceError,
 )
+from xsem.progress import MARK_EVERY
 from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
 
 Opened = tuple[xsem.Device, FakeDriver]

@@ -17,7 +17,7 @@ import pytest
 from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, timeline, until
 
 import xsem
-import xsem.books
+import xsem.progress
 import xsem.timeouts
 from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.timeouts import DEFAULT_TIMEOUT_S, SLICE_NS, wait_in_slices
@@ -64,7 +64,7 @@ class Clock:
         self.slices = driver.slices
         driver.wait = self.wait  # type: ignore[method-assign]
         driver.host_wait = self.host_wait  # type: ignore[assignment,method-assign]
-        for module in (xsem.timeouts, xsem.books):
+        for module in (xsem.timeouts, xsem.progress):
             monkeypatch.setattr(module, "time", self)
 
     def wait(self, point: FakePoint, timeout_ns: int) -> bool:

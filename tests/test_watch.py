@@ -16,7 +16,7 @@ from fake_backend import FakeDriver, fake, open_fake, timeline, until
 
 import xsem
 import xsem.watch
-from xsem.books import Entry
+from xsem.entries import Entry
 from xsem.errors import BadArgumentError
 from xsem.types import PendingOp
 

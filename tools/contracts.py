@@ -31,8 +31,10 @@ INSIDE_XSEM = """
     semaphore : mipmap : buffer
     transfer
     resource
-    diagnosis : ownership : promises : stamps
+    diagnosis : ownership : promises : stamps : issue
     books
+    progress
+    entries
     session
     plain
     state

@@ -1,125 +1,46 @@
-"""What has been appended to one native queue and is not known to be done.
-
-One `Book` per native queue, shared by all lists that wrap it. Ends are seen by markers: a barrier with a point,
-appended when something is released, when somebody waits, and once every `MARK_EVERY` operations so that the books stay
-flat. An operation's own completion is never asked for.
-"""
+"""What has been appended to one native queue: one `Book` for each, shared by all lists that wrap it."""
 
 from __future__ import annotations
 
-import copy
-import logging
-import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Literal, TypeAlias, overload
+from typing import Any, Final, Literal, overload
 
-from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError, XsemError
+from xsem.entries import Entry, Operation, Targets
+from xsem.errors import WouldBlockError, XsemError
 from xsem.forks import Clock
 from xsem.lifetime import Record
 from xsem.plain import Plain, PlainEntry
+from xsem.progress import Progress
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
-from xsem.state import SemaphoreState
 
-__all__ = ["MARK_EVERY", "Book", "Entry", "Operation"]
+__all__ = ["Book"]
 
-_log = logging.getLogger("xsem")
-
-MARK_EVERY: Final = 256
-_RETRY_S: Final = 0.001
 _OPEN: Final[AbstractContextManager[None]] = nullcontext()
 _new = tuple.__new__
 _now = time.monotonic
 
-Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
-Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
 
-
-class Entry:
-    """One appended operation. `kept` is what must live until it is done: points that it waits for.
-
-    `targets` are the semaphores of a wait or signal; of a replay those that it waits for, and `signals` those that it
-    signals.
-    """
-
-    __slots__ = ("appended_at", "kept", "operation", "point", "rewinds", "seq", "signals", "targets")
-
-    def __init__(
-        self, seq: int, operation: Operation, targets: Targets, kept: Sequence[Point], point: Point | None,
-        rewinds: bool, signals: Targets = (),
-    ) -> None:
-        self.seq = seq
-        self.operation = operation
-        self.targets = targets
-        self.kept = kept
-        self.point = point
-        self.rewinds = rewinds
-        self.signals = signals
-        self.appended_at = _now()
-
-
-class _Marker:
-    __slots__ = ("point", "seq", "slots")
-
-    def __init__(self, seq: int, slots: int, point: Point) -> None:
-        self.seq = seq
-        self.slots = slots
-        self.point = point
-
-
-class Book:
+class Book(Progress):
     """The books of one native queue.
 
     Attributes
     ----------
-    seq : int
-        Number of the last operation appended, or tried.
-    done_seq : int
-        All operations up to this one are known to be done.
-    entries : deque of Entry or PlainEntry
-        Operations after `done_seq`, oldest first.
-    failure : DriverError or None
-        The queue's work failed: nothing more of it will be done.
-    recording : bool
-        Appends are recorded: `recorded` gains them, and `recorded_uses` what they use, held.
-    closed : bool
-        The list is closed: nothing will be appended any more.
+    recorded : list of Entry
+        What was appended while `recording`.
+    recorded_uses : list of Record
+        What that uses, held.
+    wrappers : set of CommandList
     """
 
     def __init__(self, session: Session, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
-        self.session = session
-        self.driver = driver
-        self.name = name
-        self.borrowed = borrowed
-        # Re-entrant: work that is called at once may append to the list it was appended to.
-        self.lock = threading.RLock()
-        self.seq = 0
-        self.done_seq = 0
-        self.entries: deque[Entry | PlainEntry] = deque()
-        self.failure: DriverError | None = None
-        self.recording = False
+        super().__init__(session, driver, name, borrowed=borrowed)
         self.recorded: list[Entry] = []
         self.recorded_uses: list[Record] = []
-        self.closed = False
-        self.record: Record  # set by Session.add_book
         self.wrappers: weakref.WeakSet[object] = weakref.WeakSet()
-        self._markers: deque[_Marker] = deque()
-        self._limit = session.capabilities.max_pending
-        self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
-        self._issuing = False  # the driver is in an append of this list
-        self._issued = 0  # the driver is through with all appends up to this one
-        self._last_wait = 0  # the last operation that can hold the queue
-        self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
-        self._done_slots = 0
-        self._marked = 0  # slots at the newest marker
-        self._polled = 0  # and when the markers were last looked at
-        self._due = 0  # slots from which on `append_plain` leaves it to `append` to mark, to poll and to refuse
-        self._set_due()
-        self._warned = False
 
     # ---- appending
     @overload
@@ -252,19 +173,6 @@ class Book:
             self.entries.append(_new(PlainEntry, (seq, plain, values, _now())))
             return True
 
-    def _note_marker(self, point: Point) -> None:
-        self._markers.append(_Marker(point.seq, self._slots, point))
-        self._marked = self._slots
-        self._set_due()
-
-    def _set_due(self) -> None:
-        """Work out when an append must look at more than itself; never too late, since all this only grows."""
-        due = min(self._marked, self._polled) + self._mark_every - 1
-        self._due = due if self._limit is None else min(due, self._done_slots + self._limit - 1)
-
-    def _room(self) -> int:
-        return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
-
     def _check_room(self) -> None:
         # The last place is kept for the marker behind all the rest: without it nobody would learn of any progress.
         if self._room() > 1 or self._limit is None:
@@ -280,194 +188,3 @@ class Book:
             likely_causes=("the signal that the wait needs was never submitted",
                            "the host runs too far ahead: synchronize() now and then"),
         )
-
-    # ---- markers
-    def cover(self, seq: int) -> None:
-        """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
-        if self.failure is not None:
-            self._retire_failed()
-        elif not self._covered(seq) and self.record.visit():
-            try:
-                if self.lock.acquire(blocking=False):
-                    try:
-                        self._try_mark()
-                    finally:
-                        self.lock.release()
-            finally:
-                self.record.leave()
-
-    def wait(self, seq: int, timeout_ns: int) -> bool:
-        """Block until operation `seq` is done or the time is over; whether it is done.
-
-        Raises
-        ------
-        DriverError
-            Earlier work failed.
-        BusyError
-            ``capturing``: what is captured does not run, so there is nothing to ask.
-        """
-        if self.done_seq >= seq:
-            return True
-        deadline = time.monotonic_ns() + timeout_ns
-        # With a timeout: the driver may hold another thread in an append of this list.
-        if not self.lock.acquire(timeout=timeout_ns / 1e9):
-            return False
-        try:
-            if not self._covered(seq):
-                if self._is_captured():
-                    raise BusyError(f"{self.name} is being captured", reason="capturing")
-                self._mark()
-            self.raise_failure()
-            marker = self._newest_marker()
-        finally:
-            self.lock.release()
-        left_ns = max(0, deadline - time.monotonic_ns())
-        if marker is None:
-            if self.done_seq < seq:
-                time.sleep(min(_RETRY_S, left_ns / 1e9))
-        elif marker.point.wait(left_ns):
-            self.reached(marker.seq)
-        return self.done_seq >= seq
-
-    def waits(self) -> bool:
-        """Whether a wait may be pending; asks the driver where that is not known."""
-        if self._last_wait > self.done_seq and self.failure is None and not self.closed:
-            self.cover(self._last_wait)
-            self.poll()
-        return self._last_wait > self.done_seq and self.failure is None and not self.closed
-
-    def captured(self) -> bool:
-        """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""
-        if not self.lock.acquire(blocking=False):
-            return False
-        try:
-            return self._is_captured()
-        finally:
-            self.lock.release()
-
-    def _is_captured(self) -> bool:
-        return self.recording or (self.borrowed and not self.closed and self.driver.capturing())
-
-    def _newest_marker(self) -> _Marker | None:
-        try:
-            return self._markers[-1]
-        except IndexError:
-            return None
-
-    def _covered(self, seq: int) -> bool:
-        marker = self._newest_marker()
-        return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
-
-    def _try_mark(self) -> None:
-        try:
-            self._mark()
-        except Exception:
-            # Whoever appended or released has no use for this; the next look tries again.
-            if not self._warned:
-                self._warned = True
-                _log.warning("%s took no marker; trying again later", self.name, exc_info=True)
-
-    def _mark(self) -> None:
-        """Append a marker, the lock held; nothing where that would disturb a capture, or hold this thread.
-
-        Raises
-        ------
-        XsemError
-            The driver took no marker, this time.
-        """
-        # A finalizer of the application's can come here from the midst of an append of this very thread.
-        if self._issuing or self.closed or self._covered(self.seq) or self._is_captured():
-            return
-        if self._room() < 1 and self._last_wait > self.done_seq:
-            return
-        try:
-            with self.session.driver.quiet():
-                token = self.driver.append_barrier((), True)
-        except DriverError as failure:
-            if not failure.from_earlier_work and not isinstance(failure, DeviceLostError):
-                raise
-            self.fail(failure)
-            return
-        self._slots += 1
-        self._note_marker(Point(self.session, token, self, self.seq))
-
-    def poll(self) -> None:
-        """Take note of the markers that have been reached."""
-        self._polled = self._slots
-        self._set_due()
-        if self._markers and self.record.visit():
-            try:
-                with self.session.driver.quiet():
-                    self._poll()
-            finally:
-                self.record.leave()
-
-    def _poll(self) -> None:
-        done = self.session.driver.done
-        while True:
-            try:
-                head, tail = self._markers[0], self._markers[-1]
-            except IndexError:
-                return
-            try:
-                if not done(head.point.token):
-                    return
-                # Where all are reached one question does for hundreds of operations with events of their own.
-                if tail is not head and done(tail.point.token):
-                    head = tail
-            except Exception as error:
-                self.fail(_failure(self, error))
-                return
-            self.reached(head.seq)
-
-    def reached(self, seq: int) -> None:
-        """A point after `seq` was seen reached: all markers up to it are, too."""
-        with self.session.releaser.lock:
-            while self._markers and self._markers[0].seq <= seq:
-                head = self._markers.popleft()
-                self._retire(head.seq, head.slots)
-
-    def _retire(self, seq: int, slots: int) -> None:
-        self.done_seq = max(self.done_seq, seq)
-        self._done_slots = max(self._done_slots, slots)
-        self._set_due()
-        entries = self.entries
-        while entries and entries[0].seq <= seq:
-            entries.popleft()
-
-    # ---- failure
-    def fail(self, failure: DriverError) -> None:
-        """The queue's work failed: nothing that was appended will use anything any more."""
-        self.session.blame(failure)
-        with self.session.releaser.lock:
-            if self.failure is None:
-                self.failure = failure
-        self._retire_failed()
-
-    def _retire_failed(self) -> None:
-        with self.session.releaser.lock:
-            self._markers.clear()
-            # Not up to `seq`: another thread may just be giving the driver an operation with objects of ours.
-            self._retire(self._issued, self._slots)
-
-    def forget(self) -> None:
-        """The list is closed: let go of points and of what waited for them."""
-        with self.session.releaser.lock:
-            self.closed = True
-            self._markers.clear()
-            self.entries.clear()
-
-    def raise_failure(self) -> None:
-        """Raise what `fail` was told."""
-        if self.failure is not None:
-            # A copy: one exception raised over and over would gather the traceback of every caller.
-            raise copy.copy(self.failure) from self.failure.__cause__
-
-
-def _failure(book: Book, error: Exception) -> DriverError:
-    """What `driver.done` raised, as the failure that it means."""
-    if isinstance(error, DriverError):
-        return error
-    failure = DriverError(f"work on {book.name} failed: {error}", reason="work_failed", from_earlier_work=True)
-    failure.__cause__ = error
-    return failure

@@ -7,24 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from xsem.arguments import batch, check_can_signal, check_memories, check_session, check_signal, check_wait, pair
-from xsem.books import Book, Operation, Targets
+from xsem.books import Book
 from xsem.buffer import Buffer
 from xsem.diagnosis import book_pending, timeout_error
+from xsem.entries import Operation, Targets
 from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
 from xsem.events import Event, check_event, points_of
+from xsem.issue import issue_signal, issue_wait
 from xsem.lifetime import Record
 from xsem.memory import Memory
 from xsem.params import UINT64_MAX
-from xsem.plain import Plain, plain_of
+from xsem.plain import Plain, plain_of, remember
 from xsem.prepared import Prepared
 from xsem.recording import Recording
 from xsem.resource import Resource
 from xsem.semaphore import Semaphore
 from xsem.session import Session
 from xsem.spi import Token
-from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.types import Feature, Kind, SignalParams, WaitParams
+from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
     from xsem.device import Device
@@ -112,27 +113,13 @@ class CommandList(Resource):
         for semaphore, param in zip(chosen, wanted, strict=True):
             check_wait(semaphore._state, param, self._session)
         states = [semaphore._state for semaphore in chosen]
-        tokens = [state.token for state in states]
-
-        def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
-            claimed: list[SemaphoreState] = []
-            try:
-                if not self._session.capabilities.resets_on_wait:
-                    for state in states:
-                        state.claim_wait()
-                        claimed.append(state)
-                return self._book.driver.append_wait(tokens, wanted, points, memories, want)
-            except BaseException:
-                for state in claimed:
-                    state.mark_reset()
-                raise
-
         self._append(
-            "wait", issue, [(state, param.value) for state, param in zip(states, wanted, strict=True)],
-            wait_events, signal_event, [state.record for state in states], acquire,
+            "wait", issue_wait(self._book, states, wanted),
+            [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
+            [state.record for state in states], acquire,
         )
         if alone:
-            self._remember("wait", states[0])
+            remember(self._book, "wait", states[0])
 
     @overload
     def append_signal(
@@ -183,30 +170,14 @@ class CommandList(Resource):
         for semaphore, param in zip(chosen, wanted, strict=True):
             check_signal(semaphore._state, param, limit)
         states = [semaphore._state for semaphore in chosen]
-        tokens = [state.token for state in states]
-
-        def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
-            # Under the list's lock: of two threads with rising values the lower one must not be appended last.
-            advanced: list[tuple[SemaphoreState, int, int | None]] = []
-            try:
-                for state, param in zip(states, wanted, strict=True):
-                    # What is recorded is signalled by its replays, which take note then.
-                    if param.value is not None and not self._book.recording:
-                        previous = state.advance(param.value, allow_rewind=param.allow_rewind, limit=limit)
-                        advanced.append((state, param.value, previous))
-                return self._book.driver.append_signal(tokens, wanted, points, memories, want)
-            except BaseException:
-                for state, value, previous in reversed(advanced):
-                    state.restore(value, previous)
-                raise
-
         self._append(
-            "signal", issue, [(state, param.value) for state, param in zip(states, wanted, strict=True)],
-            wait_events, signal_event, [state.record for state in states], release,
+            "signal", issue_signal(self._book, states, wanted),
+            [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
+            [state.record for state in states], release,
             rewinds=any(param.allow_rewind for param in wanted),
         )
         if alone:
-            self._remember("signal", states[0])
+            remember(self._book, "signal", states[0])
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
@@ -392,28 +363,6 @@ class CommandList(Resource):
     def _append_plain(self, plain: Plain, values: Any) -> bool:
         return self._stopped is None and self._book.append_plain(plain, values, self._record)
 
-    def _plain(self, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> Plain | None:
-        """What appends values of these alone; None where each append must look at more than that."""
-        if (
-            self._session.capabilities.max_value_difference != UINT64_MAX
-            or any(state.kind is not Kind.TIMELINE for state in states)
-        ):
-            return None
-        with self._book.record.held(), self._session.calling(), self._book.lock:
-            return plain_of(self._book, operation, states)
-
-    def _remember(self, operation: Literal["wait", "signal"], state: SemaphoreState) -> None:
-        """Have the next append of this kind find what it needs."""
-        if self._book.recording or self._book.closed:
-            return
-        plains = state.plain_waits if operation == "wait" else state.plain_signals
-        if self._book not in plains:
-            plain = self._plain(operation, (state,))
-            if plain is not None:
-                for book in [book for book in plains if book.closed]:
-                    plains.pop(book, None)
-                plains[self._book] = plain
-
     def _prepare(self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         self._check()
         self._check_stopped()
@@ -425,7 +374,7 @@ class CommandList(Resource):
         append: Any = self.append_wait if operation == "wait" else self.append_signal
         # Of a sequence of one the driver takes a value, and the application gives a sequence: the ordinary way does it.
         single = isinstance(semaphores, Semaphore)
-        plain = self._plain(operation, states) if single or len(states) > 1 else None
+        plain = plain_of(self._book, operation, states) if single or len(states) > 1 else None
         return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, plain, self._append_plain, append)
 
     def _append(

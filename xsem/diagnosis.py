@@ -8,9 +8,10 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 
-from xsem.books import Book, Entry
+from xsem.entries import Entry
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
 from xsem.plain import PlainEntry
+from xsem.progress import Progress
 from xsem.session import Session
 from xsem.state import SemaphoreState
 from xsem.types import Feature, Kind, PendingOp
@@ -37,7 +38,7 @@ def stuck_lists(session: Session) -> list[tuple[str, int, list[PendingOp]]]:
     return found
 
 
-def book_pending(session: Session, book: Book, up_to: int) -> list[PendingOp]:
+def book_pending(session: Session, book: Progress, up_to: int) -> list[PendingOp]:
     """What a wait for operation `up_to` of a queue ran out on; the operation that holds the rest comes first."""
     with contextlib.suppress(ReleasedError), session.calling():
         look = _Look(session)
@@ -110,7 +111,7 @@ class _Look:
             state.record.leave()
 
     # ---- reports
-    def describe(self, book: Book, entries: Sequence[Entry | PlainEntry]) -> Iterator[PendingOp]:
+    def describe(self, book: Progress, entries: Sequence[Entry | PlainEntry]) -> Iterator[PendingOp]:
         """The entries as data."""
         now = time.monotonic()
         for entry in entries:
@@ -129,7 +130,7 @@ class _Look:
                 )
 
     def signallers(
-        self, state: SemaphoreState, value: int | None, book: Book | None, wait: Entry | PlainEntry | None
+        self, state: SemaphoreState, value: int | None, book: Progress | None, wait: Entry | PlainEntry | None
     ) -> tuple[str, ...]:
         """Who could satisfy a wait, as far as this process can know."""
         if self._signals is None:
@@ -165,7 +166,7 @@ class _Look:
 class _Signals:
     """The signals of one semaphore that are pending on one list, oldest first."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Progress) -> None:
         self.book = book
         self._signals: list[tuple[int, int | None]] = []
         self._highest: list[float] = []  # so far: rises, so that it can be searched, also where the values went back

@@ -11,14 +11,16 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from xsem.params import UINT64_MAX
 from xsem.spi import Token
 from xsem.state import SemaphoreState
+from xsem.types import Kind
 
 if TYPE_CHECKING:
     from xsem.books import Book
     from xsem.gate import Gate
 
-__all__ = ["Plain", "PlainEntry", "plain_of"]
+__all__ = ["Plain", "PlainEntry", "plain_of", "remember"]
 
 
 class Plain:
@@ -183,7 +185,7 @@ class _Signals(Plain):
 
 
 class PlainEntry(NamedTuple):
-    """What `xsem.books.Entry` is of other operations, made as cheaply as can be: more is worked out when asked for."""
+    """What `xsem.entries.Entry` is of other operations, made as cheaply as can be: the rest is for who asks."""
 
     seq: int
     plain: Plain
@@ -220,12 +222,33 @@ class PlainEntry(NamedTuple):
         return self.plain.targets(self.values)
 
 
-def plain_of(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> Plain:
-    """Have the list's driver prepare it."""
+def plain_of(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> Plain | None:
+    """Have the list's driver prepare it; None where each append must look at more than values."""
+    session = book.session
+    if (
+        session.capabilities.max_value_difference != UINT64_MAX
+        or any(state.kind is not Kind.TIMELINE for state in states)
+    ):
+        return None
     tokens: list[Token] = [state.token for state in states]
-    if operation == "wait":
-        return Plain(book, states, book.driver.prepare_wait(tokens), book.session.gate)
-    return (_Signal if len(states) == 1 else _Signals)(book, states, book.driver.prepare_signal(tokens), None)
+    with book.record.held(), session.calling(), book.lock:
+        if operation == "wait":
+            return Plain(book, states, book.driver.prepare_wait(tokens), session.gate)
+        made = _Signal if len(states) == 1 else _Signals
+        return made(book, states, book.driver.prepare_signal(tokens), None)
+
+
+def remember(book: Book, operation: Literal["wait", "signal"], state: SemaphoreState) -> None:
+    """Have the list's next append of this kind find what it needs in the semaphore's state."""
+    if book.recording or book.closed:
+        return
+    plains = state.plain_waits if operation == "wait" else state.plain_signals
+    if book not in plains:
+        plain = plain_of(book, operation, (state,))
+        if plain is not None:
+            for other in [other for other in plains if other.closed]:
+                plains.pop(other, None)
+            plains[book] = plain
 
 
 def _out_of_range(error: ValueError) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
-from xsem.books import Book, Entry
+from xsem.books import Book
+from xsem.entries import Entry
 from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.forks import generation
 from xsem.lifetime import Record

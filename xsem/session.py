@@ -19,6 +19,7 @@ from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, Sema
 
 if TYPE_CHECKING:
     from xsem.books import Book
+    from xsem.progress import Progress
 
 __all__ = ["Point", "Session"]
 
@@ -184,7 +185,9 @@ class Point:
 
     __slots__ = ("__weakref__", "_key", "book", "captured", "seq", "session", "token")
 
-    def __init__(self, session: Session, token: Token, book: Book | None, seq: int, *, captured: bool = False) -> None:
+    def __init__(
+        self, session: Session, token: Token, book: Progress | None, seq: int, *, captured: bool = False
+    ) -> None:
         self.session = session
         self.token = token
         self.book = book

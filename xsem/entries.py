@@ -1,0 +1,38 @@
+"""What the books say of one appended operation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from xsem.session import Point
+from xsem.state import SemaphoreState
+
+__all__ = ["Entry", "Operation", "Targets"]
+
+Operation: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
+Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
+
+
+class Entry:
+    """One appended operation. `kept` is what must live until it is done: points that it waits for.
+
+    `targets` are the semaphores of a wait or signal; of a replay those that it waits for, and `signals` those that it
+    signals.
+    """
+
+    __slots__ = ("appended_at", "kept", "operation", "point", "rewinds", "seq", "signals", "targets")
+
+    def __init__(
+        self, seq: int, operation: Operation, targets: Targets, kept: Sequence[Point], point: Point | None,
+        rewinds: bool, signals: Targets = (),
+    ) -> None:
+        self.seq = seq
+        self.operation = operation
+        self.targets = targets
+        self.kept = kept
+        self.point = point
+        self.rewinds = rewinds
+        self.signals = signals
+        self.appended_at = time.monotonic()
