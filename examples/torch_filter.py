@@ -34,7 +34,7 @@ def main() -> int:
             width, height = struct.unpack("<II", message.payload)
             timeline = device.import_semaphore(message.semaphores[0], label="frames")
             memory = device.import_memory(message.memories[0])
-        # The tensor is the shared memory, without a copy,.
+        # The tensor is the shared memory, without a copy.
         frame = torch.from_dlpack(memory.map_buffer(shape=(height, width, 4)))
         colours = frame[..., :3]
         # Once before any wait is pending: the first use of a kernel loads it, which waits for the whole GPU.
