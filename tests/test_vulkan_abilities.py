@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from vulkan_sim import BINARY, MEMORY, TIMELINE
 from xsem.errors import UnsupportedError
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
+from xsem_vulkan import nodes
 from xsem_vulkan.abilities import Abilities, ask
 from xsem_vulkan.instance import Family, ImageLimits, MemoryTypes
 
@@ -35,6 +37,7 @@ class Answers:
     memory: int = 6
     dmabuf: int = 0
     images: ImageLimits | None = PLENTY
+    driver: int = 4
     queues: list[Family] = field(default_factory=lambda: [Family(0, 0xF, 16), Family(1, 0xC, 2), Family(2, 0xE, 8)])
     asked: list[tuple[int, bool]] = field(default_factory=list)
 
@@ -74,6 +77,9 @@ class Answers:
     def largest_value_difference(self) -> int:
         return 2**31 - 1
 
+    def driver_id(self) -> int:
+        return self.driver
+
 
 def abilities(**answers: Any) -> Abilities:
     given: Any = Answers(**answers)
@@ -88,7 +94,7 @@ def test_driver_that_exports_everything_declares_everything() -> None:
     assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, *OF_TIMELINES}
     assert declared.wait_before_signal == {TIMELINE}   # of a binary one it is against the specification
     assert declared.max_value_difference == 2**31 - 1
-    assert declared.independent_lists == found.queues == 8
+    assert (found.queues, declared.independent_lists) == (8, 7)   # one queue is for blocking copies
     assert found.extensions == {"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd"}
 
 
@@ -176,6 +182,7 @@ def test_device_that_cannot_be_used_is_refused(answers: dict[str, Any], capabili
 def test_family_with_the_most_queues_is_used(families: list[Family], chosen: int, queues: int) -> None:
     found = abilities(queues=families)
     assert (found.family.index, found.queues) == (chosen, queues)
+    assert found.capabilities.independent_lists == max(1, queues - 1)
 
 
 @pytest.mark.parametrize(("allowed", "wanted", "preferred", "chosen"), [
@@ -190,3 +197,15 @@ def test_memory_type_is_the_first_that_fits_best(
 
 def test_protected_memory_is_never_chosen() -> None:
     assert MemoryTypes((LOCAL | vk.VK_MEMORY_PROPERTY_PROTECTED_BIT, LOCAL)).choose(3, LOCAL) == 1
+
+
+# ---- whose files
+@pytest.mark.parametrize("driver", [1, 4, 10])
+def test_nvidias_opaque_fds_are_open_on_its_control_node(monkeypatch: pytest.MonkeyPatch, driver: int) -> None:
+    monkeypatch.setattr(nodes, "_CONTROL", "/dev/zero")
+    assert abilities(driver=driver).node == (os.stat("/dev/zero").st_rdev if driver == 4 else None)
+
+
+def test_nvidias_node_that_is_not_there_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_CONTROL", "/dev/none/such")
+    assert abilities(driver=4).node is None

@@ -429,6 +429,31 @@ def test_refused_import_leaves_the_callers_file_and_nothing_else(device: xsem.De
             os.close(number)
 
 
+@pytest.mark.parametrize("type", [BINARY, TIMELINE])
+def test_semaphore_fd_of_another_node_than_the_drivers_never_reaches_it(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
+) -> None:
+    driver = _declares(monkeypatch, device, semaphore_import=frozenset({BINARY, TIMELINE}))
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
+    asked: list[int] = []
+
+    def take(_gpu: Any, wanted: Any) -> int:
+        asked.append(int(wanted.fd))
+        return vk.VK_ERROR_INITIALIZATION_FAILED
+
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", take)
+    monkeypatch.setattr(gpu.vk, "vkCreateSemaphore", lambda *_: 0)
+    monkeypatch.setattr(gpu.vk, "vkDestroySemaphore", lambda *_: None)
+    for path, fate, reaches in (("/dev/null", "left", False), ("/dev/zero", "unknown", True)):
+        with OwnedHandle(os.open(path, os.O_RDWR)) as handle:
+            desc = SemaphoreDesc(type=type, handle=handle, device_uuid=device.info.uuid)
+            with pytest.raises(ImportFailure) as raised:
+                driver.import_semaphore(desc, handle)
+            assert (raised.value.fate, asked == [handle.fileno()]) == (fate, reaches)
+            assert isinstance(raised.value.error, BadHandleError)
+            assert raised.value.error.reason == "refused_by_driver"
+
+
 def test_handle_that_is_missing_is_refused(device: xsem.Device) -> None:
     driver = driver_of(device)
     desc = SemaphoreDesc.opaque_fd(0, device_uuid=None)

@@ -12,6 +12,7 @@ from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreH
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import can_map_images
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
+from xsem_vulkan.nodes import opaque_node
 
 __all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask", "restricted"]
 
@@ -28,7 +29,7 @@ MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
     MemoryHandleType.DMABUF_FD: ("VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf"),
 }
 
-# Each queue of NVIDIA's driver is a channel of the GPU's; 16 are offered, and few programs have so many lists.
+# Each queue of NVIDIA's driver is a channel of the GPU's; 16 are offered, but while 8 wait a ninth stands still.
 _MANY_QUEUES: Final = 8
 
 _Type = TypeVar("_Type", SemaphoreHandleType, MemoryHandleType)
@@ -53,6 +54,8 @@ class Abilities:
         Whether images can be mapped onto imported memory.
     largest_allocation : int
         Bytes.
+    node : int or None
+        Number of the device file that every opaque fd of this driver is open on, where that is known.
     """
 
     extensions: frozenset[str]
@@ -67,6 +70,12 @@ class Abilities:
     images: bool
     largest_allocation: int
     largest_value_difference: int
+    node: int | None
+
+    @property
+    def lists(self) -> int:
+        """How many lists have a queue to themselves, one of the queues being for the list of blocking copies."""
+        return max(1, self.queues - 1)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -86,7 +95,7 @@ class Abilities:
             wait_before_signal=timelines,
             resets_on_wait=True,
             needs_handover=True,
-            independent_lists=self.queues,
+            independent_lists=self.lists,
             max_value_difference=self.largest_value_difference,
         )
 
@@ -129,6 +138,7 @@ def ask(physical: PhysicalDevice) -> Abilities:
                                          and each is not MemoryHandleType.DMABUF_FD]),
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
+        node=opaque_node(physical.driver_id()),
     )
 
 

@@ -75,10 +75,9 @@ class VulkanDevice(DeviceDriver):
 
     # ---- lists and points
     def create_command_list(self) -> VulkanList:
-        """A list with a queue to itself, as long as there is one.
+        """A list with a queue to itself, where there are two queues at least.
 
-        One list more than there are queues shares the queue of another: xsem's own blocking copies need a list, and a
-        device with one queue could not do them otherwise.
+        One list more than is declared: blocking copies need one, which on a device with one queue shares that.
 
         Raises
         ------
@@ -86,11 +85,10 @@ class VulkanDevice(DeviceDriver):
             ``too_many_lists``.
         """
         with self._lock:
-            queues = self._gpu.queues
-            if len(self._lists) > len(queues):
-                raise BusyError(f"the device has {len(queues)} queues and {len(self._lists)} command lists open; "
-                                "release some", reason="too_many_lists")
-            queue: Queue = min(queues, key=lambda each: each.lists)
+            if len(self._lists) > self._gpu.abilities.lists:
+                raise BusyError(f"the device has {len(self._gpu.queues)} queues and {len(self._lists)} command lists "
+                                "open; release some", reason="too_many_lists")
+            queue: Queue = min(self._gpu.queues, key=lambda each: each.lists)
             made = VulkanList(self._gpu, queue, self._addresses, self._forget)
             self._lists.add(made)
             queue.lists += 1

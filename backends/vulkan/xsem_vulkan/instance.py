@@ -185,6 +185,10 @@ class PhysicalDevice:
         version = self.library.text(driver.driverInfo) or version_text(self._driver_version)
         return f"{self.library.text(driver.driverName)} {version}".strip()
 
+    def driver_id(self) -> int:
+        """Who wrote the driver: a VkDriverId."""
+        return int(self._properties("VkPhysicalDeviceDriverProperties").driverID)
+
     def _properties(self, struct: str) -> CData:
         wanted = self.library.new("VkPhysicalDeviceProperties2")
         answer = self.library.linked(struct, wanted)

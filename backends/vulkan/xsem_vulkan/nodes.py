@@ -1,0 +1,51 @@
+"""Which files a driver can have exported, where that is known.
+
+Measured on an H200 (driver 580.159.04): after NVIDIA's driver has refused one fd as a semaphore, calls that have
+nothing to do with it fail for the rest of the process, on its other devices, too: vkCreateSemaphore and
+vkImportSemaphoreFdKHR with VK_ERROR_INITIALIZATION_FAILED, vkAllocateMemory with VK_ERROR_OUT_OF_DEVICE_MEMORY. Memory
+that it refuses does no such harm. All that it exports is open on /dev/nvidiactl, so what is not never reaches it as a
+semaphore.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from xsem.errors import BadHandleError
+
+__all__ = ["check_node", "opaque_node"]
+
+_NVIDIA: Final = 4   # VK_DRIVER_ID_NVIDIA_PROPRIETARY
+_CONTROL: Final = "/dev/nvidiactl"
+
+
+def opaque_node(driver_id: int) -> int | None:
+    """Number of the device file on which each opaque fd of that driver is open; None where that is not known."""
+    if driver_id != _NVIDIA or sys.platform == "win32":
+        return None
+    try:
+        return os.stat(_CONTROL).st_rdev
+    except OSError:
+        return None   # WSL has none
+
+
+def check_node(fd: int, node: int | None) -> None:
+    """Refuse an fd that is open on anything else.
+
+    Raises
+    ------
+    BadHandleError
+        ``refused_by_driver``.
+    """
+    if node is None or sys.platform == "win32":
+        return
+    try:
+        same = os.fstat(fd).st_rdev == node
+    except OSError:
+        same = False
+    if not same:
+        raise BadHandleError(f"file descriptor {fd} is open on something else than what the driver exports",
+                             reason="refused_by_driver", backend="vulkan",
+                             likely_causes=("the wrong number was passed", "another vendor's driver exported it"))
