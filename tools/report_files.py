@@ -31,8 +31,8 @@ END = "<!-- end of the matrix -->\n"
 REPORTS = Path("conformance/reports")
 NO_HARDWARE = frozenset({"host"})
 """Backends that need none: whoever doubts them runs the suite."""
-RULE = (f"A cell reads `{STALE}` when a file of the device's backend, or `xsem/spi.py`, is no longer what the report "
-        "was made with (it holds their SHA-256).")
+RULE = (f"A cell reads `{STALE}` when a file of the device's backend is no longer what the report was made with (the "
+        "report holds their SHA-256).")
 
 
 def made(root: Path) -> dict[Path, str]:
@@ -50,7 +50,7 @@ def made(root: Path) -> dict[Path, str]:
         files[path.with_suffix(".html")] = html(report)
         files[path.with_suffix(".md")] = markdown(report)
     packages, backends = contracts.packages(root), contracts.backends(root)
-    code = {name: digest(packages[name], root / "xsem" / "spi.py") for name in backends}
+    code = {name: digest(packages[name]) for name in backends}
     table = matrix({path.with_suffix(".md").relative_to(root).as_posix(): report
                     for path, report in reports.items()}, code)
     reported = {report["device"]["backend"] for report in reports.values()}

@@ -26,11 +26,11 @@ def of(backend: spi.Backend) -> dict[str, str] | None:
     places = list(found.submodule_search_locations or filter(None, [found.origin]))
     if len(places) != 1 or not Path(places[0]).exists():   # a namespace, or nothing that lies in a folder
         return None
-    return {"package": module, "sha256": digest(Path(places[0]), Path(spi.__file__))}
+    return {"package": module, "sha256": digest(Path(places[0]))}
 
 
-def digest(package: Path, interface: Path) -> str:
-    """SHA-256 over names and contents of a backend's files and of `xsem.spi`, which it is written against.
+def digest(package: Path) -> str:
+    """SHA-256 over names and contents of a backend's files.
 
     The same for a package in a clone and as a wheel installs it: caches do not count, nor does how lines end.
 
@@ -38,11 +38,9 @@ def digest(package: Path, interface: Path) -> str:
     ----------
     package : Path
         The folder of the package, or the file of a module.
-    interface : Path
-        The file of `xsem.spi`.
     """
     sha = hashlib.sha256()
-    for name, path in [("xsem.spi", interface), *sorted(_files(package))]:
+    for name, path in sorted(_files(package)):
         data = path.read_bytes().replace(b"\r\n", b"\n")
         # With sizes: no two sets of files read the same.
         sha.update(f"{len(name.encode())} {len(data)} {name}".encode() + data)
