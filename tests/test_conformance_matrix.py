@@ -130,6 +130,14 @@ def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.Mon
         del sys.modules[name]
 
 
+def test_backend_whose_files_cannot_be_read_has_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bytes:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    assert code.of(registry().get("host")) is None
+
+
 @pytest.mark.parametrize("module", ["no_such_module.at_all", "made_by_a_program", "sys"])
 def test_backend_without_files_has_no_code(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "made_by_a_program", types.ModuleType("made_by_a_program"))

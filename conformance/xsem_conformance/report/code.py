@@ -26,7 +26,10 @@ def of(backend: spi.Backend) -> dict[str, str] | None:
     places = list(found.submodule_search_locations or filter(None, [found.origin]))
     if len(places) != 1 or not Path(places[0]).exists():   # a namespace, or nothing that lies in a folder
         return None
-    return {"package": module, "sha256": digest(Path(places[0]))}
+    try:
+        return {"package": module, "sha256": digest(Path(places[0]))}
+    except OSError:   # some file may not be read; the device has to be tried all the same
+        return None
 
 
 def digest(package: Path) -> str:
