@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xsem.ownership import same_open_file
+from xsem.spi import same_open_file
 
 
 def numbers() -> set[int]:

@@ -34,8 +34,7 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
-from xsem.ownership import same_open_file
-from xsem.spi import ImportFailure
+from xsem.spi import ImportFailure, same_open_file
 from xsem.types import (
     Carrier,
     DeviceInfo,

@@ -83,6 +83,7 @@ def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> 
     check(report)
     assert {name: count for name, count in report["counts"].items() if count} == found
     assert (report["status"], report["commit"], report["profile"]) == (0, "0123abc", "timeline")
+    assert report["code"]["package"] == "xsem_host"
     assert report["device"]["id"] == "host:0"
     assert "--profile timeline" in report["command"]
     assert {each["outcome"] for each in report["refusals"]} == {"UNSUPPORTED"}

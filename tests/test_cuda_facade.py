@@ -355,7 +355,7 @@ there.host_wait(1, timeout_s=20)
 cuda.release()
 host.release()
 deadline = time.monotonic() + 20
-while cuda._record in cuda._session.releaser.records and time.monotonic() < deadline:
+while cuda.releasing() and time.monotonic() < deadline:
     time.sleep(0.001)
 mark("closed")
 """, tmp_path / "log")

@@ -70,7 +70,7 @@ def rig(device: str = "cuda:0") -> Iterator[Rig]:
 def await_closed(device: xsem.Device) -> None:
     """Nothing of the device calls the driver any more."""
     deadline = time.monotonic() + BOUND_S
-    while device._record in device._session.releaser.records:
+    while device.releasing():
         assert time.monotonic() < deadline
         time.sleep(0.001)
 

@@ -161,6 +161,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "create_event"): lambda x: x.create_event(),
     ("device", "event"): lambda x: x.event(object()),
     ("device", "pending"): lambda x: x.pending(),
+    ("device", "releasing"): lambda x: x.releasing(),
     ("device", "watch"): lambda x: x.watch(after_s=1),
     ("semaphore", "export"): lambda x: x.export(),
     ("semaphore", "mark_reset"): lambda x: x.mark_reset(),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import xsem
 from xsem import ipc
 from xsem.ipc import wire
-from xsem.ownership import same_open_file
+from xsem.spi import same_open_file
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 DEVICE = uuid.UUID(int=0x0102030405060708090A0B0C0D0E0F10)

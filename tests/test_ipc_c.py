@@ -15,7 +15,7 @@ import pytest
 
 from xsem import ipc
 from xsem.ipc import wire
-from xsem.ownership import same_open_file
+from xsem.spi import same_open_file
 from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "c"

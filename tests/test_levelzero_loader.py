@@ -320,16 +320,17 @@ def test_duplicate_says_where_there_are_no_more_numbers() -> None:
 def test_number_that_was_closed_and_given_to_another_file_is_not_ours() -> None:
     import os
 
-    from xsem_levelzero._fds import duplicate, still_ours
+    from xsem.spi import same_open_file
+    from xsem_levelzero._fds import duplicate
 
     kept = os.eventfd(0)
     given = duplicate(kept)
     number = given.detach()
-    assert still_ours(kept, number)
+    assert same_open_file(kept, number)
     os.close(number)
-    assert not still_ours(kept, number)
+    assert not same_open_file(kept, number)
     other = os.eventfd(0)   # the same sort of file, so that fstat would not tell
     os.dup2(other, number)
-    assert not still_ours(kept, number)
+    assert not same_open_file(kept, number)
     for each in (kept, number, other):
         os.close(each)

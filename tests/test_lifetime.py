@@ -48,6 +48,91 @@ def rest(device: xsem.Device) -> None:
     until(lambda: not threads())
 
 
+# ---- what can be seen of it
+def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem, other, mem = device.create_command_list(), timeline(device), timeline(device), memory(device)
+    commands.append_wait([sem, other], [1, 1])
+    assert device.releasing() == ()
+    sem.release()
+    buffer = mem.map_buffer()
+    mem.release()   # its mapping lives
+    named = (sem._record.what, mem._record.what)
+    assert device.releasing() == tuple(sorted(named))
+    assert device.releasing() == tuple(sorted(named))   # asking changes nothing
+    driver.finish()
+    until(lambda: device.releasing() == (mem._record.what,))
+    assert len(driver.released("release_semaphore")) == 1
+    assert driver.released("release_memory") == []
+    buffer.release()
+    until(lambda: device.releasing() == ())
+    assert len(driver.released("release_memory")) == 1
+
+
+def test_releasing_is_in_the_order_of_names(opened: Opened) -> None:
+    device, _ = opened
+    commands = device.create_command_list()
+    sems = [timeline(device, label) for label in "dbfaec"]
+    commands.append_wait(sems, [1] * 6)
+    for sem in sems:
+        sem.release()
+    assert [name.rpartition(" ")[2] for name in device.releasing()] == [repr(label) for label in "abcdef"]
+
+
+def test_releasing_names_what_was_dropped(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    what = sem._record.what
+    commands.append_wait(sem, 1)
+    del sem
+    gc.collect()
+    until(lambda: device.releasing() == (what,))
+    driver.finish()
+    until(lambda: device.releasing() == ())
+    assert len(driver.released("release_semaphore")) == 1
+
+
+def test_releasing_looks_at_what_finalizers_left_by_itself(opened: Opened) -> None:
+    device, _ = opened
+    done: list[int] = []
+    device._session.releaser.post_later(lambda: done.append(1))
+    assert device.releasing() == ()
+    assert done == [1]
+
+
+def test_what_is_being_freed_counts_until_the_driver_returns(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    inside, go, free = threading.Event(), threading.Event(), driver.release_semaphore
+
+    def slow(token: Any) -> None:
+        inside.set()
+        assert go.wait(10)
+        free(token)
+
+    monkeypatch.setattr(driver, "release_semaphore", slow)
+    sem.release()
+    assert inside.wait(10)
+    try:
+        assert device.releasing() == (sem._record.what,)
+    finally:
+        go.set()
+    until(lambda: device.releasing() == ())
+    assert len(driver.released("release_semaphore")) == 1
+
+
+def test_device_that_is_released_is_the_last_to_go(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_wait(sem, 1)
+    device.release()
+    assert device._record.what in device.releasing()
+    assert sem._record.what in device.releasing()
+    driver.finish()
+    until(lambda: device.releasing() == ())
+    assert ("close",) in driver.log
+
+
 # ---- markers
 def test_release_appends_one_marker_per_list_that_used_the_object(opened: Opened) -> None:
     device, driver = opened

@@ -14,8 +14,9 @@ from open_files import closed_number, holding, is_open, numbers, untouched
 
 import xsem.ownership
 from xsem.errors import BadHandleError, BusyError, DriverError, ReleasedError, XsemError
-from xsem.ownership import import_with_duplicate, kernel_can_compare, same_open_file
-from xsem.spi import ImportFailure
+from xsem.fds import kernel_can_compare
+from xsem.ownership import import_with_duplicate
+from xsem.spi import ImportFailure, same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that can be asked about open files")
@@ -72,7 +73,7 @@ def same_offset(a: int, b: int) -> bool:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "kcmp":
         # Refused with EINVAL, as a kernel before 6.10 refuses 1027.
-        monkeypatch.setattr(xsem.ownership, "_F_DUPFD_QUERY", 1999)
+        monkeypatch.setattr(xsem.fds, "_F_DUPFD_QUERY", 1999)
     return str(request.param)
 
 
@@ -110,11 +111,11 @@ def test_a_closed_number_is_no_open_file(way: str, fd: int) -> None:
 
 
 def test_nobody_to_ask_is_no_answer(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsem.ownership, "_F_DUPFD_QUERY", 1999)
-    monkeypatch.setattr(xsem.ownership, "_KCMP", NO_KCMP)
+    monkeypatch.setattr(xsem.fds, "_F_DUPFD_QUERY", 1999)
+    monkeypatch.setattr(xsem.fds, "_KCMP", NO_KCMP)
     assert same_open_file(fd, fd) is None
     assert kernel_can_compare() is False
-    monkeypatch.setattr(xsem.ownership, "_KCMP", 100_000)  # no such system call: ENOSYS, as without CONFIG_KCMP
+    monkeypatch.setattr(xsem.fds, "_KCMP", 100_000)  # no such system call: ENOSYS, as without CONFIG_KCMP
     assert same_open_file(fd, fd) is None
 
 

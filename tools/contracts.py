@@ -45,7 +45,7 @@ INSIDE_XSEM = """
     types
     descriptors
     spawning
-    handles : params : uuids : layout : streams : timeouts : forks : dlpack : background
+    handles : params : uuids : layout : streams : timeouts : forks : dlpack : background : fds
     errors
     info
     handle_types

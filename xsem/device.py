@@ -13,7 +13,7 @@ from xsem.commands import CommandList
 from xsem.diagnosis import session_pending
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.events import Event
-from xsem.forks import generation
+from xsem.forks import check_generation, generation
 from xsem.memory import Memory
 from xsem.params import UINT64_MAX, check_int
 from xsem.promises import check_device_promises, check_list_promises
@@ -279,6 +279,35 @@ class Device(Resource):
         """Everything appended to lists of this device that is not known to be done, list by list, oldest first."""
         self._check()
         return session_pending(self._session)
+
+    def releasing(self) -> tuple[str, ...]:
+        """Names of what has been released and not freed yet; empty when every release has taken effect.
+
+        Something uses it still (a pending operation, a mapping, an array over one), or the driver's call that frees it
+        has not returned. Also of a device that is released itself: it is the last to go.
+
+        Raises
+        ------
+        ForkedError
+            ``forked``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     mem = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)
+        ...     buffer = mem.map_buffer()
+        ...     array = buffer.numpy()
+        ...     buffer.release()
+        ...     mem.release()
+        ...     device.releasing()
+        ('buffer', 'opaque_fd memory')
+        >>> del array                           # all of it can go now, soon
+        """
+        session = self._session
+        check_generation(session.generation, self.info.id)
+        session.releaser.drain()
+        return session.releaser.releasing()
 
     def watch(
         self, *, after_s: float, report: Callable[[tuple[PendingOp, ...]], object] | None = None

@@ -325,6 +325,11 @@ class Releaser:
             self._pending.append(record)
             self._thread.wake()
 
+    def releasing(self) -> tuple[str, ...]:
+        """What is released and not freed yet; what is being freed counts until the driver's call returns."""
+        # A copy, made in one go: other threads free meanwhile, and so do finalizers that run in this one.
+        return tuple(sorted(record.what for record in self.records.copy() if record.released))
+
     def _work(self) -> None:
         waiting: list[Record] = []
         pause_s = _PAUSE_FIRST_S

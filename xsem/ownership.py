@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import stat
 import sys
 import threading
@@ -20,17 +19,14 @@ from collections.abc import Callable
 from typing import ClassVar, Final, TypeVar
 
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, ReleasedError, XsemError
+from xsem.fds import same_open_file
 from xsem.handles import close_number
 from xsem.spi import ImportFailure, Token
 from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
 
-__all__ = ["import_with_duplicate", "kernel_can_compare", "same_open_file"]
+__all__ = ["import_with_duplicate"]
 
 _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
-
-_F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
-_KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
-_KCMP_FILE: Final = 0
 
 
 def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token]) -> Token:
@@ -62,39 +58,6 @@ def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | 
             raise
         given.close()  # nothing, where the driver took it
         return token
-
-
-def same_open_file(a: int, b: int) -> bool | None:
-    """Whether two fds of this process mean the same open file description; None where the kernel cannot tell."""
-    if sys.platform != "linux":
-        return None
-    import fcntl
-
-    try:
-        return fcntl.fcntl(a, _F_DUPFD_QUERY, b) == 1
-    except OSError as error:
-        if error.errno == errno.EBADF:
-            return False
-    # fstat cannot stand in: all anonymous inodes (eventfd, sync files, device memory) share one inode number.
-    if _KCMP is None:
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    pid = os.getpid()
-    order = libc.syscall(ctypes.c_long(_KCMP), ctypes.c_long(pid), ctypes.c_long(pid), ctypes.c_long(_KCMP_FILE),
-                         ctypes.c_ulong(a), ctypes.c_ulong(b))
-    if order < 0:
-        return False if ctypes.get_errno() == errno.EBADF else None
-    return bool(order == 0)
-
-
-def kernel_can_compare() -> bool:
-    """Whether `same_open_file` has an answer here."""
-    read, write = os.pipe()
-    try:
-        return same_open_file(read, read) is not None
-    finally:
-        os.close(read)
-        os.close(write)
 
 
 def _settle(fate: str, kept: OwnedHandle, given: OwnedHandle) -> None:

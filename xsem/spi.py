@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 from pluggy import HookimplMarker, HookspecMarker
 
 from xsem.errors import UnsupportedError
+from xsem.fds import same_open_file
 from xsem.types import (
     Capabilities,
     Check,
@@ -46,6 +47,7 @@ __all__ = [
     "Register",
     "Token",
     "hookimpl",
+    "same_open_file",
 ]
 
 SPI_VERSION: Final = 1

@@ -74,9 +74,7 @@ class Rig:
         thread in its next append, for ever (docs/cuda.md).
         """
         self.settle()
-        # Its own books: nothing public says when a release has taken effect, and no application need know.
-        records = self.device._session.releaser.records
-        while any(record.released for record in records.copy()):
+        while self.device.releasing():
             time.sleep(_LOOK_S)
 
     def shared(self, count: int) -> list[Shared]:

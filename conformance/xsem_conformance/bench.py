@@ -329,9 +329,8 @@ class Bench:
         """Wait until what was released here is gone."""
         # A free that is still under way on xsem's releasing thread would block behind a wait that a check appends to
         # `driver`, of which xsem knows nothing, and hold that check's signal with it.
-        records = self.device._session.releaser.records
         deadline = time.monotonic() + self.patience_s
-        while any(each.released and not each.freed for each in list(records)) and time.monotonic() < deadline:
+        while self.device.releasing() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def close(self) -> None:

@@ -37,11 +37,12 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class About:
-    """What a device says of itself; `second`: its backend has another one."""
+    """What a device says of itself; `second`: its backend has another one; `code`: see `report.code.of`."""
 
     info: DeviceInfo
     capabilities: Capabilities
     second: bool
+    code: dict[str, str] | None = None
 
 
 class _Worker:

@@ -38,6 +38,8 @@ class Run:
         of the cases that need it, and only through these the verdict: a waiver of the cases is enough.
     problems : list of str
         What is wrong with the run beside its cases: waivers, capabilities that the profile needs.
+    code : dict or None
+        Of which code the verdict is: see `report.code.of`.
     """
 
     device: DeviceInfo | None
@@ -50,6 +52,7 @@ class Run:
     refusals: list[Result] = field(default_factory=list)
     quirks: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    code: dict[str, str] | None = None
 
     @property
     def status(self) -> int:
@@ -73,6 +76,7 @@ class Survey:
     capabilities: Capabilities | None
     cases: Sequence[Planned]
     unavailable: str = ""
+    code: dict[str, str] | None = None
 
     @property
     def undeclared(self) -> list[str]:
@@ -95,7 +99,7 @@ def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> S
         backend, exported.capabilities if exported else Capabilities(),
         exporter_uuid=exported is not None and exported.info.uuid is not None, second_device=looked.second)
     return Survey(looked.info, exported.info if exported else None, looked.capabilities,
-                  plan(requirements, all_checks(), looked.capabilities, around))
+                  plan(requirements, all_checks(), looked.capabilities, around), code=looked.code)
 
 
 def run(
@@ -115,7 +119,8 @@ def run(
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
     found = survey(device, exporter, requirements)
-    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began)
+    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began,
+               code=found.code)
     if found.capabilities is None:
         run_.problems.append(f"{device} cannot be opened: {found.unavailable}")
         run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in found.cases]

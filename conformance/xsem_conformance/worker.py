@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import xsem
 from xsem.errors import BadArgumentError, UnsupportedError, XsemError
+from xsem.plugins import registry
 from xsem.spi import ImportFailure
 from xsem_conformance.bench import Bench
 from xsem_conformance.checks import all_checks
@@ -25,6 +26,7 @@ from xsem_conformance.outcomes import BlockedError, Case, Outcome
 from xsem_conformance.peer import PeerFailedError
 from xsem_conformance.quirks import measure
 from xsem_conformance.refusals import refuses
+from xsem_conformance.report import code
 
 __all__ = ["main"]
 
@@ -36,7 +38,8 @@ def main(keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: 
     """Answer until there are no more keys; 3 where the device cannot be opened."""
     try:
         bench = Bench(device, exporter, patience_s)
-        about = bench.device.info, bench.device.capabilities, len(xsem.devices(bench.device.info.backend)) > 1
+        about = (bench.device.info, bench.device.capabilities, len(xsem.devices(bench.device.info.backend)) > 1,
+                 code.of(registry().get(bench.device.info.backend)))
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError))

@@ -170,8 +170,13 @@ def test_memory_release_behind_an_unmet_wait_returns_at_once(
     commands.append_wait(timeline.here, 1)
     at_once(buffer.release)
     at_once(memory.release)
+    assert cuda.releasing() == ("buffer", "opaque_fd memory")
     timeline.there.host_signal(1)
     commands.synchronize(timeout_s=10)
+    deadline = time.monotonic() + 10
+    while cuda.releasing():   # freed on xsem's own thread
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_append_raises_before_the_driver_would_block(cuda: xsem.Device, timeline: Shared) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.ownership import kernel_can_compare
+from xsem.fds import kernel_can_compare
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.types import Check
 

@@ -11,11 +11,12 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import UnsupportedError
+from xsem.spi import same_open_file
 from xsem.types import MipmapDesc
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events
-from xsem_levelzero._fds import duplicate, still_ours
+from xsem_levelzero._fds import duplicate
 from xsem_levelzero._memory import Memory, memory_struct, new_host_memory
 
 __all__ = ["Image", "copy_image", "image_desc", "make_image"]
@@ -99,7 +100,7 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
     try:
         return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)), desc)
     finally:
-        if still_ours(memory.kept.fileno(), number):
+        if same_open_file(memory.kept.fileno(), number):
             given.close()
         else:
             given.detach()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, XsemError
+from xsem.spi import same_open_file
 from xsem.types import Carrier, MemoryDesc, OwnedHandle
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
-from xsem_levelzero._fds import duplicate, still_ours
+from xsem_levelzero._fds import duplicate
 from xsem_levelzero._semaphores import win32_name
 
 __all__ = ["Allocation", "Memory", "import_memory", "memory_struct", "new_host_memory"]
@@ -99,7 +100,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
         if kept is not None:
             kept.close()
         raise
-    if kept is not None and handle is not None and not still_ours(kept.fileno(), handle.fileno()):
+    if kept is not None and handle is not None and not same_open_file(kept.fileno(), handle.fileno()):
         handle.detach()
     if kept is not None and not keep:
         kept.close()

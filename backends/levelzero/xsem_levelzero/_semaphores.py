@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from xsem.spi import same_open_file
 from xsem.types import Carrier, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point
-from xsem_levelzero._fds import duplicate, still_ours
+from xsem_levelzero._fds import duplicate
 
 __all__ = ["Batches", "Semaphore", "import_fd", "import_semaphore", "kept_duplicate", "semaphore_struct", "win32_name"]
 
@@ -57,7 +58,7 @@ def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: O
     try:
         return core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, number))
     finally:
-        if still_ours(kept.fileno(), number):
+        if same_open_file(kept.fileno(), number):
             given.close()
         else:
             given.detach()
@@ -144,7 +145,7 @@ def import_semaphore(
         if kept is not None:
             kept.close()
         raise
-    if kept is not None and handle is not None and not still_ours(kept.fileno(), handle.fileno()):
+    if kept is not None and handle is not None and not same_open_file(kept.fileno(), handle.fileno()):
         handle.detach()
     if kept is not None and not wears_out:
         kept.close()

@@ -53,6 +53,7 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
         "date": run.began.isoformat(timespec="seconds"),
         "command": command,
         "commit": commit,
+        "code": run.code,
         "platform": f"{sys.platform} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
         "device": _device(run.device),
         "exporter": _device(run.exporter),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["markdown"]
+__all__ = ["markdown", "one_line"]
 
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
 
@@ -22,7 +22,7 @@ def markdown(report: dict[str, Any]) -> str:
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
         "",
     ]
-    lines += [f"- {_line(each)}" for each in report["problems"]]
+    lines += [f"- {one_line(each)}" for each in report["problems"]]
     lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
               f"{row['imports']} | {row['synchronises']} |"
@@ -32,7 +32,7 @@ def markdown(report: dict[str, Any]) -> str:
         lines += ["", "## Not passed", ""]
         for case in sorted(bad, key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"])):
             lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
-                         f"{_line(case['detail'])}")
+                         f"{one_line(case['detail'])}")
     lines += ["", "## By area", "", "| Area | Passed | Of |", "| --- | --- | --- |"]
     areas = sorted({case["area"] for case in report["cases"]})
     for area in areas:
@@ -40,15 +40,15 @@ def markdown(report: dict[str, Any]) -> str:
         if mine:
             lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
     lines += ["", "## Quirks", ""]
-    lines += [f"- {name}: {_line(str(value))}" for name, value in report["quirks"].items()]
+    lines += [f"- {name}: {one_line(str(value))}" for name, value in report["quirks"].items()]
     return "\n".join(lines) + "\n"
 
 
-def _line(text: str) -> str:
-    # What a driver says is neither markup nor the start of another item.
+def one_line(text: str) -> str:
+    """What a driver says, as text: neither markup nor the start of another item."""
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _said(about: dict[str, Any], *fields: str) -> list[str]:
     """What there is of that: a device that could not be opened has none, and some drivers tell no version."""
-    return [_line(about[field]) for field in fields if about[field]]
+    return [one_line(about[field]) for field in fields if about[field]]

@@ -1,0 +1,63 @@
+"""Several reports as one Markdown table: device x handle type, declared, imports and synchronises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from xsem_conformance.report.markdown import one_line
+
+__all__ = ["STALE", "matrix"]
+
+STALE: Final = "stale"
+_VERDICTS: Final = {0: "conforms", 1: "does not conform", 3: "could not be tried"}
+
+
+def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> str:
+    """The table. A handle type that a device neither declares nor was seen to take has no row.
+
+    Parameters
+    ----------
+    reports : mapping
+        Reports by what the table links them to.
+    code : mapping
+        By the module of a plugin the `report.code.digest` of what it is now. What another code said is `STALE`, and so
+        is what does not tell of which code it is.
+    """
+    lines = ["| Device | Exporter | Handle type | Declared | Imports | Synchronises | Report |",
+             "| --- | --- | --- | --- | --- | --- | --- |"]
+    for link, report in sorted(reports.items(), key=lambda item: _order(*item)):
+        fresh = _fresh(report, code)
+        device, exporter = report["device"], report["exporter"]
+        first = [_cell(f"{device['backend']}: {device['name']}"), _cell(exporter["backend"])]
+        last = f"[{report['date'][:10]}]({link}): {report['profile']}, {_VERDICTS[report['status']]}"
+        for kind, type in dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"]):
+            both = {row["direction"]: row for row in report["handle_types"]
+                    if (row["kind"], row["handle_type"]) == (kind, type)}
+            if not any(row["declared"] or row["imports"] != "-" for row in both.values()):
+                continue
+            said = [_both({direction: {True: "yes", False: "no"}.get(row[name], row[name])
+                           for direction, row in both.items()}) if fresh else STALE
+                    for name in ("declared", "imports", "synchronises")]
+            lines.append(f"| {' | '.join([*first, f'{kind} `{type}`', *said, last])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _order(link: str, report: Mapping[str, Any]) -> tuple[str, ...]:
+    return report["device"]["backend"], report["device"]["name"], report["exporter"]["backend"], report["date"], link
+
+
+def _fresh(report: Mapping[str, Any], code: Mapping[str, str]) -> bool:
+    told = report.get("code")
+    return told is not None and code.get(told["package"]) == told["sha256"]
+
+
+def _both(said: Mapping[str, str]) -> str:
+    """What holds in both directions, once."""
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return ", ".join(f"{direction}: {what}" for direction, what in said.items())
+
+
+def _cell(text: str) -> str:
+    return one_line(text).replace("|", "\\|")

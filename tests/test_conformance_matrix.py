@@ -1,0 +1,145 @@
+"""The table of several reports, and the digest that tells whether the code is still that of a report."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xsem_host
+from xsem.plugins import registry
+from xsem_conformance.report import code
+from xsem_conformance.report.matrix import matrix
+
+HOST = Path(xsem_host.__file__).parent
+NOW = {"xsem_acme": "0f" * 32}
+
+
+def row(kind: str, type: str, direction: str, declared: bool, imports: str, synchronises: str) -> dict[str, Any]:
+    return {"kind": kind, "handle_type": type, "direction": direction, "declared": declared, "imports": imports,
+            "synchronises": synchronises}
+
+
+def report(*rows: dict[str, Any], name: str = "Acme 9", **fields: Any) -> dict[str, Any]:
+    return {"date": "2027-01-31T12:00:00+00:00", "device": {"backend": "acme", "name": name},
+            "exporter": {"backend": "vulkan"}, "profile": "full", "status": 0,
+            "code": {"package": "xsem_acme", "sha256": NOW["xsem_acme"]}, "handle_types": list(rows)} | fields
+
+
+def cells(text: str) -> list[list[str]]:
+    head, rule, *rows = text.splitlines()
+    assert head.count("|") == rule.count("|")
+    return [[each.strip() for each in line.strip("|").split(" | ")] for line in rows]
+
+
+BOTH = [row("semaphore", "opaque_fd", direction, True, "yes", "yes") for direction in ("in", "out")]
+
+
+# ---- the table
+def test_each_handle_type_that_is_declared_or_was_taken_has_a_row() -> None:
+    text = matrix({"a.md": report(
+        *BOTH,
+        row("memory", "opaque_fd", "in", True, "yes", "yes"), row("memory", "opaque_fd", "out", True, "yes", "waived"),
+        row("memory", "dmabuf_fd", "in", False, "no", "-"), row("memory", "dmabuf_fd", "out", False, "no", "-"),
+        row("memory", "d3d12_heap", "in", False, "-", "-"), row("memory", "d3d12_heap", "out", False, "-", "-"),
+        status=1)}, NOW)
+    assert cells(text) == [["acme: Acme 9", "vulkan", *said, "[2027-01-31](a.md): full, does not conform"] for said in (
+        ["semaphore `opaque_fd`", "yes", "yes", "yes"],
+        ["memory `opaque_fd`", "yes", "yes", "in: yes, out: waived"],
+        ["memory `dmabuf_fd`", "no", "no", "-"],
+    )]
+
+
+@pytest.mark.parametrize("told", [
+    {"package": "xsem_acme", "sha256": "00" * 32}, {"package": "xsem_gone", "sha256": "0f" * 32}, None])
+def test_what_another_code_said_is_stale(told: dict[str, str] | None) -> None:
+    old, new = report(*BOTH, code=told, name="A"), report(*BOTH, name="B")
+    without = {key: value for key, value in report(*BOTH, name="C").items() if key != "code"}
+    said = [line[3:6] for line in cells(matrix({"a.md": old, "b.md": new, "c.md": without}, NOW))]
+    assert said == [["stale"] * 3, ["yes"] * 3, ["stale"] * 3]
+
+
+def test_order_is_that_of_devices_and_dates_not_of_files() -> None:
+    text = matrix({"a.md": report(*BOTH, name="B"), "b.md": report(*BOTH, name="A", date="2027-02-01T12:00:00+00:00"),
+                   "c.md": report(*BOTH, name="A")}, NOW)
+    assert [(line[0], line[-1][:12]) for line in cells(text)] == [
+        ("acme: A", "[2027-01-31]"), ("acme: A", "[2027-02-01]"), ("acme: B", "[2027-01-31]")]
+
+
+def test_name_of_a_device_spoils_no_table() -> None:
+    (line,) = matrix({"a.md": report(*BOTH, name="A | <b>\n| x")}, NOW).splitlines()[2:]
+    assert line.startswith("| acme: A \\| &lt;b> \\| x | vulkan |")
+
+
+# ---- the digest
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    return shutil.copytree(HOST, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_digest_is_that_of_what_is_in_the_files(package: Path) -> None:
+    digest = code.digest(HOST)
+    assert code.digest(package) == digest
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "device.pyc").write_bytes(b"cached")
+    (package / ".swp").write_bytes(b"an editor's")
+    (package / "device.py").write_bytes((package / "device.py").read_bytes().replace(b"\n", b"\r\n"))
+    assert code.digest(package) == digest
+
+
+def test_digest_changes_with_every_file(package: Path) -> None:
+    seen = {code.digest(package)}
+    for path in sorted(package.rglob("*")):
+        before = path.read_bytes()
+        path.write_bytes(before + b"# more\n")
+        seen.add(code.digest(package))
+        path.write_bytes(before)
+    (package / "sub").mkdir()
+    (package / "device.py").rename(package / "sub" / "device.py")
+    seen.add(code.digest(package))
+    (package / "sub" / "device.py").unlink()
+    seen.add(code.digest(package))
+    assert len(seen) == len(list(HOST.rglob("*.*"))) - len(list(HOST.rglob("*.pyc"))) + 3
+
+
+def test_digest_tells_a_name_from_what_stands_in_the_file(tmp_path: Path) -> None:
+    for folder, name, data in (("one", "ab", "c"), ("two", "a", "bc")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(data)
+    assert code.digest(tmp_path / "one") != code.digest(tmp_path / "two")
+
+
+def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = registry().get("host")
+    assert code.of(host) == {"package": "xsem_host", "sha256": code.digest(HOST)}
+    # A package among packages: the entry point says how far the plugin reaches.
+    (tmp_path / "acme" / "xsem").mkdir(parents=True)
+    (tmp_path / "acme" / "other.py").touch()
+    for name in ("__init__", "backend"):
+        (tmp_path / "acme" / "xsem" / f"{name}.py").touch()
+    (tmp_path / "acme-1.0.dist-info").mkdir()
+    (tmp_path / "acme-1.0.dist-info" / "entry_points.txt").write_text("[xsem]\nacme = acme.xsem\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    acme = type("Acme", (type(host),), {"__module__": "acme.xsem.backend"})()
+    assert code.of(acme) == {"package": "acme.xsem", "sha256": code.digest(tmp_path / "acme" / "xsem")}
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+        del sys.modules[name]
+
+
+def test_backend_whose_files_cannot_be_read_has_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bytes:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    assert code.of(registry().get("host")) is None
+
+
+@pytest.mark.parametrize("module", ["no_such_module.at_all", "made_by_a_program", "sys"])
+def test_backend_without_files_has_no_code(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "made_by_a_program", types.ModuleType("made_by_a_program"))
+    made_up = type("Acme", (type(registry().get("host")),), {"__module__": module})()
+    assert code.of(made_up) is None

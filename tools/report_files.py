@@ -1,0 +1,86 @@
+"""What is made from ``conformance/reports/*.json``: ``python tools/report_files.py [--check]``.
+
+Each report's page and Markdown, and README's matrix, between two comments. With ``--check`` nothing is written: status
+1 where something is not what the reports make now.
+
+The matrix tells of the code in this tree. So the first change of a backend after its report turns its cells to
+``stale``, and the check says so until README says so, too; a new report makes them fresh again. The digest that a
+report holds decides, so neither a clone's history nor a clone is needed, and README is no part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import contracts
+
+ROOT = Path(__file__).resolve().parents[1]
+# The suite and the backends of this tree, not those of an installation of another one.
+sys.path[:0] = [str(ROOT / "conformance"), str(ROOT)]
+
+from xsem_conformance.report.build import check  # noqa: E402
+from xsem_conformance.report.code import digest  # noqa: E402
+from xsem_conformance.report.html import html  # noqa: E402
+from xsem_conformance.report.markdown import markdown  # noqa: E402
+from xsem_conformance.report.matrix import STALE, matrix  # noqa: E402
+
+BEGIN = "<!-- matrix: python tools/report_files.py -->\n"
+END = "<!-- end of the matrix -->\n"
+REPORTS = Path("conformance/reports")
+NO_HARDWARE = frozenset({"host"})
+"""Backends that need none: whoever doubts them runs the suite."""
+RULE = (f"A cell reads `{STALE}` when a file of the device's backend is no longer what the report was made with (the "
+        "report holds their SHA-256).")
+
+
+def made(root: Path) -> dict[Path, str]:
+    """Every file that is made from the reports, and what it has to hold.
+
+    Raises
+    ------
+    ValueError
+        A report is none, or README has not the two comments, once each and in this order.
+    """
+    reports = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted((root / REPORTS).glob("*.json"))}
+    files: dict[Path, str] = {}
+    for path, report in reports.items():
+        check(report)
+        files[path.with_suffix(".html")] = html(report)
+        files[path.with_suffix(".md")] = markdown(report)
+    packages, backends = contracts.packages(root), contracts.backends(root)
+    code = {name: digest(packages[name]) for name in backends}
+    table = matrix({path.with_suffix(".md").relative_to(root).as_posix(): report
+                    for path, report in reports.items()}, code)
+    reported = {report["device"]["backend"] for report in reports.values()}
+    missing = sorted({packages[name].parent.name for name in backends} - reported - NO_HARDWARE)
+    rest = f" No report from hardware: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
+        raise ValueError(f"README.md has not {BEGIN.strip()} and then {END.strip()}, a line each")
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    files[readme] = f"{before}{BEGIN}\n{table}\n{RULE}{rest}\n\n{END}{after}"
+    return files
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    """Write, or check; the status."""
+    if arguments not in ([], ["--check"]):
+        print(__doc__)
+        return 2
+    wrong = {path: text for path, text in made(root).items()
+             if not path.exists() or path.read_text(encoding="utf-8") != text}
+    for path, text in wrong.items():
+        if not arguments:
+            path.write_text(text, encoding="utf-8")
+        print(f"{'written' if not arguments else 'not what the reports make'}: {path.relative_to(root).as_posix()}")
+    if wrong and arguments:
+        print("run `python tools/report_files.py` and commit what it writes. Where it writes `stale`, the code has "
+              "changed since its report: that is right to commit, and a new report from the hardware ends it")
+    return 1 if wrong and arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
