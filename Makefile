@@ -1,6 +1,6 @@
 # make demo, make test, make lint: each sets up what it needs. Python >= 3.11 and make must be there; tests also compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint mutants clean
+.PHONY: help demo test coverage lint mutants levelzero clean
 
 # A name may be there and not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -15,6 +15,7 @@ help:
 	@echo "make coverage  the tests of the CUDA backend: which of its lines they run on the stand-in, at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend with a fault each: it must catch them all"
+	@echo "make levelzero  the Level Zero backend behind each real loader that can be had, on a simulated driver: which ways to the functions ran"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml
@@ -42,6 +43,9 @@ lint: $(READY)
 
 mutants: $(READY)
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
+
+levelzero: $(READY)
+	@tests/simdrivers/levelzero-paths $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
