@@ -13,7 +13,6 @@ from opencl_facade import BINARY, driver_of, on_pocl, opened, pocl_environment
 
 import xsem
 from xsem.errors import (
-    BackendUnavailableError,
     BadArgumentError,
     DeviceNotFoundError,
     UnsupportedError,
