@@ -41,6 +41,7 @@ typedef struct _cl_semaphore_khr *cl_semaphore_khr;
     NUMBER(CL_DEVICE_TYPE_CPU, 2)                        \
     NUMBER(CL_DEVICE_TYPE_GPU, 4)                        \
     NUMBER(CL_DEVICE_TYPE, 0x1000)                       \
+    NUMBER(CL_DEVICE_VENDOR_ID, 0x1001)                  \
     NUMBER(CL_DEVICE_NAME, 0x102B)                       \
     NUMBER(CL_DEVICE_EXTENSIONS, 0x1030)                 \
     NUMBER(CL_DEVICE_PLATFORM, 0x1031)                   \
