@@ -7,7 +7,7 @@
 #define HEX_BYTES 1728 /* the parameters of 12 of CUDA's semaphores */
 
 static int log_fd = -1;
-static __thread const char *current_call;
+__thread const char *sim_call;
 
 /* ---- settings */
 const char *sim_setting(const char *name) {
@@ -45,7 +45,7 @@ void sim_note(const char *format, ...) {
 }
 
 void sim_called(const char *name, const char *format, va_list arguments) {
-    current_call = name;
+    sim_call = name;
     if (log_fd < 0) return;
     char text[4096];
     vsnprintf(text, sizeof text, format, arguments);
@@ -68,7 +68,7 @@ const char *sim_hex(const void *bytes, size_t size) {
 }
 
 _Noreturn void sim_abort(const char *why) {
-    const char *call = current_call ? current_call : "a worker";
+    const char *call = sim_call ? sim_call : "a worker";
     fprintf(stderr, "%s: abort in %s: %s%s\n", sim_this.name, call, why, sim_this.abort_hint);
     sim_note("# abort in %s: %s", call, why);
     abort();
@@ -144,6 +144,16 @@ size_t sim_fault_of(const char *const *names, size_t count) {
     for (size_t i = 1; i < count; i++)
         if (strcmp(name, names[i]) == 0) return i;
     sim_wrong_setting("FAULT", "is no fault of faults.def");
+}
+
+/* ---- counters */
+void *sim_shared(void *own, size_t size) {
+    const char *path = sim_setting("COUNTERS");
+    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644) : -1;
+    if (fd < 0) return own;
+    void *page = ftruncate(fd, (off_t)size) == 0 ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    return page == MAP_FAILED ? own : page;
 }
 
 /* ---- addresses of objects */

@@ -7,7 +7,7 @@ sim_process sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 sim_functions below;
 sim_fault sim_planted;
 const sim_identity sim_this = {
-    .name = "simcl", .variables = "SIMCL", .code = "%d", .abort_hint = "", .lock = &sim.lock,
+    .name = "simcl", .variables = "SIMCL", .abort_hint = "", .lock = &sim.lock,
 };
 
 /* ---- settings */
@@ -30,16 +30,7 @@ static bool choice(const char *name, const char *usual, const char *other) {
 
 /* ---- counters */
 static sim_counters own_counters;
-sim_counters *sim_counted = &own_counters;
-
-static void share_counters(const char *path) {
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644) : -1;
-    if (fd < 0) return;
-    void *page = ftruncate(fd, sizeof own_counters) == 0
-                     ? mmap(NULL, sizeof own_counters, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-    close(fd);
-    if (page != MAP_FAILED) sim_counted = page;
-}
+sim_counters *sim_counted;
 
 /* -1 for another name. */
 EXPORT int64_t simcl_counter(const char *name) {
@@ -64,7 +55,7 @@ __attribute__((constructor)) static void begin(void) {
     sim.fd_taken = choice("FD", "open", "taken");
     sim.deferred_release = choice("RELEASE", "strict", "deferred");
     sim.unflushed = choice("FLUSH", "needed", "unneeded");
-    share_counters(sim_setting("COUNTERS"));
+    sim_counted = sim_shared(&own_counters, sizeof own_counters);
 }
 
 /* ---- each call */
