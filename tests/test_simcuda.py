@@ -522,5 +522,5 @@ def test_run_gives_the_commands_own_status_and_the_library() -> None:
 
 
 def test_run_says_what_is_wrong_with_the_command_or_missing() -> None:
-    assert run("cuda").returncode == run("opencl", "--where").returncode == 2
+    assert run("cuda").returncode == run("metal", "--where").returncode == 2
     assert run("cuda", "--where", CC="no-such-compiler").returncode == 3

@@ -8,7 +8,7 @@ from xsem.types import Kind, SemaphoreHandleType
 from xsem_conformance.bench import Bench, End, Shared, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.holding import held
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import Case, expect
 
 OLD: Final = b"\x11" * 64
 NEW: Final = b"\xee" * 64
@@ -77,23 +77,19 @@ def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
         # A gate whose opening is not submitted either is no way out: nothing that the signal depends on may be.
         later_work_sees_what_was_written_before_the_signal(bench, case)
         return
-    gate_type = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD.value
-    if gate_type not in bench.peer.about()["semaphore_export"]:
-        raise BlockedError(f"nothing can hold {producer.name} back: the exporter makes no timelines")
-    if not producer.waits_early(gate_type):
-        raise BlockedError(f"nothing can hold {producer.name} back: it may not wait for a timeline before its signal")
-    gate, semaphore, memory = bench.semaphore(gate_type), bench.semaphore(case.handle_type), bench.memory()
+    gate, opening = bench.gate(producer)
+    semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
     value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     writes, waits = producer.new_list(), consumer.new_list()
-    producer.wait(writes, gate, 1)
+    producer.wait(writes, gate, opening)
     producer.write(writes, memory, NEW)
     producer.signal(writes, semaphore, value, memory)
     consumer.wait(waits, semaphore, value, memory)
     reading = consumer.read(waits, memory, len(NEW))
     consumer.stays_pending(waits, "the read behind the wait")
     producer.stays_pending(writes, "the write behind the gate")
-    bench.peer.host_signal(gate.there, 1)
+    bench.peer.host_signal(gate.there, opening)
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)

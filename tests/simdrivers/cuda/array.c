@@ -87,7 +87,7 @@ EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *out, C
 
 static CUresult mipmap_of(CUmipmappedArray handle, sim_mipmap **out) {
     if (!handle) return CUDA_ERROR_INVALID_HANDLE; /* measured */
-    *out = sim_find(handle, SIM_MIPMAP);
+    *out = sim_known(handle, SIM_MIPMAP);
     if (!*out) sim_abort("this is no mipmapped array");
     return (*out)->object.alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -115,7 +115,7 @@ EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
 
 EXPORT CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *desc, CUarray handle) {
     CALL("array=%p", (void *)handle);
-    sim_array *array = sim_find(handle, SIM_ARRAY);
+    sim_array *array = sim_known(handle, SIM_ARRAY);
     REFUSE_IF(!desc, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(!array || !array->object.alive, CUDA_ERROR_INVALID_HANDLE);
     *desc = array->desc;

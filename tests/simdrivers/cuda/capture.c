@@ -12,7 +12,7 @@ static bool forbids(const sim_capture *capture) {
 }
 
 void sim_capture_invalidate(sim_capture *capture) {
-    if (!capture->invalid) sim_note("# capture %llu is invalidated in %s", capture->id, sim_self.call);
+    if (!capture->invalid) sim_note("# capture %llu is invalidated in %s", capture->id, sim_call);
     capture->invalid = true;
 }
 

@@ -11,7 +11,7 @@ CUresult sim_current(sim_context **out) {
 /* The primary contexts' addresses are fixed, and not in the table of objects. */
 static sim_context *context_of(CUcontext handle) {
     if (handle >= sim.primary && handle < sim.primary + MAX_DEVICES) return handle;
-    return sim_find(handle, SIM_CONTEXT);
+    return sim_known(handle, SIM_CONTEXT);
 }
 
 static sim_context *own; /* the newest, and through `before` the others */

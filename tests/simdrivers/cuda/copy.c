@@ -142,7 +142,7 @@ static CUresult side(sim_side *out, int type, const void *host, CUdeviceptr devi
         case MEMORY_DEVICE:
         case MEMORY_UNIFIED: out->address = device; return CUDA_SUCCESS;
         case MEMORY_ARRAY:
-            out->array = sim_find(handle, SIM_ARRAY);
+            out->array = sim_known(handle, SIM_ARRAY);
             return out->array && out->array->object.alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
         default: return CUDA_ERROR_INVALID_VALUE;
     }

@@ -15,17 +15,17 @@ sim_node *sim_graph_add(sim_graph *graph, sim_work *work, sim_node *const *depen
 }
 
 static sim_graph *graph_of(CUgraph handle) {
-    sim_graph *graph = sim_find(handle, SIM_GRAPH);
+    sim_graph *graph = sim_known(handle, SIM_GRAPH);
     return graph && graph->object.alive ? graph : NULL;
 }
 
 static sim_exec *exec_of(CUgraphExec handle) {
-    sim_exec *exec = sim_find(handle, SIM_EXEC);
+    sim_exec *exec = sim_known(handle, SIM_EXEC);
     return exec && exec->object.alive ? exec : NULL;
 }
 
 static sim_node *node_of(CUgraphNode handle, int type) {
-    sim_node *node = sim_find(handle, SIM_NODE);
+    sim_node *node = sim_known(handle, SIM_NODE);
     return node && (!type || node->work->node == type) ? node : NULL;
 }
 

@@ -177,7 +177,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     CALL_AS(CALL_WORK, "extSem=%p", (void *)handle);
     TRY(sim_unsafe());
     REFUSE_IF(!handle, CUDA_ERROR_INVALID_VALUE);
-    sim_semaphore *semaphore = sim_find(handle, SIM_SEMAPHORE);
+    sim_semaphore *semaphore = sim_known(handle, SIM_SEMAPHORE);
     if (!semaphore) sim_abort("this is no external semaphore");
     if (!semaphore->object.alive || semaphore->destroying) sim_abort("this external semaphore is destroyed a second time");
     semaphore->destroying = true;
@@ -303,7 +303,7 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
                         unsigned count) {
     if (count == 0 || !semaphores || !params) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
-        sim_semaphore *semaphore = sim_find(semaphores[i], SIM_SEMAPHORE);
+        sim_semaphore *semaphore = sim_known(semaphores[i], SIM_SEMAPHORE);
         if (!semaphore) sim_abort("this is no external semaphore");
         if (!semaphore->object.alive) return CUDA_ERROR_INVALID_VALUE; /* measured for a wait */
     }

@@ -1,21 +1,12 @@
 /* What the parts of the stand-in share. One lock guards everything; it is never held while work runs or a wait sleeps.
  *
- * Order of the parts: log, objects < device < context < stream < semaphore, memory < work < capture < graph. */
+ * Order of the parts: common < log < device < context < stream < semaphore, memory < work < capture < graph. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1
-#endif
-
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdlib.h>
-
-#include "../../host_objects.h"
+#include "../common/common.h"
 #include "cuda_abi.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define MAX_DEVICES 16
 #define MAX_STACK 64
 
@@ -24,29 +15,15 @@
 /* Measured: pageable copies to the device return at once up to 2 MiB and block from 4 MiB on. */
 #define MAX_STAGED (2u << 20)
 
-/* ---- objects: handles are addresses of these; none is ever given back, so a late use is recognised */
+/* ---- objects */
 typedef enum {
     SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_SEMAPHORE, SIM_MEMORY, SIM_MIPMAP, SIM_ARRAY, SIM_GRAPH, SIM_EXEC, SIM_NODE
 } sim_kind;
-
-typedef struct {
-    sim_kind kind;
-    bool alive;
-} sim_object;
-
-void *sim_new(sim_kind kind, size_t size);
-/* NULL where it never was one of this kind; what was destroyed is found, not alive. */
-void *sim_find(const void *handle, sim_kind kind);
-/* As the real driver crashes: says where and why, and ends the process. */
-_Noreturn void sim_abort(const char *why);
 
 /* ---- each call: refused before it acts (not initialised, forked, made to fail), noted in the log */
 enum { CALL_ANY = 1, CALL_WORK = 2, CALL_FORKED = 4 };
 CUresult sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
 CUresult sim_leave(const char *name, CUresult code);
-void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Hex, in a buffer of the thread that lives until its eighth next use. */
-const char *sim_hex(const void *bytes, size_t size);
 /* " name=<hex>" of a UTF-16 name without its NUL; "" for none. */
 const char *sim_name(const void *name);
 
@@ -109,7 +86,6 @@ typedef struct sim_thread {
     int depth;
     int capture_mode;
     bool in_host_function;
-    const char *call;                /* the function that this thread is in */
     sim_stream *per_thread[MAX_STACK]; /* its default stream in each context */
     int per_thread_count;
 } sim_thread;

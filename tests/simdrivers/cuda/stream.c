@@ -86,7 +86,7 @@ CUresult sim_stream_of(CUstream handle, sim_stream **out) {
         *out = sim_self.per_thread[sim_self.per_thread_count++] = sim_stream_new(context, 0, 0);
         return CUDA_SUCCESS;
     }
-    sim_stream *stream = sim_find(handle, SIM_STREAM);
+    sim_stream *stream = sim_known(handle, SIM_STREAM);
     if (!stream) sim_abort("this is no stream");
     if (stream->destroyed) sim_abort("this stream was destroyed");
     if (!stream->object.alive) return CUDA_ERROR_INVALID_CONTEXT;

@@ -135,7 +135,7 @@ EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
 /* ---- events */
 static sim_event *event_of(CUevent handle) {
     if (!handle) return NULL;
-    sim_event *event = sim_find(handle, SIM_EVENT);
+    sim_event *event = sim_known(handle, SIM_EVENT);
     if (!event) sim_abort("this is no event");
     return event;
 }

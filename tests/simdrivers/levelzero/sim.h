@@ -1,50 +1,30 @@
 /* What the parts of the stand-in share. One lock guards everything; it is never held while work runs or a wait sleeps.
  *
- * Order of the parts: log, objects < driver < event < memory, semaphore, image < work < list < append. */
+ * Order of the parts: common < log < driver < event < memory, semaphore, image < work < list < append. */
 #ifndef SIMZE_SIM_H
 #define SIMZE_SIM_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1
-#endif
-
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdlib.h>
-
-#include "../../host_objects.h"
+#include "../common/common.h"
 #include "ze_abi.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define MAX_DEVICES 16
 #define MAX_GROUPS 2
 #define MAX_PATTERN 128u
 
-/* ---- objects: handles are addresses of these; none is ever given back, so a late use is recognised */
+/* ---- objects */
 typedef enum {
     SIM_DRIVER = 1, SIM_DEVICE, SIM_CONTEXT, SIM_QUEUE, SIM_LIST, SIM_FENCE, SIM_POOL, SIM_EVENT, SIM_IMAGE, SIM_SEMAPHORE
 } sim_kind;
 
-typedef struct {
-    sim_kind kind;
-    bool alive;
-} sim_object;
-
-void *sim_new(sim_kind kind, size_t size);
 /* NULL where it is not one of this kind; ends the process where it was one and is destroyed. */
-void *sim_find(const void *handle, sim_kind kind);
+void *sim_find(const void *handle, int kind);
 /* The same for a handle that must not be NULL. */
-ze_result_t sim_get(const void *handle, sim_kind kind, void *out);
-/* What a driver answers with a crash or with freed memory: says where and why, and ends the process. */
-_Noreturn void sim_abort(const char *why);
+ze_result_t sim_get(const void *handle, int kind, void *out);
 
 /* ---- each call: refused before it acts (not initialised, made to fail), noted in the log */
 enum { CALL_ANY = 1 };
 ze_result_t sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
 ze_result_t sim_leave(const char *name, ze_result_t code);
-void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Hex, in a buffer of the thread that lives until its eighth next use. */
-const char *sim_hex(const void *bytes, size_t size);
 
 #define CALL_AS(flags, ...)                                              \
     do {                                                                 \
@@ -70,7 +50,7 @@ const char *sim_hex(const void *bytes, size_t size);
         if (tried_) RETURN(tried_);          \
     } while (0)
 
-/* ---- counters, in a file that processes share where SIMZE_COUNTERS names one */
+/* ---- counters */
 typedef struct {
     _Atomic uint64_t let_through;    /* waits that passed though nothing had met them */
     _Atomic uint64_t waits, signals; /* done */

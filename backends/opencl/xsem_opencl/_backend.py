@@ -1,0 +1,125 @@
+"""The backend ``opencl``: the devices of all platforms that pyopencl's loader finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from xsem.errors import BackendUnavailableError, XsemError
+from xsem.spi import Backend
+from xsem.types import Capabilities, Check, DeviceInfo
+from xsem_opencl import _cl as cl
+from xsem_opencl._api import load
+from xsem_opencl._capabilities import ask, capabilities_of
+from xsem_opencl._checks import nvidia_icd
+from xsem_opencl._core import Core, create_context
+from xsem_opencl._device import OpenCLDevice
+from xsem_opencl._native import adopted
+from xsem_opencl._platforms import Found, all_devices, device_info, one_device, optional_uuid
+
+__all__ = ["OpenCLBackend"]
+
+
+class OpenCLBackend(Backend):
+    """See `xsem_opencl`."""
+
+    name: ClassVar[str] = "opencl"
+    spi_version: ClassVar[int] = 1
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """All devices of all platforms, those on the CPU too.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
+        """
+        return [device_info(found, index) for index, found in enumerate(all_devices(load()))]
+
+    def open(self, index: int) -> OpenCLDevice:
+        """Open a device in a context of its own."""
+        found = one_device(load(), index)
+        context = create_context(found.api, found.device)
+        try:
+            return OpenCLDevice(Core(found.api, found.device, context), index, _capabilities(found))
+        except BaseException:
+            found.api.do("clReleaseContext", context)
+            raise
+
+    def adopt(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
+        """Open on the application's pyopencl.Context, or on the context and device of its pyopencl.CommandQueue."""
+        index, found, context = adopted(load(), native)
+        info, capabilities = device_info(found, index), _capabilities(found)
+        found.api.do("clRetainContext", context)
+        try:
+            return info, OpenCLDevice(Core(found.api, found.device, context), index, capabilities, lent=native)
+        except BaseException:
+            found.api.do("clReleaseContext", context)
+            raise
+
+    def details(self, index: int) -> Mapping[str, str]:
+        """Platform and versions, where functions come from, and what the driver answers."""
+        library = load()
+        api, device = found = one_device(library, index)
+        answers = ask(*found)
+        driver_uuid = optional_uuid(api, device, cl.DRIVER_UUID)
+        return {
+            "pyopencl": str(library.pyopencl.VERSION_TEXT),
+            "loader": library.file,
+            "platform": api.text("clGetPlatformInfo", api.platform, cl.PLATFORM_NAME),
+            "platform_version": api.text("clGetPlatformInfo", api.platform, cl.PLATFORM_VERSION),
+            "opencl": api.text("clGetDeviceInfo", device, cl.DEVICE_VERSION),
+            "vendor_id": f"{answers.vendor:#x}",
+            "driver_uuid": str(driver_uuid or ""),
+            "extensions": " ".join(each for each in _extensions(found)
+                                   if each.startswith(("cl_khr_semaphore", "cl_khr_external", "cl_khr_device_uuid"))),
+            "functions": "; ".join(
+                f"{what}: {'clGetExtensionFunctionAddressForPlatform' if api.has(*names) else 'not there'}"
+                for what, names in (("semaphores", cl.SEMAPHORE_FUNCTIONS), ("memory", cl.MEMORY_FUNCTIONS))),
+            "semaphore_import": _numbers(answers.semaphore_import),
+            "semaphore_export": _numbers(answers.semaphore_export),
+            "memory_import": _numbers(answers.memory_import),
+        }
+
+    def checks(self) -> Sequence[Check]:
+        """Package, loader, drivers, and what each device imports."""
+        try:
+            library = load()
+        except BackendUnavailableError as error:
+            return (Check(name="pyopencl", ok=False, detail=error.message, remedy="pip install 'xsem[opencl]'"),)
+        checks = [Check(name="pyopencl", ok=True, detail=f"{library.pyopencl.VERSION_TEXT}, loader by way of "
+                                                         f"{library.file}")]
+        missing = nvidia_icd()
+        if missing is not None:
+            checks.append(missing)
+        try:
+            checks += [_look(found, index) for index, found in enumerate(all_devices(library))]
+        except Exception as error:  # a report raises nothing, whatever the driver does
+            checks.append(Check(name="OpenCL driver", ok=False, detail=str(error),
+                                remedy="install the GPU vendor's OpenCL driver; clinfo shows what the loader finds"))
+        return tuple(checks)
+
+
+def _capabilities(found: Found) -> Capabilities:
+    return capabilities_of(ask(*found))
+
+
+def _extensions(found: Found) -> list[str]:
+    return sorted(found.api.text("clGetDeviceInfo", found.device, cl.DEVICE_EXTENSIONS).split())
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return " ".join(f"{each:#x}" for each in values)
+
+
+def _look(found: Found, index: int) -> Check:
+    name = f"opencl:{index}"
+    try:
+        declared = _capabilities(found)
+        text = found.api.text("clGetDeviceInfo", found.device, cl.DEVICE_NAME)
+    except XsemError as error:
+        return Check(name=name, ok=False, detail=str(error), remedy="install a newer driver")
+    imports = [f"semaphore {each.value}" for each in sorted(declared.semaphore_import)]
+    imports += [f"memory {each.value}" for each in sorted(declared.memory_import)]
+    # That a driver can import nothing is no fault of the machine: it lists, and refuses.
+    return Check(name=name, ok=True, detail=f"{text}; imports {', '.join(imports) or 'nothing'}")

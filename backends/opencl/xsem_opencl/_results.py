@@ -1,0 +1,114 @@
+"""OpenCL's codes: their names, and the errors of xsem that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from xsem.errors import (
+    BadHandleError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    XsemError,
+)
+
+__all__ = ["CODES", "INVALID_VALUE", "PLATFORM_NOT_FOUND", "SUCCESS", "error_of", "failed_work", "import_error"]
+
+SUCCESS: Final = 0
+DEVICE_NOT_AVAILABLE: Final = -2
+MEM_OBJECT_ALLOCATION_FAILURE: Final = -4
+OUT_OF_RESOURCES: Final = -5
+OUT_OF_HOST_MEMORY: Final = -6
+IMAGE_FORMAT_NOT_SUPPORTED: Final = -10
+MISALIGNED_SUB_BUFFER_OFFSET: Final = -13
+FAILED_EVENTS: Final = -14
+INVALID_VALUE: Final = -30
+INVALID_OPERATION: Final = -59
+PLATFORM_NOT_FOUND: Final = -1001
+NVIDIA_ILLEGAL_ACCESS: Final = -9999
+
+CODES: Final[Mapping[int, str]] = {
+    SUCCESS: "CL_SUCCESS",
+    -1: "CL_DEVICE_NOT_FOUND",
+    DEVICE_NOT_AVAILABLE: "CL_DEVICE_NOT_AVAILABLE",
+    MEM_OBJECT_ALLOCATION_FAILURE: "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+    OUT_OF_RESOURCES: "CL_OUT_OF_RESOURCES",
+    OUT_OF_HOST_MEMORY: "CL_OUT_OF_HOST_MEMORY",
+    -8: "CL_MEM_COPY_OVERLAP",
+    -9: "CL_IMAGE_FORMAT_MISMATCH",
+    IMAGE_FORMAT_NOT_SUPPORTED: "CL_IMAGE_FORMAT_NOT_SUPPORTED",
+    -12: "CL_MAP_FAILURE",
+    MISALIGNED_SUB_BUFFER_OFFSET: "CL_MISALIGNED_SUB_BUFFER_OFFSET",
+    FAILED_EVENTS: "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+    INVALID_VALUE: "CL_INVALID_VALUE",
+    -31: "CL_INVALID_DEVICE_TYPE",
+    -32: "CL_INVALID_PLATFORM",
+    -33: "CL_INVALID_DEVICE",
+    -34: "CL_INVALID_CONTEXT",
+    -35: "CL_INVALID_QUEUE_PROPERTIES",
+    -36: "CL_INVALID_COMMAND_QUEUE",
+    -37: "CL_INVALID_HOST_PTR",
+    -38: "CL_INVALID_MEM_OBJECT",
+    -39: "CL_INVALID_IMAGE_FORMAT_DESCRIPTOR",
+    -40: "CL_INVALID_IMAGE_SIZE",
+    -57: "CL_INVALID_EVENT_WAIT_LIST",
+    -58: "CL_INVALID_EVENT",
+    INVALID_OPERATION: "CL_INVALID_OPERATION",
+    -61: "CL_INVALID_BUFFER_SIZE",
+    -64: "CL_INVALID_PROPERTY",
+    -65: "CL_INVALID_IMAGE_DESCRIPTOR",
+    PLATFORM_NOT_FOUND: "CL_PLATFORM_NOT_FOUND_KHR",
+    -1142: "CL_INVALID_SEMAPHORE_KHR",
+}
+"""Names by code, as far as the functions in use may return them."""
+
+_NO_MEMORY: Final = frozenset({MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY})
+_UNSUPPORTED: Final = frozenset({IMAGE_FORMAT_NOT_SUPPORTED, INVALID_OPERATION})
+# What NVIDIA's driver answers to an import of a closed fd, a pipe (999) or with too large a size (1). They are CUDA's
+# codes, no OpenCL ones (measured on an H200, driver 580.159); a pointer comes with them all the same.
+_REFUSALS: Final = frozenset({INVALID_VALUE, -33, -38, INVALID_OPERATION, -61, -64, -1142, 1, 999})
+
+
+def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
+    """The error that stands for a code, with `call`, `code` and `code_name`."""
+    fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
+    if code == DEVICE_NOT_AVAILABLE:
+        return DeviceLostError("the device is not available any more: open it anew", reason="device_lost",
+                               from_earlier_work=True, **fields)
+    if code in _NO_MEMORY:
+        return OutOfMemoryError("the device or the host is out of memory; release something, or ask for less",
+                                reason="out_of_memory", **fields)
+    if code == OUT_OF_RESOURCES:
+        fields["likely_causes"] = (*causes, "the device is out of memory", "earlier work on the device failed")
+        return DriverError("the device has not what the OpenCL driver needs for this, or earlier work on it failed",
+                           reason="driver_error", from_earlier_work=True, **fields)
+    if code in (FAILED_EVENTS, NVIDIA_ILLEGAL_ACCESS):
+        return DriverError("earlier work on the device failed", reason="driver_error", from_earlier_work=True,
+                           **fields)
+    if code in _UNSUPPORTED:
+        return UnsupportedError("the OpenCL driver does not support this here", capability=call,
+                                reason="not_supported", **fields)
+    if code in CODES:
+        return DriverError("the OpenCL driver refused an argument", reason="invalid_value", **fields)
+    return DriverError(f"{call} failed with a code that this xsem does not know", reason="unknown_code",
+                       from_earlier_work=True, **fields)
+
+
+def import_error(error: XsemError, what: str) -> XsemError:
+    """The error of a failed import: where the code does not say that it is about something else, the handle is bad."""
+    if error.code not in _REFUSALS:
+        return error
+    return BadHandleError(
+        f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call, code=error.code,
+        code_name=error.code_name,
+        likely_causes=("it was not exported on this very device", "its type or its size is another one",
+                       *error.likely_causes),
+    )
+
+
+def failed_work(code: int) -> DriverError:
+    """The error of a command whose execution status is negative."""
+    return DriverError("a command of this list failed on the device", reason="driver_error", from_earlier_work=True,
+                       call="the command", code=code, code_name=CODES.get(code))

@@ -1,0 +1,107 @@
+"""Semaphores: clCreateSemaphoreWithPropertiesKHR, and what a list needs to know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_uint64, sizeof
+from typing import Any
+
+from xsem.errors import UnsupportedError
+from xsem.types import Carrier, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_opencl import _cl as cl
+from xsem_opencl._core import Core, properties
+from xsem_opencl._fds import GivenFd
+
+__all__ = ["Semaphore", "create_semaphore", "export_semaphore", "handle_number", "import_semaphore", "payloads"]
+
+
+class Semaphore:
+    """A cl_semaphore_khr, released once.
+
+    Attributes
+    ----------
+    handle : int
+    type : SemaphoreHandleType
+    waited : bool
+        A sync file's one wait has been appended.
+    """
+
+    __slots__ = ("_fd", "_left", "handle", "type", "waited")
+
+    def __init__(self, handle: int, type: SemaphoreHandleType, fd: GivenFd | None) -> None:
+        self.handle = handle
+        self.type = type
+        self.waited = False
+        self._fd = fd
+        self._left = [handle]
+
+    def release(self, core: Core) -> None:
+        """Call clReleaseSemaphoreKHR, the first time."""
+        try:
+            handle = self._left.pop()
+        except IndexError:
+            return
+        core.api.do("clReleaseSemaphoreKHR", handle)
+        if self._fd is not None:
+            self._fd.object_gone()
+
+
+def _for_device(core: Core) -> tuple[int, ...]:
+    return () if core.alone else (cl.SEMAPHORE_DEVICE_HANDLE_LIST, core.device, 0)
+
+
+def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+    """Import; `handle` is detached if it is the driver's now.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: an NT object by its name.
+    XsemError
+        The driver's refusal; what became of `handle` is not known.
+    """
+    fd = GivenFd(handle) if handle is not None and desc.type.carrier is Carrier.FD else None
+    try:
+        wanted = properties(cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, desc.type.native["opencl"][1],
+                            handle_number(desc, handle), *_for_device(core))
+        made = core.api.make("clCreateSemaphoreWithPropertiesKHR", core.context, wanted)
+    except BaseException:
+        if fd is not None:
+            fd.refused()
+        raise
+    if fd is not None and handle is not None:
+        fd.imported(handle)
+    return Semaphore(made, desc.type, fd)
+
+
+def handle_number(desc: Any, handle: OwnedHandle | None) -> int:
+    """The number of a descriptor's handle: of `handle`, which stands for it, where there is one."""
+    if handle is not None:
+        return handle.fileno()
+    if desc.handle is None:
+        raise UnsupportedError("the OpenCL backend imports handles, not names", capability="name",
+                               reason="not_supported")
+    number: int = desc.handle if isinstance(desc.handle, int) else desc.handle.fileno()
+    return number
+
+
+def create_semaphore(core: Core, type: SemaphoreHandleType) -> Semaphore:
+    """A new semaphore for export."""
+    wanted = properties(cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, cl.SEMAPHORE_EXPORT_HANDLE_TYPES,
+                        type.native["opencl"][1], 0, *_for_device(core))
+    return Semaphore(core.api.make("clCreateSemaphoreWithPropertiesKHR", core.context, wanted), type, None)
+
+
+def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle:
+    """Call clGetSemaphoreHandleForTypeKHR."""
+    fd = c_int(-1)
+    core.api.do("clGetSemaphoreHandleForTypeKHR", semaphore.handle, core.device, semaphore.type.native["opencl"][1],
+                sizeof(fd), byref(fd), None)
+    return OwnedHandle(fd.value)
+
+
+def payloads(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:
+    """cl_semaphore_payload_khr[], where one of them has values (D3D12 fences); else None."""
+    if all(each.type.kind is not Kind.TIMELINE for each in semaphores):
+        return None
+    return (c_uint64 * len(params))(*(param.value or 0 for param in params))

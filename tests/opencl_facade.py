@@ -1,0 +1,170 @@
+"""OpenCL without a GPU: PoCL as it is, which imports nothing, and PoCL made to look like a GPU that imports.
+
+    @on_pocl                                   # the CPU device, none of the extensions
+    @on_opencl                                 # tests/simdrivers/opencl on top of it
+    @on_opencl(SIMCL_DEVICES="2")              # one process for all tests of the module with it
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import pytest
+from stand_in import DEADLINE_S, run_there
+
+import xsem
+from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+
+__all__ = [
+    "BINARY", "BOUND_S", "MEMORY", "PAGE", "Pair", "command_on_opencl", "driver_of", "fd_of", "list_of", "on_opencl",
+    "on_pocl", "opened", "pocl_environment", "soon",
+]
+
+BINARY = SemaphoreHandleType.OPAQUE_FD
+MEMORY = MemoryHandleType.OPAQUE_FD
+PAGE = 4096
+BOUND_S = 20.0
+
+_RUN = Path(__file__).parent / "simdrivers" / "run"
+_CANNOT = 3
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _pocl_missing() -> str | None:
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "PoCL's package is for Linux on x86-64"
+    for name in ("pyopencl", "pocl_binary_distribution"):
+        if importlib.util.find_spec(name) is None:
+            return f"{name} is not installed"
+    return None
+
+
+def _own_drivers_only() -> dict[str, str]:
+    """Without the settings of whoever runs the tests, and without the drivers of this machine."""
+    others = {name: value for name, value in os.environ.items()
+              if not name.startswith(("SIMCL_", "OPENCL_", "OCL_ICD_", "POCL_"))}
+    found = importlib.util.find_spec("pyopencl")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    # PoCL's package puts its library beside pyopencl's own loader, with a file that names it.
+    return {**others, "OCL_ICD_VENDORS": str(Path(found.submodule_search_locations[0]) / ".libs" / "pocl.icd")}
+
+
+def pocl_environment(**more: str) -> dict[str, str]:
+    """For a process that sees PoCL alone. Skips the test where it cannot be had, which CI takes for a failure."""
+    missing = _pocl_missing()
+    if missing is not None:
+        pytest.skip(missing)
+    return {**_own_drivers_only(), **more}
+
+
+def _pocl(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    return [], pocl_environment(**settings)
+
+
+@functools.cache
+def _simulation_missing() -> str | None:
+    missing = _pocl_missing()
+    if missing is not None:
+        return missing
+    ran = subprocess.run([*_PREFIX, "true"], check=False, capture_output=True, text=True, timeout=DEADLINE_S)
+    if ran.returncode == _CANNOT:
+        return ran.stderr.strip()
+    assert ran.returncode == 0, ran.stderr
+    return None
+
+
+_PREFIX = (str(_RUN), "opencl", "--")
+
+
+def command_on_opencl(*command: str) -> list[str]:
+    """The command on the simulated device. Skips the test where that cannot be had, which CI takes for a failure."""
+    missing = _simulation_missing()
+    if missing is not None:
+        pytest.skip(missing)
+    return [*_PREFIX, *command]
+
+
+def _simulation(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    return command_on_opencl(), {**_own_drivers_only(), **settings}
+
+
+@overload
+def on_pocl(test: F, /) -> F: ...
+@overload
+def on_pocl(**environment: str) -> Callable[[F], F]: ...
+def on_pocl(test: Any = None, /, **environment: str) -> Any:
+    """Run the test on PoCL, in an environment."""
+    decorate = run_there("pocl", _pocl, environment)
+    return decorate if test is None else decorate(test)
+
+
+@overload
+def on_opencl(test: F, /) -> F: ...
+@overload
+def on_opencl(**environment: str) -> Callable[[F], F]: ...
+def on_opencl(test: Any = None, /, **environment: str) -> Any:
+    """Run the test on the simulated device, in an environment."""
+    decorate = run_there("opencl", _simulation, environment)
+    return decorate if test is None else decorate(test)
+
+
+class Pair:
+    """The exporter, and the device on which everything is imported."""
+
+    def __init__(self, host: xsem.Device, here: xsem.Device) -> None:
+        self.host = host
+        self.here = here
+
+    def semaphore(self) -> tuple[xsem.Semaphore, xsem.Semaphore]:
+        there = self.host.create_semaphore(BINARY)
+        with there.export(for_device=self.here) as desc:
+            return there, self.here.import_semaphore(desc)
+
+    def memory(self, size: int = PAGE) -> tuple[xsem.Memory, xsem.Memory]:
+        there = self.host.create_memory(MEMORY, size)
+        with there.export(for_device=self.here) as desc:
+            return there, self.here.import_memory(desc)
+
+
+@contextmanager
+def opened(device: str = "opencl:0", *, native: object | None = None) -> Iterator[Pair]:
+    with xsem.open_device("host") as host:
+        with xsem.open_device(device, native=native) as here:
+            yield Pair(host, here)
+        # A device is closed on a thread of xsem's; the process may end before that.
+        soon(lambda: here._record.freed)
+
+
+def driver_of(device: xsem.Device) -> Any:
+    """The backend's half of a device."""
+    return device._session.driver
+
+
+def list_of(commands: xsem.CommandList) -> Any:
+    """The backend's half of a list."""
+    return commands._book.driver
+
+
+def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:
+    """A new fd of an exporter's object."""
+    handle = there.export().handle
+    assert isinstance(handle, OwnedHandle)
+    return handle
+
+
+def soon(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

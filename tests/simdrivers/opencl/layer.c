@@ -1,0 +1,125 @@
+/* What the loader asks of a layer, the settings, and where the extensions' functions are found. */
+#include "sim.h"
+
+#include <stdarg.h>
+
+sim_process sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
+sim_functions below;
+sim_fault sim_planted;
+const sim_identity sim_this = {
+    .name = "simcl", .variables = "SIMCL", .abort_hint = "", .lock = &sim.lock,
+};
+
+/* ---- settings */
+bool sim_missing(const char *name) {
+    const char *text = sim_setting("MISSING");
+    size_t length = strlen(name);
+    for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL)
+        if (strncmp(text, name, length) == 0 && (text[length] == 0 || text[length] == ',')) return true;
+    return false;
+}
+
+static bool choice(const char *name, const char *usual, const char *other) {
+    const char *text = sim_setting(name);
+    if (!text || strcmp(text, usual) == 0) return false;
+    if (strcmp(text, other) == 0) return true;
+    char why[80];
+    snprintf(why, sizeof why, "is neither %s nor %s", usual, other);
+    sim_wrong_setting(name, why);
+}
+
+/* ---- counters */
+static sim_counters own_counters;
+sim_counters *sim_counted;
+
+/* -1 for another name. */
+EXPORT int64_t simcl_counter(const char *name) {
+    if (strcmp(name, "waits") == 0) return (int64_t)atomic_load(&sim_counted->waits);
+    if (strcmp(name, "signals") == 0) return (int64_t)atomic_load(&sim_counted->signals);
+    if (strcmp(name, "unacquired") == 0) return (int64_t)atomic_load(&sim_counted->unacquired);
+    return -1;
+}
+
+/* For tests that fail a call in their own process; NULL: no failures any more. */
+EXPORT void simcl_fail(const char *before, const char *after) { sim_set_failures(before, after); }
+
+__attribute__((constructor)) static void begin(void) {
+    static const char *const faults[] = {
+        "",
+#define FAULT(name, text) #name,
+#include "faults.def"
+#undef FAULT
+    };
+    sim_begin();
+    sim_planted = (sim_fault)sim_fault_of(faults, sizeof faults / sizeof *faults);
+    sim.fd_taken = choice("FD", "open", "taken");
+    sim.deferred_release = choice("RELEASE", "strict", "deferred");
+    sim.unflushed = choice("FLUSH", "needed", "unneeded");
+    sim_counted = sim_shared(&own_counters, sizeof own_counters);
+}
+
+/* ---- each call */
+cl_int sim_enter(const char *name, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    sim_called(name, format, arguments);
+    va_end(arguments);
+    return sim_failure_of(name, false);
+}
+
+cl_int sim_leave(const char *name, cl_int code) {
+    if (code == CL_SUCCESS) code = sim_failure_of(name, true);
+    if (code) sim_note("-> %s %d", name, code);
+    return code;
+}
+
+/* ---- the layer */
+EXPORT cl_int clGetLayerInfo(cl_uint name, size_t size, void *value, size_t *size_ret) {
+    const cl_uint version = 100;
+    return name == 0x4240 ? sim_answer(&version, sizeof version, size, value, size_ret) : CL_INVALID_VALUE;
+}
+
+EXPORT cl_int clInitLayer(cl_uint count, void *const *target, cl_uint *count_ret, void *const **layer) {
+    static void *table[CL_PLACES];
+    if (!target || !count_ret || !layer || count < CL_PLACES) return CL_INVALID_VALUE;
+    memcpy(table, target, sizeof table);
+#define FUNCTION(name, place, result, parameters) memcpy(&below.name, &target[place], sizeof below.name);
+#define OWN(name, place, result, parameters)                        \
+    FUNCTION(name, place, result, parameters)                       \
+    {                                                               \
+        result(*const own_) parameters = name;                      \
+        memcpy(&table[place], &own_, sizeof own_);                  \
+    }
+    CL_FUNCTIONS
+#undef FUNCTION
+#undef OWN
+    *count_ret = CL_PLACES;
+    *layer = table;
+    return CL_SUCCESS;
+}
+
+/* ---- the extensions' functions */
+void *sim_extension_function(const char *name) {
+    static const struct { const char *name; void (*function)(void); } functions[] = {
+#define ROW(name) {#name, (void (*)(void))name}
+        ROW(clCreateSemaphoreWithPropertiesKHR), ROW(clRetainSemaphoreKHR), ROW(clReleaseSemaphoreKHR),
+        ROW(clGetSemaphoreInfoKHR), ROW(clGetSemaphoreHandleForTypeKHR), ROW(clEnqueueWaitSemaphoresKHR),
+        ROW(clEnqueueSignalSemaphoresKHR), ROW(clEnqueueAcquireExternalMemObjectsKHR), ROW(clEnqueueReleaseExternalMemObjectsKHR),
+#undef ROW
+    };
+    void *found = NULL;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(name, functions[i].name) == 0 && !sim_missing(name)) memcpy(&found, &functions[i].function, sizeof found);
+    return found;
+}
+
+void *clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const char *name) {
+    void *found = name && sim_is_ours(platform) ? sim_extension_function(name) : NULL;
+    return found ? found : below.clGetExtensionFunctionAddressForPlatform(platform, name);
+}
+
+/* Of no platform in particular. */
+void *clGetExtensionFunctionAddress(const char *name) {
+    void *found = name ? sim_extension_function(name) : NULL;
+    return found ? found : below.clGetExtensionFunctionAddress(name);
+}
