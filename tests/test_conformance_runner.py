@@ -17,7 +17,7 @@ from fake_backend import until
 
 import xsem_host.device
 from xsem_conformance import runner, session
-from xsem_conformance.outcomes import Case, Outcome
+from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.report import code
 from xsem_conformance.requirements import load
 from xsem_conformance.runner import UnavailableError, Workers
@@ -130,6 +130,31 @@ def test_case_after_one_that_failed_has_a_process_of_its_own(
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
         first, _second = odd_backend.opened(folder)
         assert ended(first)
+
+
+def test_case_after_one_that_spoils_the_process_has_another(folder: Path) -> None:
+    with workers("well") as running:
+        for spoils in (False, True, False):
+            assert running.run(ASKED, LONG_S, spoils=spoils).outcome is Outcome.PASS
+        first, second = odd_backend.opened(folder)
+        assert ended(first)
+        assert not ended(second)
+
+
+def test_check_says_whether_it_spoils_the_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = next(each for each in session.survey("host:0", "host:0", list(load().requirements.values())).cases
+                   if each.case.requirement == "XSEM-IMP-004")
+    assert planned.check.spoils
+    seen: list[bool] = []
+
+    def run(_case: Case, _deadline_s: float, *, spoils: bool) -> object:
+        seen.append(spoils)
+        return Result(planned.case, Outcome.PASS, "")
+
+    with workers("well") as running:
+        monkeypatch.setattr(running, "run", run)
+        session.result(running, planned, {})
+    assert seen == [True]
 
 
 def test_exporter_that_dies_is_an_error_and_costs_no_more_than_the_case(folder: Path) -> None:

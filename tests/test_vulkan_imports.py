@@ -429,6 +429,19 @@ def test_refused_import_leaves_the_callers_file_and_nothing_else(device: xsem.De
             os.close(number)
 
 
+def test_memory_fd_of_another_node_than_the_drivers_never_reaches_it(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
+    monkeypatch.setattr(gpu.vk, "vkAllocateMemory", pytest.fail)
+    with OwnedHandle(os.open("/dev/null", os.O_RDWR)) as handle:
+        with pytest.raises(ImportFailure) as raised:
+            driver_of(device).import_memory(
+                MemoryDesc.opaque_fd(handle, allocation_size=SIZE, device_uuid=device.info.uuid), handle)
+        assert raised.value.fate == "left"
+        assert isinstance(raised.value.error, BadHandleError)
+
+
 @pytest.mark.parametrize("type", [BINARY, TIMELINE])
 def test_semaphore_fd_of_another_node_than_the_drivers_never_reaches_it(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType

@@ -31,17 +31,22 @@ class Check:
         MAY, which cannot be failed, it returns what was seen, in words.
     deadline_s : float
         What takes longer hangs.
+    spoils : bool
+        The driver's process must not be used for another check: what this one asks may leave it worse than before.
     """
 
     requirement: str
     run: Function
     deadline_s: float
+    spoils: bool = False
 
 
 _checks: dict[str, Check] = {}
 
 
-def check(requirement: str, *, deadline_s: float = DEADLINE_S) -> Callable[[Function], Function]:
+def check(
+    requirement: str, *, deadline_s: float = DEADLINE_S, spoils: bool = False
+) -> Callable[[Function], Function]:
     """Register a function as the check of a requirement.
 
     Raises
@@ -53,7 +58,7 @@ def check(requirement: str, *, deadline_s: float = DEADLINE_S) -> Callable[[Func
     def register(function: Function) -> Function:
         if requirement in _checks:
             raise ValueError(f"{requirement} has a check already: {_checks[requirement].run.__name__}")
-        _checks[requirement] = Check(requirement, function, deadline_s)
+        _checks[requirement] = Check(requirement, function, deadline_s, spoils)
         return function
 
     return register

@@ -167,11 +167,8 @@ class Workers:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._worker is not None:
-            worker_, self._worker = self._worker, None
-            # Where an exception ends it, say Ctrl-C, the worker may hang in a case.
-            worker_.close(grace_s=0 if exc[0] is not None else 10)
-            worker_._said.close()
+        # Where an exception ends it, say Ctrl-C, the worker may hang in a case.
+        self._renew(grace_s=0 if exc[0] is not None else 10)
 
     def _ready(self) -> _Worker:
         if self._worker is None:
@@ -202,9 +199,18 @@ class Workers:
         self._worker = None
         return None, why + (f"; it printed:\n{said}" if said else "")
 
-    def run(self, case: Case, deadline_s: float) -> Result:
-        """Run one case."""
-        return self._result(case, case.key, deadline_s)
+    def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
+        """Run one case; where it `spoils` the process the next one has another."""
+        result = self._result(case, case.key, deadline_s)
+        if spoils:
+            self._renew(grace_s=5)
+        return result
+
+    def _renew(self, grace_s: float) -> None:
+        if self._worker is not None:
+            last, self._worker = self._worker, None
+            last.close(grace_s=grace_s)
+            last._said.close()
 
     def refusal(self, capability: str, deadline_s: float = 30) -> Result:
         """Whether the driver refuses a capability that is not declared: UNSUPPORTED if so."""
@@ -220,9 +226,7 @@ class Workers:
         answer, why = self._ask(key, deadline_s)
         if answer is None:
             return Result(case, Outcome.FAIL, why, round(time.monotonic() - began, 3))
-        if answer["outcome"] in (Outcome.FAIL, Outcome.ERROR) and self._worker is not None:
+        if answer["outcome"] in (Outcome.FAIL, Outcome.ERROR):
             # What failed may have left waits pending that would hold whatever comes next.
-            failed, self._worker = self._worker, None
-            failed.close(grace_s=0)
-            failed._said.close()
+            self._renew(grace_s=0)
         return Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])

@@ -176,7 +176,8 @@ def result(
     # Who has less patience with what must happen has less with what hangs.
     scale = min(1.0, patience_s / PATIENCE_S)
     deadline_s = planned.check.deadline_s * scale + _LEAST_S * (1 - scale)
-    return _tried(planned.case, lambda: workers.run(planned.case, deadline_s))
+    return _tried(planned.case, lambda: workers.run(planned.case, deadline_s,
+                                                      spoils=planned.check.spoils))
 
 
 def _look(name: str) -> tuple[About | None, str]:

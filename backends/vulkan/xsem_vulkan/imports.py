@@ -64,6 +64,8 @@ def import_memory(gpu: Gpu, addresses: AddressSpace, desc: MemoryDesc, handle: O
     bit = desc.type.native["vulkan"][1]
     try:
         fd = _number(desc, handle)
+        if desc.type is MemoryHandleType.OPAQUE_FD:
+            check_node(fd, gpu.abilities.node)
         buffer, needs, size = _buffer_within(gpu, desc.allocation_size, bit)
     except XsemError as error:
         raise ImportFailure(error, fate="left") from error
