@@ -33,7 +33,8 @@ def ran(*command: object, environment: dict[str, str] | None = None) -> tuple[in
 
 @pytest.mark.parametrize("arguments", [
     [], ["cuda"], ["opencl"], ["vulkan", "--", "true"], ["levelzero", "true"], ["levelzero", "--"],
-    ["cuda", "--where", "more"], ["cuda", "--loader", "trixie", "--", "true"], ["opencl", "true"], ["levelzero", "--loader"],
+    ["cuda", "--where", "more"], ["cuda", "--loader", "trixie", "--", "true"], ["opencl", "true"],
+    ["levelzero", "--loader"],
 ])
 def test_wrong_arguments_give_2(arguments: list[str]) -> None:
     code, said = ran(FOLDER / "run", *arguments)
