@@ -1,17 +1,15 @@
-"""OpenCL without a GPU: PoCL as it is, which imports nothing, and PoCL made to look like a GPU that imports.
+"""xsem on PoCL as it is, which imports nothing, and on the simulated OpenCL device, with the host device as exporter.
 
-    @on_pocl                                   # the CPU device, none of the extensions
-    @on_opencl                                 # tests/simdrivers/opencl on top of it
-    @on_opencl(SIMCL_DEVICES="2")              # one process for all tests of the module with it
+    @on_pocl                                     # the CPU device, none of the extensions
+    @on_pocl(POCL_DEVICES="pthread pthread")     # two of them; one process for all tests of the module with it
+    @on_opencl                                   # of opencl_sim: PoCL made to look like a GPU that imports
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import pytest
-from stand_in import DEADLINE_S, run_there
+from stand_in import run_there
 
 import xsem
 from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
 
 __all__ = [
-    "BINARY", "BOUND_S", "MEMORY", "PAGE", "Pair", "command_on_opencl", "driver_of", "fd_of", "list_of", "on_opencl",
-    "on_pocl", "opened", "pocl_environment", "soon",
+    "BINARY", "BOUND_S", "MEMORY", "PAGE", "Pair", "driver_of", "fd_of", "list_of", "on_pocl", "opened",
+    "pocl_environment", "soon",
 ]
 
 BINARY = SemaphoreHandleType.OPAQUE_FD
@@ -35,8 +33,6 @@ MEMORY = MemoryHandleType.OPAQUE_FD
 PAGE = 4096
 BOUND_S = 20.0
 
-_RUN = Path(__file__).parent / "simdrivers" / "run"
-_CANNOT = 3
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -72,33 +68,6 @@ def _pocl(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     return [], pocl_environment(**settings)
 
 
-@functools.cache
-def _simulation_missing() -> str | None:
-    missing = _pocl_missing()
-    if missing is not None:
-        return missing
-    ran = subprocess.run([*_PREFIX, "true"], check=False, capture_output=True, text=True, timeout=DEADLINE_S)
-    if ran.returncode == _CANNOT:
-        return ran.stderr.strip()
-    assert ran.returncode == 0, ran.stderr
-    return None
-
-
-_PREFIX = (str(_RUN), "opencl", "--")
-
-
-def command_on_opencl(*command: str) -> list[str]:
-    """The command on the simulated device. Skips the test where that cannot be had, which CI takes for a failure."""
-    missing = _simulation_missing()
-    if missing is not None:
-        pytest.skip(missing)
-    return [*_PREFIX, *command]
-
-
-def _simulation(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    return command_on_opencl(), {**_own_drivers_only(), **settings}
-
-
 @overload
 def on_pocl(test: F, /) -> F: ...
 @overload
@@ -106,16 +75,6 @@ def on_pocl(**environment: str) -> Callable[[F], F]: ...
 def on_pocl(test: Any = None, /, **environment: str) -> Any:
     """Run the test on PoCL, in an environment."""
     decorate = run_there("pocl", _pocl, environment)
-    return decorate if test is None else decorate(test)
-
-
-@overload
-def on_opencl(test: F, /) -> F: ...
-@overload
-def on_opencl(**environment: str) -> Callable[[F], F]: ...
-def on_opencl(test: Any = None, /, **environment: str) -> Any:
-    """Run the test on the simulated device, in an environment."""
-    decorate = run_there("opencl", _simulation, environment)
     return decorate if test is None else decorate(test)
 
 

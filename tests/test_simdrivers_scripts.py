@@ -32,8 +32,9 @@ def ran(*command: object, environment: dict[str, str] | None = None) -> tuple[in
 
 
 @pytest.mark.parametrize("arguments", [
-    [], ["cuda"], ["vulkan", "--", "true"], ["levelzero", "true"], ["levelzero", "--"], ["cuda", "--where", "more"],
-    ["cuda", "--loader", "trixie", "--", "true"], ["levelzero", "--loader"],
+    [], ["cuda"], ["opencl"], ["vulkan", "--", "true"], ["levelzero", "true"], ["levelzero", "--"],
+    ["cuda", "--where", "more"], ["cuda", "--loader", "trixie", "--", "true"], ["opencl", "true"],
+    ["levelzero", "--loader"],
 ])
 def test_wrong_arguments_give_2(arguments: list[str]) -> None:
     code, said = ran(FOLDER / "run", *arguments)

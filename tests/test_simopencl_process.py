@@ -179,7 +179,7 @@ def test_crashing_signal_ends_the_process() -> None:
     ("FAIL", "clFlush", "SIMCL_FAIL is not NAME:CODE[:NUMBER[+]],… at 'clFlush'"),
 ])
 def test_wrong_setting_is_said(setting: str, value: str, said: str) -> None:
-    ran = run("import opencl_raw; opencl_raw.Raw()", **{f"SIMCL_{setting}": value})
+    ran = run("import opencl_raw; opencl_raw.Raw()", bare=False, **{f"SIMCL_{setting}": value})
     assert ran.returncode == -6
     assert said in ran.stderr
 

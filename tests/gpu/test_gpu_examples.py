@@ -77,3 +77,17 @@ def test_array_holds_what_it_needs_until_the_interpreter_ends(library: str, stat
     assert done.returncode == 0, done.stderr
     assert done.stdout == "seen\n"
     assert "Error" not in done.stderr, done.stderr
+
+
+def test_cuda_and_opencl_join_on_vulkans_memory() -> None:
+    try:
+        uuids = {info.uuid for info in xsem.devices("opencl")}
+    except xsem.BackendUnavailableError as error:
+        pytest.skip(f"needs an OpenCL driver: {error}")
+    if xsem.devices("cuda")[0].uuid not in uuids:
+        pytest.skip("needs an OpenCL driver for the CUDA device")
+    index = next(info.index for info in xsem.devices("opencl") if info.uuid == xsem.devices("cuda")[0].uuid)
+    done = run(str(EXAMPLES / "join_cuda_opencl.py"), "--devices", "cuda:0", f"opencl:{index}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == (
+        f"join: 1000 rounds between cuda:0 and opencl:{index}, 8192000 values checked, 0 wrong")

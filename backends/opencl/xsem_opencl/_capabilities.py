@@ -45,7 +45,9 @@ def ask(api: Api, device: int) -> Answers:
     """
     semaphores = api.has(*cl.SEMAPHORE_FUNCTIONS)
     memory = api.has(*cl.MEMORY_FUNCTIONS)
-    binary = cl.SEMAPHORE_TYPE_BINARY in _list(api, device, cl.DEVICE_SEMAPHORE_TYPES)
+    # KHR has binary semaphores alone, and NVIDIA's driver gives no list of them (measured).
+    types = _list(api, device, cl.DEVICE_SEMAPHORE_TYPES)
+    binary = not types or cl.SEMAPHORE_TYPE_BINARY in types
     exports = semaphores and api.has("clGetSemaphoreHandleForTypeKHR")
     return Answers(
         vendor=api.number("clGetDeviceInfo", device, cl.DEVICE_VENDOR_ID),

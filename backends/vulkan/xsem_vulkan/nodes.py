@@ -3,8 +3,8 @@
 Measured on an H200 (driver 580.159.04): after NVIDIA's driver has refused one fd, calls that have nothing to do with it
 fail for the rest of the process, on its other devices, too: after a semaphore's vkCreateSemaphore and
 vkImportSemaphoreFdKHR with VK_ERROR_INITIALIZATION_FAILED, or vkAllocateMemory with VK_ERROR_OUT_OF_DEVICE_MEMORY;
-after memory's the last. All that it exports is open on /dev/nvidiactl, so what is not never reaches it. A semaphore's fd that
-is given as memory still does: no one can tell them apart.
+after memory's the last. All that it exports is open on /dev/nvidiactl, so what is not never reaches it. A semaphore's
+fd that is given as memory still does: no one can tell them apart.
 """
 
 from __future__ import annotations

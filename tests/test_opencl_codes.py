@@ -1,0 +1,250 @@
+"""OpenCL's codes as errors, what a driver's answers become as a declaration, and file descriptors given to a driver."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import pytest
+from open_files import is_open, numbers
+
+from xsem.errors import (
+    BadHandleError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    XsemError,
+)
+from xsem.types import Feature, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_opencl import _cl as cl
+from xsem_opencl._api import Api
+from xsem_opencl._capabilities import NVIDIA, Answers, ask, capabilities_of
+from xsem_opencl._core import properties
+from xsem_opencl._fds import GivenFd, duplicate
+from xsem_opencl._results import CODES, error_of, failed_work, import_error
+from xsem_opencl._semaphores import handle_number
+
+_S, _M = SemaphoreHandleType, MemoryHandleType
+CALL = "clEnqueueWaitSemaphoresKHR"
+
+
+# ---- codes
+@pytest.mark.parametrize(("code", "kind", "reason"), [
+    (-2, DeviceLostError, "device_lost"),
+    (-4, OutOfMemoryError, "out_of_memory"),
+    (-6, OutOfMemoryError, "out_of_memory"),
+    (-5, DriverError, "driver_error"),
+    (-14, DriverError, "driver_error"),
+    (-10, UnsupportedError, "not_supported"),
+    (-59, UnsupportedError, "not_supported"),
+    (-30, DriverError, "invalid_value"),
+    (-1142, DriverError, "invalid_value"),
+    (-9999, DriverError, "driver_error"),
+    (999, DriverError, "unknown_code"),
+    (-4711, DriverError, "unknown_code"),
+])
+def test_code_is_an_error_with_call_code_and_name(code: int, kind: type[XsemError], reason: str) -> None:
+    error = error_of(CALL, code)
+    assert type(error) is kind
+    assert (error.reason, error.call, error.code, error.code_name) == (reason, CALL, code, CODES.get(code))
+
+
+@pytest.mark.parametrize("code", [-5, -14, -9999, -4711])
+def test_what_may_be_earlier_works_fault_says_so(code: int) -> None:
+    error = error_of(CALL, code)
+    assert isinstance(error, DriverError)
+    assert error.from_earlier_work
+
+
+@pytest.mark.parametrize("code", [-30, -64, -61, -38, -59, 1, 999])
+def test_refused_import_blames_the_handle(code: int) -> None:
+    error = import_error(error_of("clCreateSemaphoreWithPropertiesKHR", code), "a semaphore")
+    assert isinstance(error, BadHandleError)
+    assert (error.reason, error.code) == ("refused_by_driver", code)
+
+
+@pytest.mark.parametrize("code", [-2, -4, -5, -6, -34, -4711, 998])
+def test_import_that_failed_for_another_reason_does_not_blame_the_handle(code: int) -> None:
+    error = error_of("clCreateSemaphoreWithPropertiesKHR", code)
+    assert import_error(error, "a semaphore") is error
+
+
+def test_failed_work_is_earlier_work_with_the_commands_status() -> None:
+    error = failed_work(-14)
+    assert error.from_earlier_work
+    assert (error.code, error.code_name) == (-14, CODES[-14])
+
+
+class Loader:
+    """Functions that answer with a code and a pointer."""
+
+    def __init__(self, **functions: Any) -> None:
+        self.functions = functions
+
+    def function(self, name: str) -> Any:
+        return self.functions.get(name)
+
+
+def test_handle_that_comes_with_an_error_is_not_believed() -> None:
+    def create(_context: int, _properties: Any, code: Any) -> int:
+        code._obj.value = 999
+        return 0x1234
+
+    api: Any = Api(Loader(clCreateContext=create))   # type: ignore[arg-type]
+    with pytest.raises(DriverError) as refused:
+        api.make("clCreateContext", 0, None)
+    assert refused.value.code == 999
+
+
+def test_handle_without_an_error_is_taken_and_missing_functions_are_named() -> None:
+    api: Any = Api(Loader(clCreateContext=lambda *_: 0x1234))   # type: ignore[arg-type]
+    assert api.make("clCreateContext", 0, None) == 0x1234
+    with pytest.raises(UnsupportedError) as refused:
+        api.do("clFlush", 1)
+    assert refused.value.reason == "driver_too_old"
+    with pytest.raises(UnsupportedError):
+        api.do(CALL)   # an extension's, and no platform to ask
+
+
+# ---- prototypes and structures
+def test_structures_have_the_layout_of_the_headers() -> None:
+    assert ctypes.sizeof(cl.Region) == 16
+    assert ctypes.sizeof(cl.ImageFormat) == 8
+    assert ctypes.sizeof(cl.ImageDesc) == 72
+    assert [getattr(cl.ImageDesc, name).offset for name, _ in cl.ImageDesc._fields_] == [
+        0, 8, 16, 24, 32, 40, 48, 56, 60, 64]
+
+
+def test_properties_end_with_zero_and_a_negative_fd_is_the_number_that_c_makes_of_it() -> None:
+    assert list(properties(1, -1)) == [1, 2**64 - 1, 0]
+
+
+def test_name_of_an_nt_object_is_refused() -> None:
+    desc = SemaphoreDesc(type=_S.OPAQUE_WIN32, name="Local\\semaphore", device_uuid=None)
+    with pytest.raises(UnsupportedError) as refused:
+        handle_number(desc, None)
+    assert refused.value.reason == "not_supported"
+    kmt = SemaphoreDesc(type=_S.OPAQUE_WIN32_KMT, handle=0x40000002, device_uuid=None)
+    assert handle_number(kmt, None) == 0x40000002
+
+
+# ---- declarations
+EVERYTHING = Answers(
+    vendor=NVIDIA, semaphore_import=tuple(range(0x2055, 0x205A)), semaphore_export=tuple(range(0x2055, 0x205A)),
+    memory_import=tuple(range(0x2060, 0x2068)), images=True)
+
+
+def test_no_answers_declare_nothing() -> None:
+    for platform in ("linux", "win32", "darwin"):
+        declared = capabilities_of(Answers(vendor=NVIDIA), platform)
+        assert not declared.semaphore_import | declared.semaphore_export
+        assert not declared.memory_import
+        assert not declared.needs_handover
+        assert not declared.wait_before_signal
+
+
+def test_answers_are_declared_by_type_as_far_as_the_platform_has_the_handles() -> None:
+    linux, windows = capabilities_of(EVERYTHING, "linux"), capabilities_of(EVERYTHING, "win32")
+    assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD}
+    assert linux.memory_import == {_M.OPAQUE_FD, _M.DMABUF_FD}
+    assert windows.semaphore_import == {_S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT, _S.D3D12_FENCE}
+    assert windows.memory_import == {
+        _M.OPAQUE_WIN32, _M.OPAQUE_WIN32_KMT, _M.D3D12_HEAP, _M.D3D12_RESOURCE, _M.D3D11_RESOURCE,
+        _M.D3D11_RESOURCE_KMT}
+    assert not windows.semaphore_export
+    assert not capabilities_of(EVERYTHING, "darwin").semaphore_import
+
+
+def test_what_was_measured_on_one_vendors_driver_is_promised_of_no_other() -> None:
+    ours = capabilities_of(EVERYTHING, "linux")
+    assert ours.wait_before_signal == {_S.OPAQUE_FD}
+    assert ours.independent_lists > 1
+    for other in (capabilities_of(EVERYTHING._replace(vendor=0x1002), "linux"), capabilities_of(EVERYTHING, "win32")):
+        assert not other.wait_before_signal
+        assert other.independent_lists == 1
+        assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT} <= other.features
+
+
+class Asked:
+    """A driver: functions by name, answers by question."""
+
+    def __init__(self, missing: tuple[str, ...] = (), **answers: Any) -> None:
+        self.missing = missing
+        self.answers: dict[int, list[int]] = {
+            cl.DEVICE_SEMAPHORE_TYPES: [1], cl.DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES: [0x2055],
+            cl.DEVICE_SEMAPHORE_EXPORT_HANDLE_TYPES: [0x2058], cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: [0x2060],
+        } | answers.get("answers", {})
+
+    def has(self, *names: str) -> bool:
+        return not set(names) & set(self.missing)
+
+    def number(self, *_: Any) -> int:
+        return 1
+
+    def numbers(self, name: str, _device: int, key: int, size: int) -> list[int]:
+        assert size == 4
+        if self.answers[key] is None:
+            raise error_of(name, -30)
+        return self.answers[key]
+
+
+def test_driver_is_asked_for_types_where_it_has_the_functions() -> None:
+    def asked(*missing: str, **answers: Any) -> tuple[tuple[int, ...], ...]:
+        api: Any = Asked(missing, **answers)
+        return ask(api, 1)[1:4]
+
+    assert asked() == ((0x2055,), (0x2058,), (0x2060,))
+    assert asked("clEnqueueSignalSemaphoresKHR") == ((), (), (0x2060,))
+    assert asked("clGetSemaphoreHandleForTypeKHR") == ((0x2055,), (), (0x2060,))
+    assert asked("clEnqueueReleaseExternalMemObjectsKHR") == ((0x2055,), (0x2058,), ())
+    assert asked(answers={cl.DEVICE_SEMAPHORE_TYPES: [2]}) == ((), (), (0x2060,))
+    assert asked(answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: None}) == ((0x2055,), (0x2058,), ())
+
+
+# ---- file descriptors given to a driver
+
+@pytest.fixture
+def given() -> Any:
+    number = os.memfd_create("given")
+    handle = duplicate(number)
+    os.close(number)
+    return handle
+
+
+def test_refused_handle_is_the_facades_again(given: OwnedHandle) -> None:
+    before = numbers()
+    GivenFd(given).refused()
+    assert numbers() == before
+    assert not given.closed
+    given.close()
+
+
+def test_number_left_open_is_closed_with_the_object(given: OwnedHandle) -> None:
+    number = given.fileno()
+    before = numbers()
+    fd = GivenFd(given)
+    fd.imported(given)
+    assert given.closed
+    assert is_open(number)
+    with fd.another() as other:
+        assert other.fileno() != number
+    fd.object_gone()
+    assert numbers() == before - {number}
+
+
+@pytest.mark.parametrize("when", ["import", "release"])
+def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHandle, when: str) -> None:
+    number = given.fileno()
+    fd = GivenFd(given)
+    if when == "release":
+        fd.imported(given)
+    other = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(other, number)   # the driver has closed it, and another thread opened a file
+    if when == "import":
+        fd.imported(given)
+    fd.object_gone()
+    assert is_open(number)
+    os.close(number)
+    os.close(other)
