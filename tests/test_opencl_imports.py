@@ -363,6 +363,36 @@ def test_memory_is_used_between_acquire_and_release_alone() -> None:
 
 
 @on_opencl
+def test_memory_is_acquired_behind_the_wait_and_released_before_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In calls: the first one has the events to wait for, the last one makes the event of the whole."""
+    with opened() as at:
+        _, here = at.memory(SIZE)
+        _, gate = at.semaphore()
+        commands, other = at.here.create_command_list(), at.here.create_command_list()
+        passed, waited = at.here.create_event(), at.here.create_event()
+        other.append_barrier(signal_event=passed)
+        api, seen = list_of(commands)._api, []
+        do = api.do
+
+        def note(name: str, *arguments: Any) -> None:
+            do(name, *arguments)
+            if name.startswith("clEnqueue"):
+                seen.append((name, arguments[-3], arguments[-1] is not None))
+
+        monkeypatch.setattr(api, "do", note)
+        commands.append_signal(gate, release=[here], wait_events=[passed], signal_event=waited)
+        assert seen == [("clEnqueueReleaseExternalMemObjectsKHR", 1, False), ("clEnqueueSignalSemaphoresKHR", 0, True)]
+        seen.clear()
+        waited.wait(timeout_s=BOUND_S)
+        waited.reset()
+        commands.append_wait(gate, acquire=[here], wait_events=[passed], signal_event=waited)
+        assert seen == [("clEnqueueWaitSemaphoresKHR", 1, False), ("clEnqueueAcquireExternalMemObjectsKHR", 0, True)]
+        waited.wait(timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+        other.synchronize(timeout_s=BOUND_S)
+
+
+@on_opencl
 def test_events_hold_the_release_of_memory_before_a_signal() -> None:
     with opened() as at:
         mine, here = at.memory(SIZE)
