@@ -19,6 +19,7 @@ from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDevi
 from xsem.ownership import same_open_file
 from xsem.spi import ImportFailure
 from xsem.types import Feature, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_opencl._core import array
 
 SIZE = 16 * PAGE
 
@@ -160,6 +161,24 @@ def test_event_lists_hold_waits_and_signals() -> None:
         there.host_wait(timeout_s=BOUND_S)
         for each in (first, second):
             each.synchronize(timeout_s=BOUND_S)
+
+
+@on_opencl
+def test_event_of_a_command_that_was_not_flushed_is_reached_all_the_same() -> None:
+    import pyopencl as cl
+
+    with opened() as at:   # on the simulated device nothing begins before it is flushed
+        there, here = at.semaphore()
+        queue = cl.CommandQueue(cl.Context.from_int_ptr(at.here.native_handle))
+        made, core = ctypes.c_void_p(), driver_of(at.here)._core
+        core.api.do("clEnqueueSignalSemaphoresKHR", queue.int_ptr, 1, array([here.native_handle]), None, 0, None,
+                    ctypes.byref(made))
+        native = cl.Event.from_int_ptr(made.value or 0, retain=False)
+        with pytest.raises(xsem.WaitTimeoutError):
+            there.host_wait(timeout_s=0.05)
+        at.here.event(native).wait(timeout_s=BOUND_S)
+        there.host_wait(timeout_s=BOUND_S)
+        queue.finish()
 
 
 @on_opencl
@@ -488,7 +507,8 @@ def test_addresses_of_two_memories_do_not_meet() -> None:
         (_, first), (_, second) = at.memory(PAGE), at.memory(PAGE)
         a, b = first.map_buffer(), second.map_buffer()
         assert abs(a.address - b.address) > PAGE
-        driver = list_of(at.here.create_command_list())
+        commands = at.here.create_command_list()
+        driver = list_of(commands)
         with pytest.raises(xsem.BadArgumentError):
             driver.append_fill(a.address, b"\0", 2 * PAGE, (), False)
         old = a.address
