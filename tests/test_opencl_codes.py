@@ -183,6 +183,12 @@ class Asked:
     def number(self, *_: Any) -> int:
         return 1
 
+    def info(self, name: str, _device: int, key: int) -> bytes:
+        assert key == cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES
+        if key not in self.answers:
+            raise error_of(name, -30)
+        return b""
+
     def numbers(self, name: str, _device: int, key: int, size: int) -> list[int]:
         assert size == 4
         if self.answers[key] is None:
@@ -201,6 +207,17 @@ def test_driver_is_asked_for_types_where_it_has_the_functions() -> None:
     assert asked("clEnqueueReleaseExternalMemObjectsKHR") == ((0x2055,), (0x2058,), ())
     assert asked(answers={cl.DEVICE_SEMAPHORE_TYPES: [2]}) == ((), (), (0x2060,))
     assert asked(answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: None}) == ((0x2055,), (0x2058,), ())
+
+
+def test_images_are_declared_where_the_driver_has_an_answer_about_them() -> None:
+    known: Any = Asked(answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES: []})
+    silent: Any = Asked()
+    without: Any = Asked((cl.CREATE_IMAGE,), answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES: []})
+    assert [ask(api, 1).images for api in (known, silent, without)] == [True, False, False]
+    assert Feature.MIPMAPPED_ARRAY in capabilities_of(ask(known, 1), "linux").features
+    assert Feature.MIPMAPPED_ARRAY not in capabilities_of(ask(silent, 1), "linux").features
+    assert Feature.MIPMAPPED_ARRAY not in capabilities_of(EVERYTHING, "win32").features   # made from an fd
+    assert Feature.MIPMAPPED_ARRAY not in capabilities_of(EVERYTHING._replace(memory_import=()), "linux").features
 
 
 # ---- file descriptors given to a driver

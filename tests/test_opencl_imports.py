@@ -18,6 +18,7 @@ import xsem
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError
 from xsem.spi import ImportFailure, same_open_file
 from xsem.types import Feature, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_opencl._core import array
 
 SIZE = 16 * PAGE
 
@@ -159,6 +160,24 @@ def test_event_lists_hold_waits_and_signals() -> None:
         there.host_wait(timeout_s=BOUND_S)
         for each in (first, second):
             each.synchronize(timeout_s=BOUND_S)
+
+
+@on_opencl
+def test_event_of_a_command_that_was_not_flushed_is_reached_all_the_same() -> None:
+    import pyopencl as cl
+
+    with opened() as at:   # on the simulated device nothing begins before it is flushed
+        there, here = at.semaphore()
+        queue = cl.CommandQueue(cl.Context.from_int_ptr(at.here.native_handle))
+        made, core = ctypes.c_void_p(), driver_of(at.here)._core
+        core.api.do("clEnqueueSignalSemaphoresKHR", queue.int_ptr, 1, array([here.native_handle]), None, 0, None,
+                    ctypes.byref(made))
+        native = cl.Event.from_int_ptr(made.value or 0, retain=False)
+        with pytest.raises(xsem.WaitTimeoutError):
+            there.host_wait(timeout_s=0.05)
+        at.here.event(native).wait(timeout_s=BOUND_S)
+        there.host_wait(timeout_s=BOUND_S)
+        queue.finish()
 
 
 @on_opencl
@@ -362,6 +381,36 @@ def test_memory_is_used_between_acquire_and_release_alone() -> None:
 
 
 @on_opencl
+def test_memory_is_acquired_behind_the_wait_and_released_before_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In calls: the first one has the events to wait for, the last one makes the event of the whole."""
+    with opened() as at:
+        _, here = at.memory(SIZE)
+        _, gate = at.semaphore()
+        commands, other = at.here.create_command_list(), at.here.create_command_list()
+        passed, waited = at.here.create_event(), at.here.create_event()
+        other.append_barrier(signal_event=passed)
+        api, seen = list_of(commands)._api, []
+        do = api.do
+
+        def note(name: str, *arguments: Any) -> None:
+            do(name, *arguments)
+            if name.startswith("clEnqueue"):
+                seen.append((name, arguments[-3], arguments[-1] is not None))
+
+        monkeypatch.setattr(api, "do", note)
+        commands.append_signal(gate, release=[here], wait_events=[passed], signal_event=waited)
+        assert seen == [("clEnqueueReleaseExternalMemObjectsKHR", 1, False), ("clEnqueueSignalSemaphoresKHR", 0, True)]
+        seen.clear()
+        waited.wait(timeout_s=BOUND_S)
+        waited.reset()
+        commands.append_wait(gate, acquire=[here], wait_events=[passed], signal_event=waited)
+        assert seen == [("clEnqueueWaitSemaphoresKHR", 1, False), ("clEnqueueAcquireExternalMemObjectsKHR", 0, True)]
+        waited.wait(timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+        other.synchronize(timeout_s=BOUND_S)
+
+
+@on_opencl
 def test_events_hold_the_release_of_memory_before_a_signal() -> None:
     with opened() as at:
         mine, here = at.memory(SIZE)
@@ -457,7 +506,8 @@ def test_addresses_of_two_memories_do_not_meet() -> None:
         (_, first), (_, second) = at.memory(PAGE), at.memory(PAGE)
         a, b = first.map_buffer(), second.map_buffer()
         assert abs(a.address - b.address) > PAGE
-        driver = list_of(at.here.create_command_list())
+        commands = at.here.create_command_list()
+        driver = list_of(commands)
         with pytest.raises(xsem.BadArgumentError):
             driver.append_fill(a.address, b"\0", 2 * PAGE, (), False)
         old = a.address

@@ -202,15 +202,6 @@ def test_event_of_a_command_is_borrowed_and_kept() -> None:
 
 
 @on_pocl
-def test_event_whose_queue_was_not_flushed_is_reached_all_the_same() -> None:
-    import pyopencl as cl
-
-    with opened() as at, application(at.here) as (_, queue):
-        marker = cl.enqueue_marker(queue)
-        at.here.event(marker).wait(timeout_s=BOUND_S)
-
-
-@on_pocl
 def test_user_event_is_refused_with_the_reason() -> None:
     import pyopencl as cl
 
@@ -268,7 +259,8 @@ def test_borrowed_queue_is_ordered_with_the_applications_work_and_left_alone() -
 @on_pocl
 def test_work_is_flushed_when_the_append_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened() as at:
-        driver = list_of(at.here.create_command_list())
+        commands = at.here.create_command_list()
+        driver = list_of(commands)
         assert isinstance(driver, CommandListDriver)
         seen: list[str] = []
         flush = driver._core.flush   # type: ignore[attr-defined]

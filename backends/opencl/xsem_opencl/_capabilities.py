@@ -27,7 +27,7 @@ class Answers(NamedTuple):
     semaphore_import, semaphore_export, memory_import : tuple of int
         OpenCL's numbers of handle types; empty where the driver does not know the question.
     images : bool
-        The device has images.
+        It makes images of imported memory.
     """
 
     vendor: int = 0
@@ -54,8 +54,17 @@ def ask(api: Api, device: int) -> Answers:
         semaphore_import=_list(api, device, cl.DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES) if semaphores and binary else (),
         semaphore_export=_list(api, device, cl.DEVICE_SEMAPHORE_EXPORT_HANDLE_TYPES) if exports and binary else (),
         memory_import=_list(api, device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES) if memory else (),
-        images=bool(api.number("clGetDeviceInfo", device, cl.DEVICE_IMAGE_SUPPORT)),
+        images=_images(api, device),
     )
+
+
+def _images(api: Api, device: int) -> bool:
+    """Whether images are imported. The types are those of buffers; a driver that has thought of images knows how."""
+    try:
+        api.info("clGetDeviceInfo", device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES)
+    except XsemError:
+        return False
+    return api.has(cl.CREATE_IMAGE) and bool(api.number("clGetDeviceInfo", device, cl.DEVICE_IMAGE_SUPPORT))
 
 
 def _list(api: Api, device: int, key: int) -> tuple[int, ...]:
@@ -73,12 +82,15 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
         if _number(each) in answers.memory_import and each.carrier in _CARRIERS.get(platform, ()))
     # What is exported is an fd here: nobody has seen a driver that exports an NT handle.
     exports = _semaphores(answers.semaphore_export, platform) if platform == "linux" else frozenset()
+    features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
+    if answers.images and any(each.carrier is Carrier.FD for each in memories):
+        features.add(Feature.MIPMAPPED_ARRAY)
     measured = answers.vendor == NVIDIA and platform == "linux"
     return Capabilities(
         semaphore_import=imports,
         semaphore_export=exports,
         memory_import=memories,
-        features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}),
+        features=frozenset(features),
         # The extension leaves open what a wait does before its signal is submitted. On NVIDIA's driver it stays
         # pending and is met by it (measured on an H200).
         wait_before_signal=imports & {SemaphoreHandleType.OPAQUE_FD} if measured else frozenset(),

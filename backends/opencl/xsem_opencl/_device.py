@@ -6,9 +6,19 @@ from typing import NoReturn
 
 from xsem.errors import UnsupportedError, XsemError
 from xsem.spi import DeviceDriver, ImportFailure, Token
-from xsem.types import Capabilities, MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    Capabilities,
+    Feature,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
 from xsem_opencl._addresses import Addresses
 from xsem_opencl._core import Core
+from xsem_opencl._images import Image, copy_image, make_image
 from xsem_opencl._lists import QueueList, queue_handle
 from xsem_opencl._memory import HostMemories, HostMemory, Mapping, Memory, import_memory
 from xsem_opencl._points import Point, foreign_event, is_done, release
@@ -55,7 +65,7 @@ class OpenCLDevice(DeviceDriver):
             return self._core.context
         if isinstance(token, Mapping):
             return token.handle(self._core)
-        if isinstance(token, Semaphore | Memory | Point):
+        if isinstance(token, Semaphore | Memory | Image | Point):
             return token.handle
         if isinstance(token, HostMemory):
             return token.buffer
@@ -121,6 +131,29 @@ class OpenCLDevice(DeviceDriver):
     def release_host_buffer(self, buffer: HostMemory) -> None:
         """Unmap it, and call clReleaseMemObject."""
         self._host.free(buffer)
+
+    # ---- images
+    def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
+        """Call clCreateImageWithProperties."""
+        if Feature.MIPMAPPED_ARRAY not in self._capabilities.features:
+            return super().map_mipmapped_array(memory, desc)  # type: ignore[no-any-return]
+        return make_image(self._core, memory, desc)
+
+    def mipmap_level(self, array: Image, level: int) -> Image:
+        """The image itself: it has one level."""
+        return array
+
+    def read_level(self, level: Image, out: memoryview) -> None:
+        """Call clEnqueueReadImage, and wait for it."""
+        copy_image(self._core, level, out, read=True)
+
+    def write_level(self, level: Image, data: memoryview) -> None:
+        """Call clEnqueueWriteImage, and wait for it."""
+        copy_image(self._core, level, data, read=False)
+
+    def release_array(self, array: Image) -> None:
+        """Call clReleaseMemObject."""
+        array.release(self._core)
 
     # ---- lists and points
     def create_command_list(self) -> QueueList:
