@@ -7,7 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+import xsem
 from xsem.errors import UnsupportedError
+from xsem.types import MemoryHandleType
+from xsem_conformance import actor
 from xsem_conformance.bench import End
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, BrokenError
@@ -97,3 +100,37 @@ def test_producer_without_work_blocks_the_case(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(BlockedError, match="no fills here"), hold(producer, Side()):
         pass
     assert producer.told == []
+
+
+# ---- the work that holds back
+@pytest.mark.parametrize("at_once", [False, True])
+def test_work_that_is_done_when_it_is_appended_gives_way_to_copies_from_lent_memory(
+    monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    monkeypatch.setattr(actor, "_FILLED", 4096)
+    done: list[str] = []
+    fill, copy = xsem.CommandList.append_fill, xsem.CommandList.append_copy
+
+    def filled(commands: xsem.CommandList, *given: Any) -> None:
+        fill(commands, *given)
+        done.append("fill")
+        if at_once:
+            commands.synchronize(timeout_s=20)
+
+    def copied(commands: xsem.CommandList, *given: Any) -> None:
+        copy(commands, *given)
+        done.append("copy")
+
+    monkeypatch.setattr(xsem.CommandList, "append_fill", filled)
+    monkeypatch.setattr(xsem.CommandList, "append_copy", copied)
+    monkeypatch.setattr(xsem.CommandList, "query", lambda _: at_once)   # the host's worker may be as quick
+    with xsem.open_device("host") as exporter, xsem.open_device("host") as device:
+        def lend(size: int) -> int:
+            with exporter.create_memory(MemoryHandleType.OPAQUE_FD, size).export() as desc:
+                return side.import_memory(desc)
+
+        side = actor.Actor(device, lend)
+        side.occupy(side.new_list(), 1e-4)
+        side.forget()
+    assert done[-1] == ("copy" if at_once else "fill")
+    assert done.count("fill") >= 10

@@ -69,10 +69,13 @@ class Actor:
     ----------
     device : Device
         Stays the caller's.
+    lend : callable, optional
+        Gives the number of memory of so many bytes, imported from elsewhere: for work that only such memory gives.
     """
 
-    def __init__(self, device: xsem.Device) -> None:
+    def __init__(self, device: xsem.Device, lend: Callable[[int], int] | None = None) -> None:
         self.device = device
+        self._lend = lend
         self._objects: dict[int, Any] = {}
         self._mappings: dict[int, xsem.Buffer] = {}
         self._numbers = itertools.count(1)
@@ -159,19 +162,29 @@ class Actor:
                                          release=[self.get(each) for each in release])
 
     def occupy(self, commands: int, seconds: float) -> None:
-        """Append work to an idle list that takes about so long: fills of the actor's own memory."""
+        """Append work to an idle list that takes about so long: fills of the actor's own memory.
+
+        NVIDIA's OpenCL driver fills such memory, and copies from it, on the caller's thread where nothing is pending
+        (measured on an H200); it copies to it on the device.
+        """
         if self._filled is None:
             self._filled = self.device.host_buffer(_FILLED)
-        work = self.get(commands)
-        each = 1.0
-        for count in (2, 8):   # the first ones are slow: memory that nobody has touched
-            began = time.monotonic()
-            for _ in range(count):
-                work.append_fill(self._filled, b"\x5a")
-            work.synchronize()
-            each = (time.monotonic() - began) / count
+        own, work = self._filled, self.get(commands)
+
+        def fill() -> None:
+            work.append_fill(own, b"\x5a")
+
+        each, at_once = _cost(work, fill)
+        act = fill
+        if at_once and self._lend is not None:
+            lent = self.mapping(self._lend(_FILLED)).view((_FILLED,), "uint8")
+
+            def act() -> None:
+                work.append_copy(own, lent)
+
+            each, _ = _cost(work, act)
         for _ in range(min(_MOST_FILLS, math.ceil(seconds / each))):
-            work.append_fill(self._filled, b"\xa5")
+            act()
 
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         """Append a copy of `data` (base64) to the memory."""
@@ -271,3 +284,16 @@ class Actor:
             _, kept = self._objects.popitem()
             if not isinstance(kept, bytearray):
                 kept.release()
+
+
+def _cost(work: xsem.CommandList, act: Callable[[], object]) -> tuple[float, bool]:
+    """Seconds that one of these operations takes, and whether all were done when they had been appended."""
+    each, at_once = 1.0, False
+    for count in (2, 8):   # the first ones are slow: memory that nobody has touched
+        began = time.monotonic()
+        for _ in range(count):
+            act()
+        at_once = work.query()
+        work.synchronize()
+        each = (time.monotonic() - began) / count
+    return each, at_once

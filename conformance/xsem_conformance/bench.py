@@ -127,7 +127,7 @@ class Bench:
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
         self.patience_s = patience_s
         self.device = xsem.open_device(device)
-        self.here = Actor(self.device)
+        self.here = Actor(self.device, lambda size: self.memory(size).here)
         self._exporter = exporter
         self._peer: Peer | None = None
         self._second: Peer | None = None
