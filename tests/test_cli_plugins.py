@@ -164,7 +164,8 @@ def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
 def test_doctor_lists_the_plugins_that_are_not_there(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "_KNOWN", {"apex": ("apex.bindings", "apex"), "bare": (None, None), "host": (None, None)})
+    known = {"apex": ("apex.bindings", "apex"), "bare": (None, None), "host": (None, None)}
+    monkeypatch.setattr(doctor, "_KNOWN", known)
     assert doctor.run(as_json=True) == 0
     absent = json.loads(capsys.readouterr().out)["absent"]
     assert [each["name"] for each in absent] == ["apex", "bare"]
