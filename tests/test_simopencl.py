@@ -261,3 +261,33 @@ def test_failed_event_fails_what_depends_on_it_and_takes_no_signal(signals: bool
         assert at.reached(event)
         assert at.status(event) < 0
         assert at.signalled(here) is not signals
+
+
+@on_opencl
+def test_threads_release_semaphores_as_soon_as_they_have_seen_their_work_done() -> None:
+    failures: list[BaseException] = []
+    with rig() as at:
+        exports = [(at.exported(), at.exported(), at.stream()) for _ in range(4)]
+
+        def rounds(there: xsem.Semaphore, fd: int, answered: xsem.Semaphore, answer_fd: int, queue: int) -> None:
+            try:
+                for _ in range(50):
+                    here, answer = at.import_fd(fd), at.import_fd(answer_fd)
+                    _, waited = at.wait(queue, [here])
+                    _, signalled = at.signal(queue, [answer])
+                    at.flush(queue)
+                    there.host_signal()
+                    answered.host_wait(timeout_s=20)
+                    assert at.reached(signalled)
+                    assert at.release(here) == at.release(answer) == 0
+                    at.release_event(waited)
+                    at.release_event(signalled)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=rounds, args=(*one, *other, queue)) for one, other, queue in exports]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []

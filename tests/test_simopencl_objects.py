@@ -102,6 +102,22 @@ def test_imported_fds_are_closed_where_that_is_asked_for_and_those_of_errors_are
         assert is_open(other)
 
 
+@on_opencl(SIMCL_FD="kept")
+def test_imported_fds_are_closed_with_what_was_imported_where_that_is_asked_for() -> None:
+    with rig() as at:
+        _, fd = at.exported()
+        here = at.import_fd(fd)
+        _, other = at.memory_fd()
+        memory = at.buffer(PAGE, other)
+        assert is_open(fd)
+        assert is_open(other)
+        assert at.release(here) == 0
+        at.release_buffer(memory)
+        assert not is_open(fd)
+        assert not is_open(other)
+        at.fds.clear()
+
+
 @on_opencl
 def test_semaphore_of_its_own_is_signalled_and_waited_for_across_queues() -> None:
     with rig() as at:

@@ -19,12 +19,11 @@ bool sim_missing(const char *name) {
     return false;
 }
 
-static bool choice(const char *name, const char *usual, const char *other) {
+/* The number of the choice; 0 where nothing is said. */
+static int choice(const char *name, const char *const *choices, const char *why) {
     const char *text = sim_setting(name);
-    if (!text || strcmp(text, usual) == 0) return false;
-    if (strcmp(text, other) == 0) return true;
-    char why[80];
-    snprintf(why, sizeof why, "is neither %s nor %s", usual, other);
+    for (int i = 0; choices[i]; i++)
+        if (!text || strcmp(text, choices[i]) == 0) return i;
     sim_wrong_setting(name, why);
 }
 
@@ -52,9 +51,11 @@ __attribute__((constructor)) static void begin(void) {
     };
     sim_begin();
     sim_planted = (sim_fault)sim_fault_of(faults, sizeof faults / sizeof *faults);
-    sim.fd_taken = choice("FD", "open", "taken");
-    sim.deferred_release = choice("RELEASE", "strict", "deferred");
-    sim.unflushed = choice("FLUSH", "needed", "unneeded");
+    int fd = choice("FD", (const char *const[]){"open", "taken", "kept", NULL}, "is none of open, taken, kept");
+    sim.fd_taken = fd == 1;
+    sim.fd_kept = fd == 2;
+    sim.deferred_release = choice("RELEASE", (const char *const[]){"strict", "deferred", NULL}, "is neither strict nor deferred");
+    sim.unflushed = choice("FLUSH", (const char *const[]){"needed", "unneeded", NULL}, "is neither needed nor unneeded");
     sim_counted = sim_shared(&own_counters, sizeof own_counters);
 }
 

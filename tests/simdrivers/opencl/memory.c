@@ -11,6 +11,7 @@ typedef struct buffer {
     size_t property_count;
     cl_bitfield flags;
     bool acquired;
+    int kept_fd;
 } buffer;
 
 static buffer *buffers;
@@ -32,6 +33,7 @@ static void when_destroyed(cl_mem mem, void *map) {
     pthread_mutex_unlock(&sim.lock);
     if (!found) return;
     munmap(found->map, found->size);
+    if (found->kept_fd >= 0) close(found->kept_fd);
     if (FAULTY(release_leaks)) eventfd(0, EFD_CLOEXEC);
     free(found);
 }
@@ -88,7 +90,8 @@ static cl_int create(cl_context context, const cl_properties *properties, const 
         return code;
     }
     buffer *made = calloc(1, sizeof *made);
-    *made = (buffer){.mem = mem, .map = address, .size = size, .property_count = count, .flags = flags};
+    *made = (buffer){.mem = mem, .map = address, .size = size, .property_count = count, .flags = flags,
+                     .kept_fd = sim.fd_kept ? want->fd : -1};
     memcpy(made->properties, properties, count * sizeof *properties);
     pthread_mutex_lock(&sim.lock);
     made->next = buffers;

@@ -41,6 +41,7 @@ static cl_int take(sim_semaphore *semaphore, int fd) {
             return UNKNOWN_FD;
     }
     if (sim.fd_taken) close(fd);
+    if (sim.fd_kept) semaphore->kept_fd = fd;
     return CL_SUCCESS;
 }
 
@@ -86,7 +87,7 @@ static cl_int create(cl_context context, const cl_properties *properties, sim_se
     cl_device_id all[MAX_DEVICES];
     cl_uint of_context = sim_devices_of(context, all);
     wanted want = {.fd = -1};
-    sim_semaphore made = {.eventfd = -1, .context = context, .references = 1};
+    sim_semaphore made = {.eventfd = -1, .kept_fd = -1, .context = context, .references = 1};
     if (!of_context) return CL_INVALID_CONTEXT;
     if (!properties) return CL_INVALID_VALUE;
     cl_int code = read_properties(properties, context, &want, &made.property_count);
@@ -137,6 +138,7 @@ static void end(sim_semaphore *semaphore) {
     if (FAULTY(release_leaks)) eventfd(0, EFD_CLOEXEC);
     if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
     if (semaphore->eventfd >= 0) close(semaphore->eventfd);
+    if (semaphore->kept_fd >= 0) close(semaphore->kept_fd);
 }
 
 void sim_semaphore_done(sim_semaphore *semaphore) {

@@ -37,6 +37,7 @@ CL_FUNCTIONS
 typedef struct {
     pthread_mutex_t lock;
     bool fd_taken;           /* an imported fd is closed */
+    bool fd_kept;            /* it is closed when what was imported goes */
     bool deferred_release;   /* a semaphore may be released while work of it is queued */
     bool unflushed;          /* what is not flushed begins all the same */
 } sim_process;
@@ -88,6 +89,7 @@ typedef struct {
     size_t property_count;
     xsem_host_timeline *timeline;
     int eventfd;
+    int kept_fd;             /* closed with it; -1: none */
     cl_uint references;
     int queued;
 } sim_semaphore;
