@@ -59,7 +59,7 @@ class PyopenclSide:
         self.commands = self.device.command_list(self._queue)
 
     def use(self, memory: xsem.Memory, count: int) -> None:
-        self._mapping = memory.map_buffer(size=4 * count)
+        self._mapping = memory.map_buffer()   # all of it, which may be more than was asked for
         # It has a reference of its own, and can be used in kernels like any other.
         self._buffer = self._cl.Buffer.from_int_ptr(self._mapping.native_handle)
         self.seen: NDArray[np.uint32] = np.zeros(count, dtype="uint32")

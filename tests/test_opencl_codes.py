@@ -11,20 +11,31 @@ from open_files import is_open, numbers
 
 from xsem.errors import (
     BadHandleError,
+    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
     UnsupportedError,
     XsemError,
 )
-from xsem.types import Feature, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    Feature,
+    MemoryHandleType,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SignalParams,
+    WaitParams,
+)
 from xsem_opencl import _cl as cl
+from xsem_opencl._addresses import Addresses
 from xsem_opencl._api import Api
 from xsem_opencl._capabilities import NVIDIA, Answers, ask, capabilities_of
 from xsem_opencl._core import properties
 from xsem_opencl._fds import GivenFd, duplicate
+from xsem_opencl._lists import QueueList
 from xsem_opencl._results import CODES, error_of, failed_work, import_error
-from xsem_opencl._semaphores import handle_number
+from xsem_opencl._semaphores import Semaphore, handle_number
 
 _S, _M = SemaphoreHandleType, MemoryHandleType
 CALL = "clEnqueueWaitSemaphoresKHR"
@@ -218,6 +229,48 @@ def test_images_are_declared_where_the_driver_has_an_answer_about_them() -> None
     assert Feature.MIPMAPPED_ARRAY not in capabilities_of(ask(silent, 1), "linux").features
     assert Feature.MIPMAPPED_ARRAY not in capabilities_of(EVERYTHING, "win32").features   # made from an fd
     assert Feature.MIPMAPPED_ARRAY not in capabilities_of(EVERYTHING._replace(memory_import=()), "linux").features
+
+
+# ---- semaphores that no driver here has
+class Core:
+    """Notes each call of a list, and does nothing."""
+
+    def __init__(self) -> None:
+        self.api = self
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def do(self, name: str, *arguments: Any) -> None:
+        self.calls.append((name, arguments))
+
+    def flush(self, queue: int) -> None:
+        self.do("clFlush", queue)
+
+
+def test_sync_file_is_good_for_one_wait() -> None:
+    core: Any = Core()
+    commands = QueueList(core, Addresses(), 5)
+    first, second = (Semaphore(each, _S.SYNC_FD, None) for each in (11, 12))
+    commands.append_wait([first], [WaitParams()], (), (), False)
+    core.calls.clear()
+    with pytest.raises(BusyError) as refused:
+        commands.append_wait([second, first], [WaitParams(), WaitParams()], (), (), False)
+    assert refused.value.reason == "sync_file_used"
+    assert not core.calls
+    commands.append_wait([second], [WaitParams()], (), (), False)
+    assert [name for name, _ in core.calls] == [CALL, "clFlush"]
+
+
+def test_fences_have_their_values_and_binary_semaphores_none() -> None:
+    core: Any = Core()
+    commands = QueueList(core, Addresses(), 5)
+    fence, binary = Semaphore(11, _S.D3D12_FENCE, None), Semaphore(12, _S.OPAQUE_WIN32, None)
+    commands.append_wait([binary, fence], [WaitParams(), WaitParams(value=7)], (), (), False)
+    commands.append_signal([fence], [SignalParams(value=2**40)], (), (), False)
+    commands.append_signal([binary], [SignalParams()], (), (), False)
+    batches = [arguments for name, arguments in core.calls if name != "clFlush"]
+    assert [(queue, count, list(handles)) for queue, count, handles, *_ in batches] == [
+        (5, 2, [12, 11]), (5, 1, [11]), (5, 1, [12])]
+    assert [None if each[3] is None else list(each[3]) for each in batches] == [[0, 7], [2**40], None]
 
 
 # ---- file descriptors given to a driver

@@ -268,6 +268,21 @@ def test_number_that_the_driver_closed_is_not_closed_again() -> None:
         os.close(number)
 
 
+@on_opencl(SIMCL_FD="kept")
+def test_number_that_the_driver_closes_with_the_object_is_closed_once() -> None:
+    with opened() as at:
+        driver = driver_of(at.here)
+        there = at.host.create_semaphore(BINARY)
+        before = numbers()
+        handle = fd_of(there)
+        number = handle.fileno()
+        token = driver.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle)
+        handle.close()
+        assert is_open(number)   # it is the driver's, which goes on using it
+        driver.release_semaphore(token)
+        assert numbers() == before
+
+
 @on_opencl
 def test_callers_number_is_untouched_by_import_and_release() -> None:
     with opened() as at:

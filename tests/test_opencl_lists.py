@@ -11,7 +11,7 @@ import pytest
 from opencl_facade import BOUND_S, PAGE, driver_of, list_of, on_pocl, opened, soon
 
 import xsem
-from xsem.errors import BadArgumentError, DriverError, WrongDeviceError
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
 from xsem.spi import CommandListDriver
 
 
@@ -106,6 +106,8 @@ def test_released_host_memory_is_no_address_any_more() -> None:
         commands = driver.create_command_list()
         commands.append_fill(address, b"\1", PAGE, (), False)
         soon(lambda: driver.done(commands.append_barrier((), True)))
+        with pytest.raises(UnsupportedError):
+            driver.native_handle(token)   # it is mapped: no command may use it
         for _ in range(2):   # the second time is nothing
             driver.release_host_buffer(token)
         with pytest.raises(BadArgumentError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import c_size_t, c_uint64, c_void_p
+from ctypes import c_size_t, c_uint64, c_void_p, sizeof
 from typing import Any
 
 from xsem_opencl import _cl as cl
@@ -41,7 +41,7 @@ class Core:
 
 def context_devices(api: Api, context: int) -> list[int]:
     """The devices of a context."""
-    return api.numbers("clGetContextInfo", context, cl.CONTEXT_DEVICES, 8)
+    return api.numbers("clGetContextInfo", context, cl.CONTEXT_DEVICES, sizeof(c_void_p))
 
 
 def create_context(api: Api, device: int) -> int:

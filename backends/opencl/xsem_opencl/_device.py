@@ -67,8 +67,7 @@ class OpenCLDevice(DeviceDriver):
             return token.handle(self._core)
         if isinstance(token, Semaphore | Memory | Image | Point):
             return token.handle
-        if isinstance(token, HostMemory):
-            return token.buffer
+        # None for host buffers: they are mapped, and no command may use the cl_mem of what is mapped.
         return super().native_handle(token)
 
     def close(self) -> None:
