@@ -298,39 +298,3 @@ def test_other_drivers_have_no_release_of_intels() -> None:
     assert build_of(0x8086, 0x10000) is None   # not counted as Intel's driver counts
     assert flaw_of(None) is None
     assert version_text(1 << 24 | 6 << 16 | 33944) == "1.6.33944"
-
-
-# ---- file descriptors
-def test_duplicate_says_where_there_are_no_more_numbers() -> None:
-    import resource
-
-    from xsem.errors import BusyError
-    from xsem_levelzero._fds import duplicate
-
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-    try:
-        with pytest.raises(BusyError) as caught:
-            duplicate(1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert caught.value.reason == "fd_limit"
-
-
-def test_number_that_was_closed_and_given_to_another_file_is_not_ours() -> None:
-    import os
-
-    from xsem.spi import same_open_file
-    from xsem_levelzero._fds import duplicate
-
-    kept = os.eventfd(0)
-    given = duplicate(kept)
-    number = given.detach()
-    assert same_open_file(kept, number)
-    os.close(number)
-    assert not same_open_file(kept, number)
-    other = os.eventfd(0)   # the same sort of file, so that fstat would not tell
-    os.dup2(other, number)
-    assert not same_open_file(kept, number)
-    for each in (kept, number, other):
-        os.close(each)

@@ -18,6 +18,7 @@ from xsem.errors import (
     UnsupportedError,
     XsemError,
 )
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import (
     Feature,
     MemoryHandleType,
@@ -32,7 +33,7 @@ from xsem_opencl._addresses import Addresses
 from xsem_opencl._api import Api
 from xsem_opencl._capabilities import NVIDIA, Answers, ask, capabilities_of
 from xsem_opencl._core import properties
-from xsem_opencl._fds import GivenFd, duplicate
+from xsem_opencl._fds import GivenFd
 from xsem_opencl._lists import QueueList
 from xsem_opencl._results import CODES, error_of, failed_work, import_error
 from xsem_opencl._semaphores import Semaphore, handle_number
@@ -278,7 +279,7 @@ def test_fences_have_their_values_and_binary_semaphores_none() -> None:
 @pytest.fixture
 def given() -> Any:
     number = os.memfd_create("given")
-    handle = duplicate(number)
+    handle = duplicate_fd(number)
     os.close(number)
     return handle
 
@@ -295,7 +296,7 @@ def test_number_left_open_is_closed_with_the_object(given: OwnedHandle) -> None:
     number = given.fileno()
     before = numbers()
     fd = GivenFd(given)
-    fd.imported(given)
+    fd.imported()
     assert given.closed
     assert is_open(number)
     with fd.another() as other:
@@ -309,12 +310,38 @@ def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHand
     number = given.fileno()
     fd = GivenFd(given)
     if when == "release":
-        fd.imported(given)
+        fd.imported()
     other = os.open(os.devnull, os.O_RDONLY)
     os.dup2(other, number)   # the driver has closed it, and another thread opened a file
     if when == "import":
-        fd.imported(given)
+        fd.imported()
     fd.object_gone()
     assert is_open(number)
     os.close(number)
     os.close(other)
+
+
+@pytest.mark.parametrize("way", ["imported", "refused", "closed"])
+def test_number_0_is_given_as_another_and_stays_the_callers(given: OwnedHandle, way: str) -> None:
+    aside = os.dup(0)
+    try:
+        os.dup2(given.fileno(), 0)
+        before = numbers()
+        zero = OwnedHandle(0)
+        fd = GivenFd(zero)
+        assert fd.given.fileno() > 0
+        assert same_open_file(fd.given.fileno(), 0)
+        if way == "closed":
+            os.close(fd.given.fileno())
+        if way == "imported":
+            fd.imported()
+            fd.object_gone()
+        else:
+            fd.refused()
+        assert zero.detach() == 0
+        assert numbers() == before
+        assert same_open_file(given.fileno(), 0)
+    finally:
+        os.dup2(aside, 0)
+        os.close(aside)
+        given.close()

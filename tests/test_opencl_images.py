@@ -16,10 +16,11 @@ from opencl_facade import driver_of, fd_of, on_pocl, opened
 from opencl_sim import on_opencl
 
 from xsem.errors import UnsupportedError
+from xsem.spi import duplicate_fd
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc
 from xsem_opencl import _cl as cl
 from xsem_opencl import _images
-from xsem_opencl._fds import GivenFd, duplicate
+from xsem_opencl._fds import GivenFd
 from xsem_opencl._images import copy_image, image_desc, image_format, make_image
 from xsem_opencl._memory import Memory
 
@@ -37,10 +38,10 @@ FORMATS = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "fl
 def memory() -> Iterator[Memory]:
     """As imported, without a driver: an fd, and no cl_mem."""
     number = os.memfd_create("memory")
-    handle = duplicate(number)
+    handle = duplicate_fd(number)
     os.close(number)
     fd = GivenFd(handle)
-    fd.imported(handle)
+    fd.imported()
     desc = MemoryDesc(type=MemoryHandleType.OPAQUE_FD, handle=0, allocation_size=1 << 20, device_uuid=None)
     yield Memory(0, 0, desc, fd)
     fd.object_gone()

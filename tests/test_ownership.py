@@ -16,7 +16,7 @@ import xsem.ownership
 from xsem.errors import BadHandleError, BusyError, DriverError, ReleasedError, XsemError
 from xsem.fds import kernel_can_compare
 from xsem.ownership import import_with_duplicate
-from xsem.spi import ImportFailure, same_open_file
+from xsem.spi import ImportFailure, duplicate_fd, same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that can be asked about open files")
@@ -414,3 +414,29 @@ def test_a_full_table_is_said_and_harms_nothing(fd: int, monkeypatch: pytest.Mon
         for number in filler:
             os.close(number)
     assert not reached
+
+
+# ---- what backends are given for it
+def test_duplicate_says_where_there_are_no_more_numbers() -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(BusyError) as caught:
+            duplicate_fd(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert caught.value.reason == "fd_limit"
+
+
+def test_number_that_was_closed_and_given_to_another_file_is_another_file(fd: int) -> None:
+    number = duplicate_fd(fd).detach()
+    assert same_open_file(fd, number)
+    os.close(number)
+    assert not same_open_file(fd, number)
+    other = os.eventfd(0)   # the same sort of file, so that fstat would not tell
+    os.dup2(other, number)
+    assert not same_open_file(fd, number)
+    os.close(number)
+    os.close(other)

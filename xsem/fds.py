@@ -1,4 +1,4 @@
-"""What an fd means, asked of the kernel: whether two numbers are one open file."""
+"""File descriptors: whether two numbers are one open file, and duplicates that a driver is given."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import platform
 import sys
 from typing import Final
 
-__all__ = ["kernel_can_compare", "same_open_file"]
+from xsem.errors import BusyError
+from xsem.handles import OwnedHandle
+
+__all__ = ["dup_high", "duplicate_fd", "kernel_can_compare", "same_open_file"]
 
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 _KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
 _KCMP_FILE: Final = 0
+_HIGH: Final = 512
 
 
 def same_open_file(a: int, b: int) -> bool | None:
@@ -50,3 +54,33 @@ def kernel_can_compare() -> bool:
     finally:
         os.close(read)
         os.close(write)
+
+
+def dup_high(fd: int) -> int:
+    """A duplicate with a high number: the application's own calls are given the lowest that is free.
+
+    So one that it makes of the same file, after a driver closed this one, does not get this number.
+    """
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EMFILE):  # no such high numbers here
+                raise
+    return os.dup(fd)
+
+
+def duplicate_fd(fd: int) -> OwnedHandle:
+    """A duplicate for a driver, or to keep beside what a driver is given; the caller's to close.
+
+    Raises
+    ------
+    BusyError
+        ``fd_limit``.
+    """
+    try:
+        return OwnedHandle(dup_high(fd))
+    except OSError as error:
+        raise BusyError(f"file descriptor {fd} cannot be duplicated: {error.strerror}", reason="fd_limit") from error

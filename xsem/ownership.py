@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, TypeVar
 
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, ReleasedError, XsemError
-from xsem.fds import same_open_file
+from xsem.fds import dup_high, same_open_file
 from xsem.handles import close_number
 from xsem.spi import ImportFailure, Token
 from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
@@ -134,7 +134,7 @@ def _dup(number: int, *, for_driver: bool = False) -> OwnedHandle:
         raise BadHandleError("the file is closed", reason="closed_fd")
     try:
         with _Numbers.lock:
-            duplicate = OwnedHandle(_dup_high(number) if for_driver else os.dup(number))
+            duplicate = OwnedHandle(dup_high(number) if for_driver else os.dup(number))
             _Numbers.holders[duplicate.fileno()] = duplicate
             return duplicate
     except OverflowError:
@@ -144,25 +144,6 @@ def _dup(number: int, *, for_driver: bool = False) -> OwnedHandle:
             raise BadHandleError(f"file descriptor {number} is not open", reason="closed_fd") from None
         raise BusyError(f"file descriptor {number} cannot be duplicated: {error.strerror}",
                         reason="fd_limit") from error
-
-
-_HIGH: Final = 512
-
-
-def _dup_high(number: int) -> int:
-    """A duplicate with a high number: the application's own calls are given the lowest that is free.
-
-    So one that it makes of the same file, after the driver closed this one, does not get this number.
-    """
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EMFILE):  # no such high numbers here
-                raise
-    return os.dup(number)
 
 
 # Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device

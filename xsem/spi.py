@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 from pluggy import HookimplMarker, HookspecMarker
 
 from xsem.errors import UnsupportedError
-from xsem.fds import same_open_file
+from xsem.fds import duplicate_fd, same_open_file
 from xsem.types import (
     Capabilities,
     Check,
@@ -46,6 +46,7 @@ __all__ = [
     "ImportFailure",
     "Register",
     "Token",
+    "duplicate_fd",
     "hookimpl",
     "same_open_file",
 ]

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 import xsem
 from xsem.plugins import registry
+from xsem.spi import same_open_file
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_opencl import _cl as cl
 from xsem_opencl._core import array, properties
-from xsem_opencl._fds import still_ours
 
 SIZE = 1 << 20
 LIMIT_S = 90.0
@@ -185,7 +185,7 @@ def not_exportable(at: Rig) -> Any:
 def _fate(at: Rig, fd: int, make: Callable[[int], int], release: Callable[[int], None]) -> Any:
     kept = os.dup(fd)
     made = make(fd)
-    after_import = still_ours(kept, fd)
+    after_import = same_open_file(kept, fd)
     other = None
     if after_import:
         # Does the driver go on using the number? Another file gets it; who closes that at the release, was not done
@@ -195,7 +195,7 @@ def _fate(at: Rig, fd: int, make: Callable[[int], int], release: Callable[[int],
     release(made)
     found: dict[str, Any] = {"the number is open after the import": after_import}
     if other is not None:
-        found["a file that got the number is left alone by the release"] = still_ours(other, fd)
+        found["a file that got the number is left alone by the release"] = same_open_file(other, fd)
     return found
 
 
@@ -220,7 +220,7 @@ def fd_left_open_until_release(at: Rig) -> Any:
     kept = os.dup(fd)
     made = at.import_memory(fd)
     at.api.do("clReleaseMemObject", made)
-    return {"open after the release": still_ours(kept, fd)}
+    return {"open after the release": same_open_file(kept, fd)}
 
 
 @question
@@ -235,7 +235,7 @@ def fds_refused(at: Rig) -> Any:
         for what, make in (("semaphore", at.import_semaphore), ("memory", at.import_memory)):
             given = os.dup(fd)
             answer = timed(lambda make=make, given=given: make(given))   # type: ignore[misc]
-            found[f"{name} as {what}"] = [*answer, "open" if still_ours(fd, given) else "closed"]
+            found[f"{name} as {what}"] = [*answer, "open" if same_open_file(fd, given) else "closed"]
     for what, make in (("semaphore", at.import_semaphore), ("memory", at.import_memory)):
         found[f"-1 as {what}"] = timed(lambda make=make: make(-1))   # type: ignore[misc]
     os.close(write)

@@ -11,12 +11,11 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi import same_open_file
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import MipmapDesc
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events
-from xsem_levelzero._fds import duplicate
 from xsem_levelzero._memory import Memory, memory_struct, new_host_memory
 
 __all__ = ["Image", "copy_image", "image_desc", "make_image"]
@@ -93,7 +92,7 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         raise UnsupportedError("an image is made from a file descriptor here", capability="mipmapped_array",
                                reason="not_supported")
     # Intel's driver may crash on an fd that it does not take: this one it has taken before, as memory.
-    given = duplicate(memory.kept.fileno())
+    given = duplicate_fd(memory.kept.fileno())
     number = given.fileno()
     linked = memory_struct(memory.desc, number)
     wanted.pNext = ctypes.addressof(linked)

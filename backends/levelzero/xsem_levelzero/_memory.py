@@ -5,11 +5,10 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, XsemError
-from xsem.spi import same_open_file
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import Carrier, MemoryDesc, OwnedHandle
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
-from xsem_levelzero._fds import duplicate
 from xsem_levelzero._semaphores import win32_name
 
 __all__ = ["Allocation", "Memory", "import_memory", "memory_struct", "new_host_memory"]
@@ -86,7 +85,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
         The driver's refusal. In all cases it is not known what became of `handle`.
     """
     number = handle.fileno() if handle is not None else _number(desc)
-    kept = duplicate(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
+    kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
     try:
         wanted = ze.DeviceMemAllocDesc.made(pNext=memory_struct(desc, number))
         address = core.loader.make("zeMemAllocDevice", core.context, byref(wanted), desc.allocation_size, 0,

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from xsem.errors import UnsupportedError, XsemError
+from xsem.spi import duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events
-from xsem_levelzero._fds import duplicate
 from xsem_levelzero._functions import WAIT
 from xsem_levelzero._semaphores import Batches, Semaphore, import_fd
 
@@ -74,7 +74,7 @@ def probe(core: Core) -> Behaviour:
                 continue
             with fd:
                 try:
-                    handle = import_fd(core, type, duplicate(fd.fileno()), fd)
+                    handle = import_fd(core, type, duplicate_fd(fd.fileno()), fd)
                 except UnsupportedError as error:
                     refusals.setdefault(type, error.code_name or str(error))
                     continue

@@ -8,12 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from xsem.spi import same_open_file
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import Carrier, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point
-from xsem_levelzero._fds import duplicate
 
 __all__ = ["Batches", "Semaphore", "import_fd", "import_semaphore", "kept_duplicate", "semaphore_struct", "win32_name"]
 
@@ -41,8 +40,13 @@ def win32_name(struct: Any, name: bytes) -> None:
 
 
 def kept_duplicate(desc: SemaphoreDesc, handle: OwnedHandle | None) -> OwnedHandle | None:
-    """A duplicate to compare with after the import, for types that are file descriptors."""
-    return duplicate(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
+    """A duplicate to compare with after the import, for types that are file descriptors.
+
+    Intel's driver has changed its mind: before 26.05 it never closed an imported fd, 26.05 closes it after success,
+    26.09 after failure too (docs/levelzero.md). Where the kernel cannot tell, one number is leaked rather than
+    another's closed; after a failed import the facade does the same.
+    """
+    return duplicate_fd(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
 
 
 def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: OwnedHandle) -> int:
@@ -92,7 +96,7 @@ class Semaphore:
         if self.kept is None:
             return self.handle
         self.sweep(core, events)
-        return import_fd(core, self.type, duplicate(self.kept.fileno()), self.kept)
+        return import_fd(core, self.type, duplicate_fd(self.kept.fileno()), self.kept)
 
     def waits_with(self, handle: int, over: Point) -> None:
         """A wait was appended with a fresh handle; `over` is reached when it is met, and released here."""

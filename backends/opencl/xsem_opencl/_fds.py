@@ -1,71 +1,17 @@
 """File descriptors that were given to a driver: who closes them, and when.
 
 By the specification an import hands the fd over to OpenCL, which may close it at once, keep the number and close it
-with the object, or forget it. NVIDIA's driver leaves the number of imported memory open (measured on an H200, driver
-580.159). To close it then could close a number that the driver goes on using. So the number stays as it is as long as
-the object lives, and the kernel is asked once that is gone.
+with the object, or forget it. NVIDIA's driver closes a semaphore's at once, and leaves imported memory's open until it
+closes that with the object, whatever has the number by then (measured on an H200, driver 580.159). So the number stays
+as it is as long as the object lives, and the kernel is asked once that is gone.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import os
-import platform
-import sys
-from typing import Final
-
-from xsem.errors import BusyError
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import OwnedHandle
 
-__all__ = ["GivenFd", "duplicate", "still_ours"]
-
-_F_DUPFD_QUERY: Final = 1027  # Linux 6.10
-_KCMP: Final = {"x86_64": 312, "aarch64": 272}.get(platform.machine())
-_KCMP_FILE: Final = 0
-_HIGH: Final = 512
-
-
-def duplicate(fd: int) -> OwnedHandle:
-    """A duplicate with a high number, which no call of the application's is given next.
-
-    Raises
-    ------
-    BusyError
-        ``fd_limit``.
-    """
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            return OwnedHandle(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH))
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EMFILE):
-                raise
-    try:
-        return OwnedHandle(os.dup(fd))
-    except OSError as error:
-        raise BusyError(f"file descriptor {fd} cannot be duplicated: {error.strerror}", reason="fd_limit") from error
-
-
-def still_ours(kept: int, given: int) -> bool:
-    """Whether `given` is still the file that `kept` is, so that nobody closed it.
-
-    False where the kernel cannot tell: better to leak one number than to close another's.
-    """
-    if sys.platform != "linux":
-        return False
-    import fcntl
-
-    try:
-        return fcntl.fcntl(kept, _F_DUPFD_QUERY, given) == 1
-    except OSError as error:
-        if error.errno == errno.EBADF or _KCMP is None:
-            return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    pid = os.getpid()
-    return int(libc.syscall(ctypes.c_long(_KCMP), ctypes.c_long(pid), ctypes.c_long(pid), ctypes.c_long(_KCMP_FILE),
-                            ctypes.c_ulong(kept), ctypes.c_ulong(given))) == 0
+__all__ = ["GivenFd"]
 
 
 class GivenFd:
@@ -74,35 +20,49 @@ class GivenFd:
     Parameters
     ----------
     handle : OwnedHandle
-        What the driver is about to get.
+        What is to be imported.
+
+    Attributes
+    ----------
+    given : OwnedHandle
+        What the driver is to be given: `handle`, or a duplicate in place of number 0, which NVIDIA's driver takes for
+        the end of a list of properties (CL_INVALID_PROPERTY, measured on an H200).
     """
 
-    __slots__ = ("_given", "_kept")
+    __slots__ = ("_kept", "_left", "_own", "given")
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._kept = duplicate(handle.fileno())
-        self._given: OwnedHandle | None = None
+        self._kept = duplicate_fd(handle.fileno())
+        self._own = handle.fileno() == 0
+        self.given = duplicate_fd(0) if self._own else handle
+        self._left: OwnedHandle | None = None
 
     def another(self) -> OwnedHandle:
         """A duplicate of the same file, for another import."""
-        return duplicate(self._kept.fileno())
+        return duplicate_fd(self._kept.fileno())
 
     def refused(self) -> None:
         """The import failed; what became of the handle, the facade finds out."""
+        if self._own:
+            self._close_if_ours(self.given)
         self._kept.close()
 
-    def imported(self, handle: OwnedHandle) -> None:
+    def imported(self) -> None:
         """The import succeeded: the number is the driver's, as long as the object lives."""
-        number = handle.detach()
-        if still_ours(self._kept.fileno(), number):
-            self._given = OwnedHandle(number)
+        number = self.given.detach()
+        if same_open_file(self._kept.fileno(), number):
+            self._left = OwnedHandle(number)
 
     def object_gone(self) -> None:
         """The object has been released; close what the driver has left open."""
-        given, self._given = self._given, None
-        if given is not None:
-            if still_ours(self._kept.fileno(), given.fileno()):
-                given.close()
-            else:
-                given.detach()
+        left, self._left = self._left, None
+        if left is not None:
+            self._close_if_ours(left)
         self._kept.close()
+
+    def _close_if_ours(self, handle: OwnedHandle) -> None:
+        # Where the kernel cannot tell: better to leak one number than to close another's.
+        if same_open_file(self._kept.fileno(), handle.fileno()):
+            handle.close()
+        else:
+            handle.detach()

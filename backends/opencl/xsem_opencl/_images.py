@@ -110,10 +110,10 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         made = core.api.make(cl.CREATE_IMAGE, core.context, memory_properties(core, memory.desc, given.fileno()),
                              cl.MEM_READ_WRITE, byref(format_), byref(wanted), None)
     except BaseException:
-        fd.imported(given)
+        fd.imported()
         fd.object_gone()
         raise
-    fd.imported(given)
+    fd.imported()
     memory.images.add(made)
     return Image(made, region, memory, fd)
 

@@ -74,15 +74,15 @@ def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: Ow
     """
     fd = GivenFd(handle) if handle is not None and desc.type.carrier is Carrier.FD else None
     try:
-        wanted = memory_properties(core, desc, handle_number(desc, handle))
+        wanted = memory_properties(core, desc, handle_number(desc, handle if fd is None else fd.given))
         made = core.api.make("clCreateBufferWithProperties", core.context, wanted, cl.MEM_READ_WRITE,
                              desc.allocation_size, None)
     except BaseException:
         if fd is not None:
             fd.refused()
         raise
-    if fd is not None and handle is not None:
-        fd.imported(handle)
+    if fd is not None:
+        fd.imported()
     return Memory(made, addresses.add_memory(made, desc.allocation_size), desc, fd)
 
 

@@ -63,14 +63,14 @@ def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None
     fd = GivenFd(handle) if handle is not None and desc.type.carrier is Carrier.FD else None
     try:
         wanted = properties(cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, desc.type.native["opencl"][1],
-                            handle_number(desc, handle), *_for_device(core))
+                            handle_number(desc, handle if fd is None else fd.given), *_for_device(core))
         made = core.api.make("clCreateSemaphoreWithPropertiesKHR", core.context, wanted)
     except BaseException:
         if fd is not None:
             fd.refused()
         raise
-    if fd is not None and handle is not None:
-        fd.imported(handle)
+    if fd is not None:
+        fd.imported()
     return Semaphore(made, desc.type, fd)
 
 

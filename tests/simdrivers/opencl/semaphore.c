@@ -61,6 +61,7 @@ static cl_int read_properties(const cl_properties *at, cl_context context, wante
                 break;
             case CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR:
                 bit = 2;
+                if (!*at) return CL_INVALID_PROPERTY; /* measured: 0 ends the list, though it is a number of a file */
                 out->has_fd = true;
                 out->fd = (int)*at++;
                 break;
