@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from open_files import is_open, numbers
 
 import xsem
-from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError
+from xsem.errors import BadArgumentError, BadHandleError
 from xsem.spi import ImportFailure
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
@@ -252,7 +253,9 @@ def test_mapping_is_a_pyopencl_buffer_that_a_kernel_writes(at: Rig) -> None:
     assert buffer.size == here.allocation_size
     seen = witness.map_buffer(shape=(SIZE // 4,), dtype="uint32")
     seen.copy_from_host(np.arange(SIZE // 4, dtype="uint32"))
-    kernel = cl.Program(context, KERNEL).build().add_one
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)   # the driver's compiler has always something to say
+        kernel = cl.Program(context, KERNEL).build().add_one
     there, gate = at.semaphore()
     back_there, back = at.semaphore()
     commands = at.opencl.command_list(queue)
@@ -286,9 +289,8 @@ def test_mapping_with_an_offset_is_a_buffer_of_its_own(at: Rig) -> None:
     expected = np.zeros(SIZE, dtype="uint8")
     expected[4096:8192], expected[12288:12388] = 5, 7
     assert (seen.copy_to_host() == expected).all()
-    with pytest.raises(UnsupportedError) as refused:
-        _ = here.map_buffer(20001, 100).native_handle
-    assert refused.value.capability == "native_handle"
+    # CL_DEVICE_MEM_BASE_ADDR_ALIGN is 512 bytes; this driver takes any offset.
+    assert cl.Buffer.from_int_ptr(here.map_buffer(20001, 100).native_handle).size == 100
 
 
 def test_adopted_context_is_the_one_that_kernels_are_built_for(at: Rig) -> None:
@@ -314,9 +316,12 @@ def test_adopted_context_is_the_one_that_kernels_are_built_for(at: Rig) -> None:
 def test_user_events_and_queues_out_of_order_are_refused(at: Rig) -> None:
     cl = pytest.importorskip("pyopencl")
     context = cl.Context.from_int_ptr(at.opencl.native_handle)
+    event = cl.UserEvent(context)
     with pytest.raises(BadArgumentError) as refused:
-        _ = at.opencl.event(cl.UserEvent(context))
+        _ = at.opencl.event(event)
     assert refused.value.reason == "user_event"
+    # One that is never set holds the end of its context, and with it of every other API's devices in the process.
+    event.set_status(cl.command_execution_status.COMPLETE)
     wild = cl.CommandQueue(context, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
     with pytest.raises(BadArgumentError) as refused:
         at.opencl.command_list(wild)
