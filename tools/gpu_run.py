@@ -30,6 +30,7 @@ _DEMO: Final = ("demo", "--device", "cuda:0", "--exporter", "vulkan")
 _FRESH: Final = "demo: 120 frames, 0 stale, 0 errors"
 _BY: Final = "filtered by "
 _STALE: Final = "demo: 120 frames, 120 stale, 0 errors"
+_FILE_S: Final = 90.0   # for the tests of one file
 # What is asked, the last line that it must end with, and the status.
 COMMANDS: Final = (
     ((*_DEMO,), _FRESH, 0),
@@ -80,10 +81,13 @@ def run_tests(folder: Path) -> dict[str, Any]:
     status = 0
     # A process for each file: a driver that crashes costs that file, and no other.
     for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py")):
-        ended = subprocess.run(
-            [sys.executable, "-m", "pytest", "-m", "gpu", str(file), "-q", f"--junitxml={report}"],
-            cwd=ROOT, check=False, stdin=subprocess.DEVNULL,
-        ).returncode
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "pytest", "-m", "gpu", str(file), "-q", f"--junitxml={report}"],
+                cwd=ROOT, check=False, stdin=subprocess.DEVNULL, timeout=_FILE_S,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            ended = 124   # a driver holds the interpreter, so that no deadline inside can end it
         status = status or ended
         if not report.exists():
             cases[file.stem] = f"ended with {ended}"
