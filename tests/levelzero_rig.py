@@ -32,6 +32,7 @@ class Rig(Raw):
         self.exports: list[xsem.Semaphore] = []
         self.semaphores: list[int] = []
         self.lists: list[int] = []
+        self.streams: set[int] = set()   # those of them that run what they are given
         self.events_of: dict[int, list[int]] = {}
         self.memories: list[int] = []
         self.views: list[mmap.mmap] = []
@@ -60,6 +61,7 @@ class Rig(Raw):
 
     def stream(self, flags: int = ze.IN_ORDER, mode: int = 2) -> int:
         self.lists.append(self.immediate(flags, mode))
+        self.streams.add(self.lists[-1])
         return self.lists[-1]
 
     def events(self, count: int) -> list[int]:
@@ -90,10 +92,11 @@ class Rig(Raw):
 
     def end(self) -> None:
         for commands in self.lists:
-            # A semaphore's new value is seen a moment before the list is rid of the signal.
-            (idle,) = self.events(1)
-            self.barrier(commands, event=idle)
-            assert self.reached(idle)
+            if commands in self.streams:
+                # A semaphore's new value is seen a moment before the list is rid of the signal.
+                (idle,) = self.events(1)
+                self.barrier(commands, event=idle)
+                assert self.reached(idle)
             self.call("zeCommandListDestroy", ctypes.c_void_p(commands))
         for semaphore in self.semaphores:
             assert self.release(semaphore) == 0

@@ -758,10 +758,10 @@ def test_a_device_without_copies_says_so() -> None:
 
 # ---- images
 class ImageGpu(Gpu):
-    def __init__(self) -> None:
+    def __init__(self, feature: Feature = Feature.MIPMAPPED_ARRAY) -> None:
         import dataclasses
 
-        super().__init__(dataclasses.replace(ALL, features=ALL.features | {Feature.MIPMAPPED_ARRAY}))
+        super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature}))
         self.levels: dict[int, bytes] = {}
 
     def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
@@ -795,6 +795,22 @@ def images() -> Iterator[tuple[Device, ImageGpu]]:
 
 def image(**fields: Any) -> MipmapDesc:
     return MipmapDesc(**{"extent": (16, 8, 0), "format": "uint8", "channels": 4, **fields})
+
+
+@pytest.mark.parametrize(("fields", "what"), [
+    ({"levels": 2}, "more than one level"), ({"offset": 512}, "an offset"),
+    ({"extent": (8, 8, 0), "layers": 6, "cubemap": True}, "a cubemap"),
+    ({"color_attachment": True}, "a colour attachment"),
+])
+def test_device_of_plain_images_refuses_all_beyond_them(fields: dict[str, Any], what: str) -> None:
+    driver = ImageGpu(Feature.IMAGE)
+    with Device(INFO, driver) as device:
+        memory = device.create_memory(M.OPAQUE_FD, 64 * PAGE)
+        with pytest.raises(UnsupportedError, match=what) as refused:
+            memory.map_mipmapped_array(image(**fields))
+        assert refused.value.capability == "mipmapped_array"
+        assert not [name for name, _ in driver.log if name == "map_mipmapped_array"]
+        assert memory.map_mipmapped_array(image(layers=3)).level(0).extent == (16, 8, 0)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,8 @@ class _Workers:
         self.ran: list[tuple[str, float]] = []
         self._gone = gone
 
-    def run(self, case: Case, deadline_s: float) -> Result:
+    def run(self, case: Case, deadline_s: float, *, spoils: bool) -> Result:
+        assert not spoils
         if self._gone:
             raise UnavailableError("the device is gone")
         self.ran.append((case.key, deadline_s))

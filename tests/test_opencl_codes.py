@@ -226,10 +226,10 @@ def test_images_are_declared_where_the_driver_has_an_answer_about_them() -> None
     silent: Any = Asked()
     without: Any = Asked((cl.CREATE_IMAGE,), answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES: []})
     assert [ask(api, 1).images for api in (known, silent, without)] == [True, False, False]
-    assert Feature.MIPMAPPED_ARRAY in capabilities_of(ask(known, 1), "linux").features
-    assert Feature.MIPMAPPED_ARRAY not in capabilities_of(ask(silent, 1), "linux").features
-    assert Feature.MIPMAPPED_ARRAY not in capabilities_of(EVERYTHING, "win32").features   # made from an fd
-    assert Feature.MIPMAPPED_ARRAY not in capabilities_of(EVERYTHING._replace(memory_import=()), "linux").features
+    assert Feature.IMAGE in capabilities_of(ask(known, 1), "linux").features
+    assert Feature.IMAGE not in capabilities_of(ask(silent, 1), "linux").features
+    assert Feature.IMAGE not in capabilities_of(EVERYTHING, "win32").features   # made from an fd
+    assert Feature.IMAGE not in capabilities_of(EVERYTHING._replace(memory_import=()), "linux").features
 
 
 # ---- semaphores that no driver here has

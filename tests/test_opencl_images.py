@@ -117,7 +117,7 @@ def test_refused_image_leaves_no_file_open_and_the_memory_usable() -> None:
 def test_images_are_refused_where_they_are_not_declared() -> None:
     with opened() as at:
         _, memory = at.memory(1 << 20)
-        assert Feature.MIPMAPPED_ARRAY not in at.here.capabilities.features
+        assert Feature.IMAGE not in at.here.capabilities.features
         with pytest.raises(UnsupportedError):
             memory.map_mipmapped_array(SHAPES["of two dimensions"])
         with pytest.raises(UnsupportedError):

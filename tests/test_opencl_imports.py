@@ -357,6 +357,34 @@ def test_undeclared_types_are_refused_by_the_driver_object() -> None:
 
 # ---- memory
 @on_opencl
+@pytest.mark.parametrize("handed_back", [False, True])
+def test_memory_that_is_still_acquired_is_given_back_before_it_is_released(
+    monkeypatch: pytest.MonkeyPatch, handed_back: bool
+) -> None:
+    with opened() as at:
+        _, here = at.memory(SIZE)
+        there, gate = at.semaphore()
+        commands, api = at.here.create_command_list(), driver_of(at.here)._core.api
+        there.host_signal()
+        commands.append_wait(gate, acquire=[here])
+        if handed_back:
+            commands.append_signal(gate, release=[here])
+        commands.synchronize(timeout_s=BOUND_S)
+        called: list[str] = []
+        do = api.do
+
+        def noted(name: str, *given: Any) -> Any:
+            called.append(name)
+            return do(name, *given)
+
+        monkeypatch.setattr(api, "do", noted)
+        here.release()
+        soon(lambda: "clReleaseMemObject" in called)
+        assert ("clEnqueueReleaseExternalMemObjectsKHR" in called) == (not handed_back)
+        assert called[-1] == "clReleaseMemObject"
+
+
+@on_opencl
 def test_what_each_side_writes_the_other_reads() -> None:
     with opened() as at:
         mine, here = at.memory(SIZE)

@@ -304,6 +304,13 @@ class MipmapDesc:
         if self.cubemap and (self.layers == 0 or self.layers % 6 or width != height):
             raise BadArgumentError("a cubemap is square and has 6 layers, or a multiple of 6", reason="bad_layers")
 
+    @property
+    def beyond_image(self) -> str | None:
+        """What it asks for beyond `Feature.IMAGE`, in words; None where that is enough."""
+        asked = {"more than one level": self.levels > 1, "an offset": self.offset, "a cubemap": self.cubemap,
+                 "a colour attachment": self.color_attachment}
+        return next((what for what, wanted in asked.items() if wanted), None)
+
 
 def _identity(device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None) -> dict[str, Any]:
     return {"device_uuid": device_uuid, "driver_uuid": driver_uuid}

@@ -19,6 +19,8 @@ class Feature(str, enum.Enum):
     HOST_WAIT = "host_wait"
     READ_VALUE = "read_value"
     MIPMAPPED_ARRAY = "mipmapped_array"
+    IMAGE = "image"
+    """Of images those of one level at the memory's start, no cubemaps or colour attachments: a part of the former."""
     RECORDING = "recording"
     NATIVE_EVENTS = "native_events"
     NATIVE_CONTEXT = "native_context"

@@ -157,7 +157,8 @@ class Memory(Resource):
         BadArgumentError
             ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``overlap``.
         UnsupportedError
-            The device does not declare mipmapped arrays.
+            The device does not declare mipmapped arrays; where it declares images alone: more than one level, an
+            offset, a cubemap or a colour attachment.
         """
         self._check()
         return map_mipmapped_array(self.device, self._session, self, self._memory, desc, overlap=overlap)

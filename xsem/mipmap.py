@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.layout import parse_dtype
 from xsem.lifetime import Record
 from xsem.params import check_int
@@ -122,7 +122,7 @@ def map_mipmapped_array(
     if not isinstance(desc, MipmapDesc):
         raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
-    session.require(Feature.MIPMAPPED_ARRAY)
+    _check_declared(session, desc)
     if memory.type is MemoryHandleType.DMABUF_FD:
         raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
                                handle_type=memory.type)
@@ -143,6 +143,16 @@ def map_mipmapped_array(
                                         may_block=True, parent=memory._record)
         mapping.record = record
     return MipmappedArray(device, session, record, array, desc)
+
+
+def _check_declared(session: Session, desc: MipmapDesc) -> None:
+    features = session.capabilities.features
+    if Feature.MIPMAPPED_ARRAY in features or Feature.IMAGE not in features:
+        session.require(Feature.MIPMAPPED_ARRAY)
+        return
+    if desc.beyond_image:
+        raise UnsupportedError(f"{session.info.id} maps no image with {desc.beyond_image}",
+                               capability=Feature.MIPMAPPED_ARRAY.value, backend=session.info.backend)
 
 
 def _least_bytes(desc: MipmapDesc) -> int:

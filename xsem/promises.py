@@ -10,11 +10,13 @@ from xsem.types import Capabilities, DeviceInfo, Feature
 
 __all__ = ["check_device_promises", "check_list_promises", "check_native_promise"]
 
+_IMAGES = ("map_mipmapped_array", "mipmap_level", "read_level", "write_level", "release_array")
 _BY_FEATURE = {
     Feature.HOST_SIGNAL: ("host_signal",),
     Feature.HOST_WAIT: ("host_wait",),
     Feature.READ_VALUE: ("semaphore_value",),
-    Feature.MIPMAPPED_ARRAY: ("map_mipmapped_array", "mipmap_level", "read_level", "write_level", "release_array"),
+    Feature.MIPMAPPED_ARRAY: _IMAGES,
+    Feature.IMAGE: _IMAGES,
     Feature.NATIVE_EVENTS: ("open_event",),
 }
 

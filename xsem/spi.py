@@ -208,7 +208,7 @@ class DeviceDriver(ABC):
         """Release imported or created memory, after all its mappings; may block."""
         _unsupported(self, "release_memory")
 
-    # ---- images: Feature.MIPMAPPED_ARRAY
+    # ---- images: Feature.MIPMAPPED_ARRAY, or Feature.IMAGE where there is no more than that
     def map_mipmapped_array(self, memory: Token, desc: MipmapDesc) -> Token:
         """Map an image onto the memory."""
         _unsupported(self, "map_mipmapped_array")

@@ -24,6 +24,8 @@ _CPU: Final = 1
 _LISTS_S: Final = 5.0
 _FILLED: Final = 1 << 26
 _MOST_FILLS: Final = 4096
+_STAGED: Final = 1 << 16
+_WRITES: Final = 4   # behind work that occupies a list
 
 OPERATIONS: Final = frozenset({
     "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
@@ -81,6 +83,7 @@ class Actor:
         self._numbers = itertools.count(1)
         self._host_list: int | None = None
         self._filled: xsem.Buffer | None = None
+        self._staging: list[xsem.Buffer] = []
 
     def about(self) -> dict[str, Any]:
         """Identity, and what it can do as an exporter."""
@@ -169,6 +172,8 @@ class Actor:
         """
         if self._filled is None:
             self._filled = self.device.host_buffer(_FILLED)
+        while len(self._staging) < _WRITES:
+            self._staging.append(self.device.host_buffer(_STAGED))
         own, work = self._filled, self.get(commands)
 
         def fill() -> None:
@@ -191,13 +196,19 @@ class Actor:
         raw = base64.b64decode(data)
         target = self.mapping(memory).view((len(raw),), "uint8", offset=offset)
         try:
-            source = self.device.host_buffer(len(raw))
+            source = self._staged(len(raw))
         except UnsupportedError:
             self._on_cpu(commands, target, lambda: memoryview(target.numpy()).__setitem__(slice(None), raw))
             return
         memoryview(source.numpy())[:] = raw
         self.keep(source)
         self.get(commands).append_copy(target, source)
+
+    def _staged(self, size: int) -> xsem.Buffer:
+        """Page-locked memory, of what `occupy` made while there is some: making it may wait for all that is pending."""
+        if size <= _STAGED and self._staging:
+            return self._staging.pop().view((size,), "uint8")
+        return self.device.host_buffer(size)
 
     def read(self, commands: int, memory: int, offset: int, size: int) -> int:
         """Append a copy of the memory to some of the actor's own; a number for `fetch`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from xsem_conformance.outcomes import Outcome
 __all__ = ["declared", "refuses", "undeclared"]
 
 _ANY: Final = uuid.UUID(int=0)
+_IMAGE: Final = MipmapDesc(extent=(4, 4, 0), format="uint8", channels=4)
 _KINDS: Final = ("semaphore_import", "semaphore_export", "memory_import", "memory_export")
 
 
@@ -44,8 +46,10 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
         for member in members:
             if member not in getattr(capabilities, kind):
                 yield f"{kind}:{member.value}"
+    # A part of what is declared as a whole.
+    implied = {Feature.IMAGE} if Feature.MIPMAPPED_ARRAY in capabilities.features else set()
     for feature in Feature:
-        if feature not in capabilities.features and feature is not Feature.NATIVE_CONTEXT:
+        if feature not in capabilities.features | implied and feature is not Feature.NATIVE_CONTEXT:
             yield f"feature:{feature.value}"
 
 
@@ -109,8 +113,8 @@ def _feature(driver: DeviceDriver, what: str) -> None:
         "host_signal": lambda: driver.host_signal(None, 1),
         "host_wait": lambda: driver.host_wait(None, 1, 0),
         "read_value": lambda: driver.semaphore_value(None),
-        "mipmapped_array": lambda: driver.map_mipmapped_array(None, MipmapDesc(extent=(4, 4, 0), format="uint8",
-                                                                               channels=4)),
+        "image": lambda: driver.map_mipmapped_array(None, _IMAGE),
+        "mipmapped_array": lambda: driver.map_mipmapped_array(None, dataclasses.replace(_IMAGE, levels=2)),
         "recording": lambda: _record(driver),
         "native_events": lambda: driver.open_event(object()),
     }

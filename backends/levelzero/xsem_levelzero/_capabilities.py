@@ -40,7 +40,7 @@ def capabilities_of(
     """
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
-        features.add(Feature.MIPMAPPED_ARRAY)
+        features.add(Feature.IMAGE)
     return Capabilities(
         semaphore_import=semaphores,
         memory_import=memories,

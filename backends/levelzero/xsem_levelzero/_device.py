@@ -106,7 +106,7 @@ class LevelZeroDevice(DeviceDriver):
         """Call zeMemAllocDevice on the handle."""
         if desc.type not in self._capabilities.memory_import:
             self._refuse(desc.type, "memory", None)
-        images = Feature.MIPMAPPED_ARRAY in self._capabilities.features
+        images = Feature.IMAGE in self._capabilities.features
         try:
             return import_memory(self._core, desc, handle, keep=images)
         except XsemError as error:
@@ -135,7 +135,7 @@ class LevelZeroDevice(DeviceDriver):
     # ---- images
     def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
         """Call zeImageCreate."""
-        if Feature.MIPMAPPED_ARRAY not in self._capabilities.features:
+        if Feature.IMAGE not in self._capabilities.features:
             return super().map_mipmapped_array(memory, desc)  # type: ignore[no-any-return]
         return make_image(self._core, memory, desc)
 

@@ -7,7 +7,8 @@ from ctypes import POINTER, Structure, c_char_p, c_int32, c_size_t, c_uint32, c_
 from typing import Any, Final
 
 __all__ = [
-    "CREATE_IMAGE", "EXTENSION_FUNCTIONS", "MEMORY_FUNCTIONS", "PROTOTYPES", "SEMAPHORE_FUNCTIONS", "ImageDesc",
+    "ACQUIRE", "CREATE_IMAGE", "EXTENSION_FUNCTIONS", "GIVE_BACK",
+    "MEMORY_FUNCTIONS", "PROTOTYPES", "SEMAPHORE_FUNCTIONS", "ImageDesc",
     "ImageFormat", "Region",
 ]
 
@@ -95,6 +96,8 @@ class Region(Structure):
 
 
 CREATE_IMAGE: Final = "clCreateImageWithProperties"
+ACQUIRE: Final = "clEnqueueAcquireExternalMemObjectsKHR"
+GIVE_BACK: Final = "clEnqueueReleaseExternalMemObjectsKHR"
 
 _semaphores = (c_void_p, c_uint32, _handles, POINTER(c_uint64), *_events)
 _handover = (c_void_p, c_uint32, _handles, *_events)
@@ -152,8 +155,7 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 SEMAPHORE_FUNCTIONS: Final = ("clCreateSemaphoreWithPropertiesKHR", "clEnqueueWaitSemaphoresKHR",
                               "clEnqueueSignalSemaphoresKHR", "clReleaseSemaphoreKHR")
 """What importing semaphores needs."""
-MEMORY_FUNCTIONS: Final = ("clCreateBufferWithProperties", "clEnqueueAcquireExternalMemObjectsKHR",
-                           "clEnqueueReleaseExternalMemObjectsKHR")
+MEMORY_FUNCTIONS: Final = ("clCreateBufferWithProperties", ACQUIRE, GIVE_BACK)
 """What importing memory needs."""
 EXTENSION_FUNCTIONS: Final = frozenset(name for name in PROTOTYPES if name.endswith("KHR"))
 """What the platform is asked for; the loader exports the others."""

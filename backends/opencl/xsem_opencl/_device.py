@@ -134,7 +134,7 @@ class OpenCLDevice(DeviceDriver):
     # ---- images
     def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
         """Call clCreateImageWithProperties."""
-        if Feature.MIPMAPPED_ARRAY not in self._capabilities.features:
+        if Feature.IMAGE not in self._capabilities.features:
             return super().map_mipmapped_array(memory, desc)  # type: ignore[no-any-return]
         return make_image(self._core, memory, desc)
 

@@ -70,13 +70,9 @@ def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
     UnsupportedError
         ``not_supported``: levels, an offset, a cubemap or a colour attachment.
     """
-    for wanted, what in (
-        (desc.levels > 1, "more than one level"), (desc.offset, "an offset"), (desc.cubemap, "a cubemap"),
-        (desc.color_attachment, "a colour attachment"),
-    ):
-        if wanted:
-            raise UnsupportedError(f"OpenCL makes no image with {what} in imported memory",
-                                   capability="mipmapped_array", reason="not_supported")
+    if desc.beyond_image:
+        raise UnsupportedError(f"OpenCL makes no image with {desc.beyond_image} in imported memory",
+                               capability="mipmapped_array", reason="not_supported")
     width, height, depth = desc.extent
     if depth:
         kind, region = _3D, (width, height, depth)

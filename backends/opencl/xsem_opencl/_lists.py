@@ -70,7 +70,7 @@ class QueueList(CommandListDriver):
 
         steps: list[_Enqueue] = [wait]
         if acquire:
-            steps.append(self._handover("clEnqueueAcquireExternalMemObjectsKHR", acquire))
+            steps.append(self._handover(cl.ACQUIRE, acquire))
         return self._enqueue(steps, wait_points, want_point)
 
     def append_signal(
@@ -84,7 +84,7 @@ class QueueList(CommandListDriver):
 
         steps: list[_Enqueue] = [signal]
         if release:
-            steps.insert(0, self._handover("clEnqueueReleaseExternalMemObjectsKHR", release))
+            steps.insert(0, self._handover(cl.GIVE_BACK, release))
         return self._enqueue(steps, wait_points, want_point)
 
     def _handover(self, name: str, memories: Sequence[Memory]) -> _Enqueue:
@@ -92,6 +92,8 @@ class QueueList(CommandListDriver):
 
         def hand_over(count: int, events: Any, event: Any) -> None:
             self._api.do(name, self.key, len(objects), array(objects), count, events, event)
+            for memory in memories:
+                memory.acquired = name == cl.ACQUIRE
 
         return hand_over
 
