@@ -10,6 +10,7 @@ from levelzero_facade import BINARY, BOUND_S, TIMELINE, opened, value_of
 from levelzero_rig import rig
 from levelzero_sim import on_level_zero
 
+from xsem.plugins import registry
 from xsem.types import SemaphoreHandleType
 
 # 1.20's layer refuses every import (its check of structure types is older than the extension); 1.32's does not.
@@ -26,6 +27,30 @@ def test_layer_is_in_the_path() -> None:
         code, _ = app.import_code(fd, raw.OPAQUE_FD)
         assert code == REACHED
         os.close(fd)
+
+
+def says(told: str) -> None:
+    """Of where the layer is, in the details and by the doctor."""
+    backend = registry().get("levelzero")
+    assert backend.details(0)["validation_layer"] == told
+    checks = {each.name: each.detail for each in backend.checks()}
+    assert ("validation layer" in checks["levelzero:0"]) == bool(told)
+    assert told in checks["levelzero:0"]
+
+
+@on_level_zero(**VALIDATED)
+def test_where_the_layer_is_in_the_path_it_is_said() -> None:
+    says("in the path of the semaphore functions")
+
+
+@on_level_zero(ZE_ENABLE_VALIDATION_LAYER="1", ZE_ENABLE_PARAMETER_VALIDATION="1")
+def test_where_the_layer_is_not_in_the_path_it_is_said() -> None:
+    says("not in the path of the semaphore functions, which come from the driver past the loader's layers")
+
+
+@on_level_zero
+def test_of_a_layer_that_nobody_asked_for_nothing_is_said() -> None:
+    says("")
 
 
 @on_level_zero(**VALIDATED)

@@ -16,7 +16,7 @@ from xsem_levelzero import _ze as ze
 from xsem_levelzero._capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
 from xsem_levelzero._core import Core, create_context, queues_of
 from xsem_levelzero._device import LevelZeroDevice
-from xsem_levelzero._functions import Extension, find_extension
+from xsem_levelzero._functions import LOADER_ROUTE, Extension, find_extension
 from xsem_levelzero._loader import Loader, filled, load
 from xsem_levelzero._native import Native
 from xsem_levelzero._probe import Behaviour, probe
@@ -130,6 +130,7 @@ class LevelZeroBackend(Backend):
             "intel_build": "" if gpu.build is None else str(gpu.build),
             "extension_listed": str(known.listed).lower(),
             "functions": known.extension.route,
+            "validation_layer": _validation(known.extension.route),
             "wrapped_handles": str(known.extension.wrapped).lower(),
             "queues": str(queues_of(loader, gpu.device).number),
             "seen_with": known.behaviour.found_by,
@@ -152,10 +153,12 @@ class LevelZeroBackend(Backend):
             for index, gpu in enumerate(gpus):
                 known = self._look(loader, gpu)
                 why = known.reasons.get(None, "")
+                layer = _validation(known.extension.route)
                 checks.append(Check(
                     name=f"levelzero:{index}", ok=bool(known.semaphores),
                     detail=why or f"functions from {known.extension.route}; imports "
-                                  f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}",
+                                  f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
+                                  + (f"; validation layer {layer}" if layer else ""),
                     remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
                 ))
         except Exception as error:  # a report raises nothing, whatever the driver does
@@ -225,6 +228,15 @@ class LevelZeroBackend(Backend):
             return None
         found = bytes(luid.luid)
         return found if any(found) else None
+
+
+def _validation(route: str) -> str:
+    """Whether the loader's validation layer, where it is asked for, sees the extension's four functions."""
+    if os.environ.get("ZE_ENABLE_VALIDATION_LAYER", "0") in ("", "0"):
+        return ""
+    if route == LOADER_ROUTE:
+        return "in the path of the semaphore functions"
+    return "not in the path of the semaphore functions, which come from the driver past the loader's layers"
 
 
 def _gpus(loader: Loader) -> list[_Gpu]:
