@@ -11,17 +11,16 @@ import importlib.util
 import os
 import platform
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import pytest
+from importer import BOUND_S, PAGE, Pair, driver_of, fd_of, list_of, pair, soon
 from stand_in import run_there
 
-import xsem
-from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+from xsem.types import MemoryHandleType, SemaphoreHandleType
 
 __all__ = [
     "BINARY", "BOUND_S", "MEMORY", "PAGE", "Pair", "driver_of", "fd_of", "list_of", "on_pocl", "opened",
@@ -30,8 +29,6 @@ __all__ = [
 
 BINARY = SemaphoreHandleType.OPAQUE_FD
 MEMORY = MemoryHandleType.OPAQUE_FD
-PAGE = 4096
-BOUND_S = 20.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,52 +75,5 @@ def on_pocl(test: Any = None, /, **environment: str) -> Any:
     return decorate if test is None else decorate(test)
 
 
-class Pair:
-    """The exporter, and the device on which everything is imported."""
-
-    def __init__(self, host: xsem.Device, here: xsem.Device) -> None:
-        self.host = host
-        self.here = here
-
-    def semaphore(self) -> tuple[xsem.Semaphore, xsem.Semaphore]:
-        there = self.host.create_semaphore(BINARY)
-        with there.export(for_device=self.here) as desc:
-            return there, self.here.import_semaphore(desc)
-
-    def memory(self, size: int = PAGE) -> tuple[xsem.Memory, xsem.Memory]:
-        there = self.host.create_memory(MEMORY, size)
-        with there.export(for_device=self.here) as desc:
-            return there, self.here.import_memory(desc)
-
-
-@contextmanager
-def opened(device: str = "opencl:0", *, native: object | None = None) -> Iterator[Pair]:
-    with xsem.open_device("host") as host:
-        with xsem.open_device(device, native=native) as here:
-            yield Pair(host, here)
-        # A device is closed on a thread of xsem's; the process may end before that.
-        soon(lambda: here._record.freed)
-
-
-def driver_of(device: xsem.Device) -> Any:
-    """The backend's half of a device."""
-    return device._session.driver
-
-
-def list_of(commands: xsem.CommandList) -> Any:
-    """The backend's half of a list."""
-    return commands._book.driver
-
-
-def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:
-    """A new fd of an exporter's object."""
-    handle = there.export().handle
-    assert isinstance(handle, OwnedHandle)
-    return handle
-
-
-def soon(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+def opened(device: str = "opencl:0", *, native: object | None = None) -> AbstractContextManager[Pair]:
+    return pair(device, BINARY, native)

@@ -241,11 +241,11 @@ def test_all_is_released_at_once_while_all_is_pending() -> None:
         buffer, staging = memory.map_buffer(), cuda.host_buffer(SIZE)
         commands, other = cuda.create_command_list(), cuda.create_command_list()
         event = cuda.create_event()
-        commands.append_wait(gate, 1, signal_event=event)
+        commands.append_wait(gate, 1)
         commands.append_fill(buffer, b"\x05")
-        commands.append_copy(staging, buffer)
+        commands.append_copy(staging, buffer, signal_event=event)
         other.append_wait(binary, wait_events=[event])
-        other.append_signal(here, 3)
+        other.append_signal(here, 3)   # after the fill, which is looked for below
         everything = (gate, binary, here, buffer, memory, staging, commands, other, event, cuda)
 
         # None of these calls waits: what they could wait for is signalled below, by this very thread.

@@ -1,0 +1,68 @@
+"""A device that imports what the host device exports, through the facade: for tests on simulated drivers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import xsem
+from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+
+__all__ = ["BOUND_S", "PAGE", "Pair", "driver_of", "fd_of", "list_of", "pair", "soon"]
+
+PAGE = 4096
+BOUND_S = 20.0
+
+
+class Pair:
+    """The exporter, and the device on which everything is imported; `usual` is the type of semaphores made."""
+
+    def __init__(self, host: xsem.Device, here: xsem.Device, usual: SemaphoreHandleType) -> None:
+        self.host = host
+        self.here = here
+        self.usual = usual
+
+    def semaphore(self, kind: SemaphoreHandleType | None = None) -> tuple[xsem.Semaphore, xsem.Semaphore]:
+        there = self.host.create_semaphore(kind or self.usual)
+        with there.export(for_device=self.here) as desc:
+            return there, self.here.import_semaphore(desc)
+
+    def memory(self, size: int = PAGE) -> tuple[xsem.Memory, xsem.Memory]:
+        there = self.host.create_memory(MemoryHandleType.OPAQUE_FD, size)
+        with there.export(for_device=self.here) as desc:
+            return there, self.here.import_memory(desc)
+
+
+@contextmanager
+def pair(device: str, usual: SemaphoreHandleType, native: object | None) -> Iterator[Pair]:
+    with xsem.open_device("host") as host:
+        with xsem.open_device(device, native=native) as here:
+            yield Pair(host, here, usual)
+        # A device is closed on a thread of xsem's: a lent context must last as long, and the process, too.
+        soon(lambda: not here.releasing())
+
+
+def driver_of(device: xsem.Device) -> Any:
+    """The backend's half of a device."""
+    return device._session.driver
+
+
+def list_of(commands: xsem.CommandList) -> Any:
+    """The backend's half of a list."""
+    return commands._book.driver
+
+
+def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:
+    """A new fd of an exporter's object."""
+    handle = there.export().handle
+    assert isinstance(handle, OwnedHandle)
+    return handle
+
+
+def soon(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
