@@ -88,6 +88,6 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
         for case in ET.parse(report).iter("testcase"):
             failures = [each for each in case if each.tag in ("failure", "error", "skipped")]
             name, said = case.attrib["name"], "\n".join(each.text or each.tag for each in failures)
-            # A test that failed may fail once more while it is torn down: a case of its own, often of what the first left.
+            # A test that failed may fail once more while it is torn down: a case of its own, often of what it left.
             outcomes[name] = "\n".join(filter(None, [outcomes.get(name), said])) or None
         return outcomes, output

@@ -76,7 +76,8 @@ def open_device(
     luid : bytes, optional
         Eight bytes (Windows); the device must have it.
     native : object, optional
-        The application's own context or device, as the backend's documentation says; it is borrowed.
+        The application's own context or device, as the backend's documentation says. It is borrowed, also on failure,
+        and must live until the device has been released and `Device.releasing` is empty, or the process ends.
 
     Raises
     ------
