@@ -87,7 +87,14 @@ def test_the_short_form_has_every_must_fail_somewhere(mutants: Any) -> None:
 def test_each_requirement_goes_to_the_mutant_that_fails_least(mutants: Any) -> None:
     row = mutants.table.Row
     rows = {"host/much": row(frozenset("ABCDE")), "host/little": row(frozenset("AB")), "host/other": row()}
-    assert mutants.table.few(rows, "ABC") == {"host/much": {"C"}, "host/little": {"A", "B"}}
+    assert mutants.table.few(rows, "ABC") == {"host/much": {"A", "C"}, "host/little": {"A", "B"}}
+
+
+def test_a_mutant_is_run_with_two_requirements_where_two_find_it(mutants: Any) -> None:
+    rows = mutants.table.read()
+    parts = mutants.table.few(rows, mutants.table.musts() - set(mutants.run.without()))
+    assert {name for name, part in parts.items() if len(part) < 2} == {
+        name for name, row in rows.items() if len(row.fails) == 1}
 
 
 def test_what_failed_once_goes_to_sometimes(mutants: Any, tmp_path: Path) -> None:
@@ -109,6 +116,29 @@ def test_a_run_that_differs_from_the_table_is_told(mutants: Any, failed: str, pa
     ended = mutants.run.Ended(1, frozenset(failed), "", 1.0)
     rows = {"host/x": mutants.table.Row(frozenset("AB"), frozenset("S"))}
     assert mutants.run.disagreement("host/x", ended, rows, part) == said
+
+
+@pytest.mark.parametrize(("second", "failed", "said"), [
+    ("A", "AB", "B, C failed in one run of two"),       # B is to fail, C is not
+    ("ABC", "ABC", "the same again"),
+    ("AC", "ABC", "B failed in one run of two"),
+    ("", "AB", "status 1, then 0; A, B, C failed in one run of two"),
+])
+def test_of_two_runs_one_is_enough_for_what_is_to_fail(mutants: Any, second: str, failed: str, said: str) -> None:
+    once = mutants.run.Ended(1, frozenset("ABC"), "", 1.0)
+    other = mutants.run.Ended(1 if second else 0, frozenset(second), "", 1.0)
+    together = mutants.run.both(once, other, frozenset("AB"))
+    assert (together.status, together.failed) == (1, frozenset(failed))
+    assert mutants.run.differed(once, other) == said
+    assert mutants.run.both(other, once, frozenset("AB")).failed == together.failed
+
+
+def test_what_escapes_twice_is_not_caught(mutants: Any) -> None:
+    escaped = mutants.run.Ended(0, frozenset(), "all passed", 1.0)
+    together = mutants.run.both(escaped, escaped, frozenset("A"))
+    mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core")
+    assert mutants.run.judged(mutant, together)
+    assert mutants.run.disagreement("host/x", together, {"host/x": mutants.table.Row(frozenset("A"))}, {"A"})
 
 
 def test_a_mutant_that_the_table_lacks_is_told(mutants: Any) -> None:
