@@ -251,7 +251,7 @@ class FakeDriver(spi.DeviceDriver):
         self.values[token] = initial_value
         return token
 
-    def export_semaphore(self, semaphore: int) -> OwnedHandle:
+    def export_semaphore(self, semaphore: int) -> OwnedHandle | None:
         raise NotImplementedError
 
     def release_semaphore(self, semaphore: int) -> None:

@@ -13,7 +13,7 @@ from fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, f
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, WrongDeviceError
-from xsem.types import INFINITE, MemoryHandleType, SemaphoreHandleType, SignalParams, WaitParams
+from xsem.types import INFINITE, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
 
 S = SemaphoreHandleType
 LEVEL_ZERO = dataclasses.replace(ALL, resets_on_wait=False)
@@ -207,9 +207,10 @@ def test_params_of_a_class_of_the_applications_own_are_taken(opened: Opened) -> 
 
 def test_sync_file_is_waited_for_and_not_signalled(opened: Opened) -> None:
     device, driver = opened
-    commands, sem = device.create_command_list(), semaphore(device, S.SYNC_FD)
+    commands, sem = device.create_command_list(), device.import_semaphore(SemaphoreDesc.sync_fd(-1))
     commands.append_wait(sem)
     refused(driver, "signal_of_sync_file", lambda: commands.append_signal(sem))
+    refused(driver, "signal_of_sync_file", lambda: commands.prepare_signal(sem))
 
 
 # ---- batches

@@ -66,6 +66,7 @@ TESTS = {
                     "unknown_and_nobody_to_ask_the_number_is_leaked",
     "XSEM-BIN-005": "commands: second_wait_needs_the_exporters_reset",
     "XSEM-BIN-006": "commands: sync_file_is_waited_for_and_not_signalled",
+    "XSEM-BIN-007": "sync_files: a_signal_is_for_one_export_or_one_wait a_signal_that_is_done_has_the_handle_minus_one",
     "XSEM-TL-010": "commands: value_not_above_the_last_one_is_refused value_may_go_back_where_that_is_said "
                    "value_far_above_the_last_one_is_refused",
     "XSEM-BATCH-005": "commands: batch_of_another_shape_is_refused",

@@ -129,11 +129,11 @@ def test_images_are_declared_where_the_plainest_one_can_be_mapped(limits: dict[s
     assert Feature.MIPMAPPED_ARRAY not in abilities(memory=2, images=images).capabilities.features
 
 
-@pytest.mark.parametrize("features", [2, 3])
-def test_sync_file_is_imported_and_not_exported(features: int) -> None:
+@pytest.mark.parametrize("features", [0, 1, 2, 3])
+def test_sync_file_is_imported_and_exported_where_the_driver_says_so(features: int) -> None:
     declared = abilities(sync_file=features).capabilities
     assert declared.semaphore_import == ({BINARY, TIMELINE, SYNC} if features & 2 else {BINARY, TIMELINE})
-    assert declared.semaphore_export == {BINARY, TIMELINE}
+    assert declared.semaphore_export == ({BINARY, TIMELINE, SYNC} if features & 1 else {BINARY, TIMELINE})
     assert declared.wait_before_signal == {TIMELINE}
 
 

@@ -33,6 +33,7 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_vulkan import constants as vk
+from xsem_vulkan.nodes import check_sync_file
 
 SIZE = 8192
 DMABUF = MemoryHandleType.DMABUF_FD
@@ -243,7 +244,7 @@ def test_memory_larger_than_any_address_range_is_refused(exporter: xsem.Device, 
         assert isinstance(raised.value.error, BadArgumentError)
 
 
-# ---- dma-bufs and sync files: no driver that can be had here has them, so its functions are stood in for
+# ---- dma-bufs and sync files: SwiftShader has neither, so its functions are stood in for
 def _declares(monkeypatch: pytest.MonkeyPatch, device: xsem.Device, **more: Any) -> Any:
     driver = driver_of(device)
     for each in (driver, device, device._session):
@@ -318,13 +319,78 @@ def test_sync_file_is_imported_for_one_wait(
         driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(-1), None))
         assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, -1)]
         return
-    with exporter.create_semaphore(BINARY).export() as desc:
-        own = given_back(desc)
-        number = own.fileno()
-        driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(own), own))
-        assert own.closed   # detached: it is the driver's
-        os.close(number)
+    own = OwnedHandle(os.eventfd(0))   # an anonymous inode, as the kernel's sync files are
+    number = own.fileno()
+    driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(own), own))
+    assert own.closed   # detached: it is the driver's
+    os.close(number)
     assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, number)]
+
+
+def test_file_that_is_no_sync_file_is_refused_and_left(
+    exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", None)   # lavapipe takes both
+    driver = _declares(monkeypatch, device, semaphore_import=frozenset({SYNC}))
+    with exporter.create_semaphore(BINARY).export() as desc, given_back(desc) as semaphore:
+        for own in (semaphore, OwnedHandle(os.open("/dev/null", os.O_RDONLY))):
+            with own, pytest.raises(ImportFailure) as raised:
+                driver.import_semaphore(SemaphoreDesc.sync_fd(own), own)
+            assert raised.value.fate == "left"
+            assert isinstance(raised.value.error, BadHandleError)
+            assert raised.value.error.reason == "refused_by_driver"
+
+
+def test_where_nobody_tells_what_a_file_is_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OwnedHandle(os.open("/dev/null", os.O_RDONLY)) as own:
+        with pytest.raises(BadHandleError, match="/dev/null"):
+            check_sync_file(own.fileno())
+        monkeypatch.setattr(os, "readlink", _no_proc)
+        check_sync_file(own.fileno())
+
+
+def _no_proc(path: str) -> str:
+    raise FileNotFoundError(path)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_sync_file_is_exported_after_a_signal_and_minus_one_stands_for_one_that_is_done(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    asked: list[tuple[int, int]] = []
+    given = -1 if done else os.eventfd(0, 0)   # inherited, as lavapipe's are
+
+    def export(_gpu: Any, wanted: Any, fd: Any) -> int:
+        asked.append((wanted.handleType, int(gpu.library.ffi.cast("uint64_t", wanted.semaphore))))
+        fd[0] = given
+        return 0
+
+    monkeypatch.setattr(gpu.vk, "vkGetSemaphoreFdKHR", export)
+    _declares(monkeypatch, device, semaphore_export=frozenset({SYNC}))
+    created: list[int] = []
+    real = gpu.vk.vkCreateSemaphore
+
+    def create(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        for_export = gpu.library.ffi.cast("VkExportSemaphoreCreateInfo *", wanted.pNext)
+        created.append(for_export.handleTypes)
+        for_export.handleTypes = 1   # SwiftShader has no other
+        return real(gpu_, wanted, allocator, made)
+
+    commands = device.create_command_list()
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu.vk, "vkCreateSemaphore", create)
+        drawn = device.create_semaphore(SYNC)
+    commands.append_signal(drawn)
+    with drawn.export() as desc:
+        if done:
+            assert desc.handle == -1
+        else:
+            assert isinstance(desc.handle, OwnedHandle)
+            assert desc.handle.fileno() == given
+            assert not os.get_inheritable(given)
+    assert (created, [each[0] for each in asked]) == ([0x10], [0x10])
+    commands.synchronize(timeout_s=20)
+    drawn.release()
 
 
 def test_timeline_is_imported_for_good_by_an_opaque_fd(

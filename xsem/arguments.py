@@ -72,10 +72,10 @@ def check_can_signal(state: SemaphoreState) -> None:
     Raises
     ------
     BadArgumentError
-        ``signal_of_sync_file``.
+        ``signal_of_sync_file``: it was imported, and is another's signal.
     """
-    if state.kind is Kind.SYNC_FILE:
-        raise BadArgumentError("a sync file can only be waited for", reason="signal_of_sync_file",
+    if state.kind is Kind.SYNC_FILE and state.imported:
+        raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",
                                handle_type=state.type)
 
 

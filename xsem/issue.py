@@ -8,7 +8,7 @@ from typing import TypeAlias
 from xsem.books import Book
 from xsem.spi import Token
 from xsem.state import SemaphoreState
-from xsem.types import SignalParams, WaitParams
+from xsem.types import Kind, SignalParams, WaitParams
 
 __all__ = ["Issue", "issue_signal", "issue_wait"]
 
@@ -19,10 +19,15 @@ Issue: TypeAlias = Callable[[Sequence[Token], Sequence[Token], bool], Token | No
 def issue_wait(book: Book, states: Sequence[SemaphoreState], params: Sequence[WaitParams]) -> Issue:
     """Where waits do not reset, each semaphore is claimed by this wait until it is marked as reset."""
     tokens = [state.token for state in states]
+    loaded = _for_sync_files(states)
 
     def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
         claimed: list[SemaphoreState] = []
+        unloaded: list[SemaphoreState] = []
         try:
+            for state in loaded:
+                state.unload()
+                unloaded.append(state)
             if not book.session.capabilities.resets_on_wait:
                 for state in states:
                     state.claim_wait()
@@ -31,6 +36,8 @@ def issue_wait(book: Book, states: Sequence[SemaphoreState], params: Sequence[Wa
         except BaseException:
             for state in claimed:
                 state.mark_reset()
+            for state in unloaded:
+                state.set_loaded(True)
             raise
 
     return issue
@@ -39,11 +46,16 @@ def issue_wait(book: Book, states: Sequence[SemaphoreState], params: Sequence[Wa
 def issue_signal(book: Book, states: Sequence[SemaphoreState], params: Sequence[SignalParams]) -> Issue:
     """Each timeline's last value rises: of two threads with rising values the lower one must not be appended last."""
     tokens = [state.token for state in states]
+    unloaded = _for_sync_files(states)
     limit = book.session.capabilities.max_value_difference
 
     def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
         advanced: list[tuple[SemaphoreState, int, int | None]] = []
+        loaded: list[SemaphoreState] = []
         try:
+            for state in unloaded:
+                state.load()
+                loaded.append(state)
             for state, param in zip(states, params, strict=True):
                 # What is recorded is signalled by its replays, which take note then.
                 if param.value is not None and not book.recording:
@@ -53,6 +65,13 @@ def issue_signal(book: Book, states: Sequence[SemaphoreState], params: Sequence[
         except BaseException:
             for state, value, previous in reversed(advanced):
                 state.restore(value, previous)
+            for state in loaded:
+                state.set_loaded(False)
             raise
 
     return issue
+
+
+def _for_sync_files(states: Sequence[SemaphoreState]) -> Sequence[SemaphoreState]:
+    """Those that were made here to be exported as sync files: a signal of one is for one export or one wait."""
+    return [state for state in states if state.kind is Kind.SYNC_FILE and not state.imported]

@@ -71,7 +71,7 @@ class Memory(Resource):
         session = self._session
         if self._imported or self.type not in session.capabilities.memory_export:
             session.unsupported(f"memory.export.{self.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, for_device)
+        device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=self.type.device_bound)
         with self._record.held(), session.calling(self.type):
             handle = session.driver.export_memory(self._memory)
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,

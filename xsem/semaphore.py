@@ -17,7 +17,7 @@ from xsem.spi import Token
 from xsem.stamps import check_stamp, stamp_for
 from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem.uuids import UUIDLike
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class Semaphore(Resource):
     def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
         """A descriptor with a fresh `OwnedHandle`, each time.
 
+        A sync file is made of a signal that has been appended, which the export uses up as a wait does: one export, or
+        one wait, for each signal. Its handle may be -1, which stands for a signal that is done already, and a driver
+        may block until then.
+
         Parameters
         ----------
         for_device : Device or its UUID, optional
@@ -69,16 +73,28 @@ class Semaphore(Resource):
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
+        BusyError
+            ``nothing_signalled``: of a sync file no signal has been appended since it was last exported or waited for.
         """
         self._check()
         session, state = self._session, self._state
         if state.imported or state.type not in session.capabilities.semaphore_export:
             session.unsupported(f"semaphore.export.{state.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, for_device)
-        with self._record.held(), session.calling():
-            handle = session.driver.export_semaphore(state.token)
+        device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=state.type.device_bound)
+        with self._record.held(), session.calling(state.type):
+            handle = self._export_sync_file() if state.kind is Kind.SYNC_FILE else session.driver.export_semaphore(
+                state.token)
         state.exported = True
-        return SemaphoreDesc(type=state.type, handle=handle, device_uuid=device_uuid, driver_uuid=driver_uuid)
+        return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
+                             driver_uuid=driver_uuid)
+
+    def _export_sync_file(self) -> OwnedHandle | None:
+        self._state.unload()
+        try:
+            return self._session.driver.export_semaphore(self._state.token)
+        except BaseException:
+            self._state.set_loaded(True)
+            raise
 
     def mark_reset(self) -> None:
         """Say that the exporter has reset a binary semaphore that this device's waits do not reset.

@@ -234,8 +234,11 @@ class DeviceDriver(ABC):
         """A new exportable semaphore; `initial_value` is 0 for binary ones."""
         _unsupported(self, "create_semaphore")
 
-    def export_semaphore(self, semaphore: Token) -> OwnedHandle:
-        """A fresh handle each time, owned by the caller."""
+    def export_semaphore(self, semaphore: Token) -> OwnedHandle | None:
+        """A fresh handle each time, owned by the caller; None of a sync file whose signal is done already.
+
+        A sync file is asked for once after each signal that was appended, and the signal is used up.
+        """
         _unsupported(self, "export_semaphore")
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Token, int]:

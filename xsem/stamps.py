@@ -53,9 +53,11 @@ class _Device(Protocol):
 
 
 def stamp_for(
-    exporter: DeviceInfo, importer: _Device | UUIDLike | None
+    exporter: DeviceInfo, importer: _Device | UUIDLike | None, *, device_bound: bool
 ) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
     """Device and driver UUID for a descriptor that `exporter` makes for `importer`: an open device, or its UUID.
+
+    What is not bound to a device (dma-buf, sync file) may go to any: nobody compares its stamp.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def stamp_for(
     if exporter.uuid is None:
         # Belongs to no device: whoever is named may take it. Its driver is not the exporter's, so that stays unsaid.
         return uuid, None
-    if exporter.uuid != uuid:
+    if device_bound and exporter.uuid != uuid:
         raise WrongDeviceError(
             f"what {exporter.id} exports means nothing on {known.id if known else uuid}: they are different devices",
             expected=_named(exporter),

@@ -39,8 +39,8 @@ class SemaphoreState:
     """
 
     __slots__ = (
-        "_unreset", "exported", "holder", "host_order", "imported", "kind", "label", "last", "lock", "plain_signals",
-        "plain_waits", "record", "token", "type",
+        "_loaded", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label", "last", "lock",
+        "plain_signals", "plain_waits", "record", "token", "type",
     )
 
     def __init__(
@@ -60,6 +60,7 @@ class SemaphoreState:
         self.plain_signals: dict[Book, Plain] = {}
         self.plain_waits: dict[Book, Plain] = {}
         self._unreset = False
+        self._loaded = False
         self.host_order = threading.RLock()
 
     @property
@@ -142,3 +143,38 @@ class SemaphoreState:
         """The exporter has reset it."""
         with self.lock:
             self._unreset = False
+
+    # ---- semaphores that are exported as sync files
+    def load(self) -> None:
+        """Take note of a signal about to be appended: one export or one wait may follow; `set_loaded` undoes it.
+
+        Raises
+        ------
+        BusyError
+            ``signalled_already``.
+        """
+        with self.lock:
+            if self._loaded:
+                raise BusyError(f"{self.described} has been signalled already: export it, or wait for it, once first",
+                                reason="signalled_already", handle_type=self.type)
+            self._loaded = True
+
+    def unload(self) -> None:
+        """Take note of an export or a wait about to be made, which uses the signal up; `set_loaded` undoes it.
+
+        Raises
+        ------
+        BusyError
+            ``nothing_signalled``.
+        """
+        with self.lock:
+            if not self._loaded:
+                raise BusyError(f"{self.described}: no signal of it has been appended since it was last exported or "
+                                "waited for, and a sync file is made of one", reason="nothing_signalled",
+                                handle_type=self.type)
+            self._loaded = False
+
+    def set_loaded(self, loaded: bool) -> None:
+        """Whether a signal is there after all: the driver has refused what was noted."""
+        with self.lock:
+            self._loaded = loaded

@@ -128,9 +128,15 @@ class Actor:
         return number, self.export_semaphore(number, importer)
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
-        """One more descriptor."""
-        desc: SemaphoreDesc = self.get(semaphore).export(for_device=importer)
-        return desc
+        """One more descriptor; of a sync file one of a signal that was appended, or else is now."""
+        made: xsem.Semaphore = self.get(semaphore)
+        try:
+            return made.export(for_device=importer)
+        except BusyError as error:
+            if error.reason != "nothing_signalled":
+                raise
+        self.signal(self._hosts_list(), [semaphore], [None])
+        return made.export(for_device=importer)
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         """Import; `desc` stays the caller's."""

@@ -225,7 +225,7 @@ class Bench:
     def some_type(self, kind: Kind | None = None) -> str:
         """The first type of semaphore, of that kind, that the exporter makes and the device imports.
 
-        One that may be waited for before its signal, where there is one.
+        One that may be waited for before its signal, where there is one; no sync file, which is one signal's.
 
         Raises
         ------
@@ -234,7 +234,8 @@ class Bench:
         """
         made = self.peer.about()["semaphore_export"]
         declared = self.device.capabilities
-        both = sorted((each for each in declared.semaphore_import if each.value in made and kind in (None, each.kind)),
+        both = sorted((each for each in declared.semaphore_import
+                       if each.value in made and each.kind is not Kind.SYNC_FILE and kind in (None, each.kind)),
                       key=lambda each: (each not in declared.wait_before_signal, each.value))
         if not both:
             raise BlockedError(f"{self._about['id']} makes no {'' if kind is None else kind.value + ' '}semaphore that "

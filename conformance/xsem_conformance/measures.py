@@ -177,7 +177,8 @@ def _other_sorts(bench: Bench, kind: str, type: str) -> Iterator[tuple[str, Sema
         if other.carrier is Carrier.FD and (kind == "memory" or made != type):
             _, given = bench.peer.create_semaphore(made, bench.importer)
             with given:
-                yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
+                if given.handle != -1:   # a sync file that is signalled is no file
+                    yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
     for made in about["memory_export"]:
         if MemoryHandleType(made).carrier is Carrier.FD and kind == "semaphore":
             _, memory = bench.peer.create_memory(made, 4096, bench.importer)

@@ -11,12 +11,25 @@ from typing import Any
 from faults.base import Driver, Fault, List, named
 
 from xsem import spi
-from xsem.errors import DriverError
 from xsem.types import Feature, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["CAPABLE", "Capable"]
 
 CAPABLE: dict[str, Fault] = {}
+
+
+class _SyncFile:
+    """A semaphore whose signals are objects of their own, as a sync file is one signal's."""
+
+    def __init__(self, driver: spi.DeviceDriver, now: Any) -> None:
+        self.driver = driver
+        self.now = now
+        self.made = [now]
+
+    def signalled(self) -> Any:
+        self.now = self.driver.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0)
+        self.made.append(self.now)
+        return self.now
 
 
 class _Recorder(List):
@@ -45,6 +58,8 @@ class _Recorder(List):
         return append({}) if self.recorded is None else self.recorded.append(append)
 
     def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+        semaphores = [each.signalled() if isinstance(each, _SyncFile) else each for each in semaphores]
+
         def append(values: dict[Any, tuple[int, int]]) -> Any:
             return self.inner.append_signal(semaphores, _replaced(semaphores, params, values, 1), wait_points, release,
                                             want_point)
@@ -58,7 +73,7 @@ def _replaced(semaphores: Any, params: Any, values: dict[Any, tuple[int, int]], 
 
 
 class Capable(Driver):
-    """No fault: records, and imports the sync file -1, which is signalled."""
+    """No fault: records, and has sync files: each signal of such a semaphore is a new semaphore of the host's."""
 
     list_type = _Recorder
 
@@ -67,7 +82,8 @@ class Capable(Driver):
         declared = inner.capabilities
         self._declared = dataclasses.replace(
             declared, features=declared.features | {Feature.RECORDING},
-            semaphore_import=declared.semaphore_import | {SemaphoreHandleType.SYNC_FD})
+            semaphore_import=declared.semaphore_import | {SemaphoreHandleType.SYNC_FD},
+            semaphore_export=declared.semaphore_export | {SemaphoreHandleType.SYNC_FD})
 
     @property
     def capabilities(self) -> Any:
@@ -77,8 +93,20 @@ class Capable(Driver):
         if desc.type is not SemaphoreHandleType.SYNC_FD:
             return self.inner.import_semaphore(desc, handle)
         if handle is not None:
-            raise spi.ImportFailure(DriverError("no sync file", reason="driver_error"), fate="left")
+            return self.inner.import_semaphore(dataclasses.replace(desc, type=SemaphoreHandleType.OPAQUE_FD), handle)
         return self.signalled(self.inner.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
+        made = self.inner.create_semaphore(
+            SemaphoreHandleType.OPAQUE_FD if type is SemaphoreHandleType.SYNC_FD else type, initial_value)
+        return _SyncFile(self.inner, made) if type is SemaphoreHandleType.SYNC_FD else made
+
+    def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
+        return self.inner.export_semaphore(semaphore.now if isinstance(semaphore, _SyncFile) else semaphore)
+
+    def release_semaphore(self, semaphore: Any) -> None:
+        for each in semaphore.made if isinstance(semaphore, _SyncFile) else [semaphore]:
+            self.inner.release_semaphore(each)
 
     def signalled(self, semaphore: Any) -> Any:
         self.inner.host_signal(semaphore, None)
@@ -132,6 +160,22 @@ class SyncFileMinusOneIsPending(Capable):
 
     def signalled(self, semaphore: Any) -> Any:
         return semaphore
+
+
+@_capable
+class SyncFileIsSignalledAtOnce(Capable):
+    """A sync file is signalled when it is exported, whatever stands before its signal."""
+
+    def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
+        return None if isinstance(semaphore, _SyncFile) else super().export_semaphore(semaphore)
+
+
+@_capable
+class SyncFileIsTheFirstOne(Capable):
+    """Each sync file of a semaphore is that of its first signal."""
+
+    def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
+        return super().export_semaphore(semaphore.made[1] if isinstance(semaphore, _SyncFile) else semaphore)
 
 
 @_capable

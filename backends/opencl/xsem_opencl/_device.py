@@ -92,7 +92,7 @@ class OpenCLDevice(DeviceDriver):
             self._refuse("semaphore.export", type)
         return create_semaphore(self._core, type)
 
-    def export_semaphore(self, semaphore: Semaphore) -> OwnedHandle:
+    def export_semaphore(self, semaphore: Semaphore) -> OwnedHandle | None:
         """Call clGetSemaphoreHandleForTypeKHR."""
         return export_semaphore(self._core, semaphore)
 

@@ -92,12 +92,12 @@ def create_semaphore(core: Core, type: SemaphoreHandleType) -> Semaphore:
     return Semaphore(core.api.make("clCreateSemaphoreWithPropertiesKHR", core.context, wanted), type, None)
 
 
-def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle:
-    """Call clGetSemaphoreHandleForTypeKHR."""
+def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle | None:
+    """Call clGetSemaphoreHandleForTypeKHR; None of a sync file that is signalled already."""
     fd = c_int(-1)
     core.api.do("clGetSemaphoreHandleForTypeKHR", semaphore.handle, core.device, semaphore.type.native["opencl"][1],
                 sizeof(fd), byref(fd), None)
-    return OwnedHandle(fd.value)
+    return None if fd.value == -1 and semaphore.type is SemaphoreHandleType.SYNC_FD else OwnedHandle(fd.value)
 
 
 def payloads(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:

@@ -125,9 +125,7 @@ def ask(physical: PhysicalDevice) -> Abilities:
         extensions=frozenset(extensions),
         family=family, queues=min(family.queues, _MANY_QUEUES), memory_types=physical.memory_types(),
         semaphore_import=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT),
-        # A sync file is made of a signal that was submitted, and the facade has signals of sync files for nobody.
-        semaphore_export=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT)
-        - {SemaphoreHandleType.SYNC_FD},
+        semaphore_export=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT),
         memory_import=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT),
         # No descriptor says of a dma-buf that it is dedicated.
         memory_export=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)

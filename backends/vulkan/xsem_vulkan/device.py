@@ -32,6 +32,7 @@ from xsem_vulkan.semaphores import (
     counter_value,
     create_semaphore,
     export_fd,
+    export_sync_file,
     host_signal,
     wait_for_value,
 )
@@ -39,6 +40,7 @@ from xsem_vulkan.semaphores import (
 __all__ = ["VulkanDevice"]
 
 _DLPACK_VULKAN: Final = 7
+_SYNC_FILE: Final = SemaphoreHandleType.SYNC_FD.native["vulkan"][1]
 
 
 class VulkanDevice(DeviceDriver):
@@ -149,10 +151,12 @@ class VulkanDevice(DeviceDriver):
         return create_semaphore(self._gpu, timeline=type.kind is Kind.TIMELINE, initial_value=initial_value,
                                 export=type.native["vulkan"][1])
 
-    def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle:
-        """A new fd."""
+    def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle | None:
+        """A new fd; None of a sync file that is signalled already."""
         wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle,
                                        handleType=semaphore.export)
+        if semaphore.export == _SYNC_FILE:
+            return export_sync_file(self._gpu, wanted)
         return export_fd(self._gpu, "vkGetSemaphoreFdKHR", wanted)
 
     def release_semaphore(self, semaphore: VulkanSemaphore) -> None:

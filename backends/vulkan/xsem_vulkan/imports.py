@@ -13,7 +13,7 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.memory import Needs, VulkanMemory, allocate, best_type, bind, create_buffer, needs_of
-from xsem_vulkan.nodes import check_node
+from xsem_vulkan.nodes import check_node, check_sync_file
 from xsem_vulkan.results import import_error
 from xsem_vulkan.semaphores import VulkanSemaphore, create_semaphore
 
@@ -33,6 +33,8 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
         fd = _number(desc, handle)
         if not sync_file:
             check_node(fd, gpu.abilities.node)
+        elif handle is not None:
+            check_sync_file(fd)
         made = create_semaphore(gpu, timeline=desc.type.kind is Kind.TIMELINE)
     except XsemError as error:
         raise ImportFailure(error, fate="left") from error

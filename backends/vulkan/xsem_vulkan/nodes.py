@@ -1,4 +1,4 @@
-"""Which files a driver can have exported, where that is known.
+"""Which files a driver or the kernel can have exported, where that is known.
 
 Measured on an H200 (driver 580.159.04): after NVIDIA's driver has refused one fd, calls that have nothing to do with it
 fail for the rest of the process, on its other devices, too: after a semaphore's vkCreateSemaphore and
@@ -15,7 +15,7 @@ from typing import Final
 
 from xsem.errors import BadHandleError
 
-__all__ = ["check_node", "opaque_node"]
+__all__ = ["check_node", "check_sync_file", "opaque_node"]
 
 _NVIDIA: Final = 4   # VK_DRIVER_ID_NVIDIA_PROPRIETARY
 _CONTROL: Final = "/dev/nvidiactl"
@@ -49,3 +49,23 @@ def check_node(fd: int, node: int | None) -> None:
         raise BadHandleError(f"file descriptor {fd} is open on something else than what the driver exports",
                              reason="refused_by_driver", backend="vulkan",
                              likely_causes=("the wrong number was passed", "another vendor's driver exported it"))
+
+
+def check_sync_file(fd: int) -> None:
+    """Refuse an fd that is no sync file: lavapipe 26.2 imports /dev/null, and whatever else can be polled, for one.
+
+    The kernel's sync files are anonymous inodes. So are eventfds, which that driver takes for one that somebody else
+    signals: those may pass.
+
+    Raises
+    ------
+    BadHandleError
+        ``refused_by_driver``.
+    """
+    try:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return   # no /proc: nobody to ask
+    if not name.startswith("anon_inode:"):
+        raise BadHandleError(f"file descriptor {fd} is no sync file: {name}", reason="refused_by_driver",
+                             backend="vulkan", likely_causes=("the wrong number was passed",))

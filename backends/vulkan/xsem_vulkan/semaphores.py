@@ -13,9 +13,10 @@ from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.results import check, device_lost
 
 __all__ = ["Point", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value", "create_semaphore", "export_fd",
-           "host_signal", "wait_for_value"]
+           "export_sync_file", "host_signal", "wait_for_value"]
 
 _NO_VALUE: Final = 2**64 - 1
+_NO_FD: Final = -1
 
 
 class VulkanSemaphore:
@@ -61,11 +62,25 @@ def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export
 
 def export_fd(gpu: Gpu, call: str, wanted: object) -> OwnedHandle:
     """Call vkGetSemaphoreFdKHR or vkGetMemoryFdKHR: a new fd, the caller's own."""
-    fd = gpu.library.ffi.new("int *", -1)
+    return OwnedHandle(_new_fd(gpu, call, wanted))
+
+
+def export_sync_file(gpu: Gpu, wanted: object) -> OwnedHandle | None:
+    """The same, of a signal that was submitted; None where the driver says that it is done.
+
+    lavapipe 26.2 blocks until it is, and so never says anything else.
+    """
+    fd = _new_fd(gpu, "vkGetSemaphoreFdKHR", wanted)
+    return None if fd == _NO_FD else OwnedHandle(fd)
+
+
+def _new_fd(gpu: Gpu, call: str, wanted: object) -> int:
+    fd = gpu.library.ffi.new("int *", _NO_FD)
     gpu.vk.do(call, gpu.handle, wanted, fd)
-    # lavapipe's fds are inherited by every program that is started (Mesa 22.3 and 25.0); SwiftShader's are not.
-    os.set_inheritable(fd[0], False)
-    return OwnedHandle(fd[0])
+    if fd[0] != _NO_FD:
+        # lavapipe's fds are inherited by every program that is started (Mesa 22.3 and 25.0); SwiftShader's are not.
+        os.set_inheritable(fd[0], False)
+    return int(fd[0])
 
 
 def counter_value(gpu: Gpu, handle: int) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.types import Kind, SemaphoreHandleType
-from xsem_conformance.bench import Bench, End, Shared, value_of
+from xsem_conformance.bench import IN, Bench, End, Shared, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import Case, expect
 
 OLD: Final = b"\x11" * 64
 NEW: Final = b"\xee" * 64
+_WORK_S: Final = 0.5
+"""Before the write behind which a sync file is signalled: a wait that passes at once reads before it."""
 
 
 def _put(end: End, memory: Shared, data: bytes) -> None:
@@ -94,6 +96,30 @@ def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)
     expect(found == NEW, f"{consumer.name} read {_told(found)}: the signal overtook the write before it")
+
+
+@check("XSEM-ORD-012")
+def work_behind_a_sync_file_sees_what_was_done_before_its_signal(bench: Bench, case: Case) -> None:
+    """Export a signal that stands behind long work and a write; wait for it elsewhere and read; and once more."""
+    producer, device = bench.ends(IN)
+    memory = bench.memory()
+    drawn, first = bench.peer.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
+    first.close()
+    writes, reads = producer.new_list(), device.new_list()
+    for turn in range(2):
+        producer.write(writes, memory, OLD)
+        producer.finish(writes, "a copy with nothing before it")
+        producer.occupy(writes, _WORK_S)
+        producer.write(writes, memory, NEW)
+        bench.peer.signal(writes, [drawn], [None], [memory.there])
+        with bench.peer.export_semaphore(drawn, None) as desc:
+            fence = Shared(bench.here.import_semaphore(desc), drawn)
+        device.wait(reads, fence, None, memory)
+        reading = device.read(reads, memory, len(NEW))
+        device.finish(reads, "the read behind the sync file")
+        found = device.fetch(reading)
+        expect(found == NEW, f"signal {turn + 1}: the device read {_told(found)} behind its sync file")
+        producer.finish(writes, "write and signal")
 
 
 @check("XSEM-STR-001", deadline_s=60)
