@@ -41,8 +41,8 @@ OPERATIONS = {
 }
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PRELUDE + code], env=stand_in_environment(**environment),
+def run(code: str, *, first: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", first + PRELUDE + code], env=stand_in_environment(**environment),
                           capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -150,6 +150,17 @@ cuda.release()
 @pytest.mark.parametrize("how", ["pass", "cuda.release()", "del cuda", "raise SystemExit(0)"])
 def test_no_driver_call_at_exit(how: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
+    # Registered before xsem is imported, so that it runs after what xsem does: a call that had begun has ended when the
+    # mark is written, and one of a thread that went on comes after it.
+    marker = f"""
+import atexit, time
+def mark():
+    time.sleep(0.2)
+    with open({str(log)!r}, "a") as log:
+        log.write("EXIT\\n")
+    time.sleep(0.3)
+atexit.register(mark)
+"""
     ran = run(f"""
 s, m = semaphore(), memory()
 b = m.map_buffer()
@@ -158,10 +169,8 @@ done = cuda.create_event()
 commands.append_signal(s, 1, signal_event=done)
 commands.append_wait(s, 5)
 capsule = b.__dlpack__()
-import atexit
-atexit.register(lambda: open({str(log)!r}, "a").write("EXIT\\n"))
 {how}
-""", SIMCUDA_LOG=str(log))
+""", first=marker, SIMCUDA_LOG=str(log))
     assert ran.returncode == 0, ran.stderr
     lines = log.read_text().splitlines()
     assert "EXIT" in lines

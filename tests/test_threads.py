@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from fake_backend import FakeDriver, FakeStream, fake, timeline, until
@@ -94,6 +95,31 @@ def test_import_append_release_in_eight_threads() -> None:
         until(lambda: len(driver.released("release_semaphore")) == imported)
         assert imported > 20
         assert len(set(driver.released("release_semaphore"))) == imported
+
+
+@pytest.mark.parametrize("call", ["append_wait", "append_signal"])
+def test_first_append_to_one_list_stands_the_first_one_to_another_in_between(call: str) -> None:
+    with fake() as (device, _):
+        sem, other = timeline(device), device.create_command_list()
+
+        class Book:
+            """Of a list: while it is looked at, another thread appends to yet another one."""
+
+            looked_at = False
+
+            @property
+            def closed(self) -> bool:
+                if not self.looked_at:
+                    self.looked_at = True
+                    getattr(other, call)(sem, 4)
+                return True
+
+        plains = sem._state.plain_waits if call == "append_wait" else sem._state.plain_signals
+        book: Any = Book()
+        plains[book] = book
+        getattr(device.create_command_list(), call)(sem, 3)
+        assert book not in plains
+        assert len(plains) == 2
 
 
 @pytest.mark.timeout(50)

@@ -246,7 +246,8 @@ def remember(book: Book, operation: Literal["wait", "signal"], state: SemaphoreS
     if book not in plains:
         plain = plain_of(book, operation, (state,))
         if plain is not None:
-            for other in [other for other in plains if other.closed]:
+            # A copy: another thread's first append to another list may add to them meanwhile.
+            for other in [other for other in plains.copy() if other.closed]:
                 plains.pop(other, None)
             plains[book] = plain
 
