@@ -24,7 +24,7 @@ from xsem.errors import (
     WrongDeviceError,
 )
 from xsem.progress import MARK_EVERY
-from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
+from xsem.types import SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
 
 Opened = tuple[xsem.Device, FakeDriver]
 
@@ -118,7 +118,7 @@ def test_bad_semaphores_are_refused_when_prepared(opened: Opened, semaphores: An
 def test_semaphores_that_cannot_be_used_here_are_refused_when_prepared(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
-    sync_file = device.create_semaphore(SemaphoreHandleType.SYNC_FD)
+    sync_file = device.import_semaphore(SemaphoreDesc.sync_fd(-1))
     released = timeline(device)
     released.release()
     with pytest.raises(BadArgumentError) as twice:
