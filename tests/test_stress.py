@@ -43,7 +43,8 @@ def test_part_that_does_not_end_is_ended_and_says_where_it_was(tmp_path: Path) -
     done = stress(tmp_path / "record.json", "--scale", "long", "--only", "signals", "--deadline", "4")
     assert done.returncode == 1
     (part,) = json.loads((tmp_path / "record.json").read_text())["parts"]
-    assert "in work" in part["failures"][0]   # of signals.Worker: the traceback of its thread
+    assert "ended with status 1 " in part["failures"][0]
+    assert "(work):\n  File " in part["failures"][0]   # of signals.Worker: the traceback of its thread
     assert done.stdout.splitlines()[-1].startswith("stress: 0 of 1 parts held, seed ")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
-import faulthandler
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ if not __package__:   # started as a file: its folder's modules are those of the
 
 import xsem
 from stress import fuzz, imports, peers, signals
+from stress.deadline import end_after
 from stress.rig import Result, open_rig
 
 # How much of each part: operations, imports, kills, examples of each sort.
@@ -56,9 +56,7 @@ def job(name: str, asked: argparse.Namespace) -> Result:
 
 
 def _job_main(asked: argparse.Namespace) -> int:
-    # Where a call into a driver hangs nothing else can say where it is.
-    faulthandler.enable()
-    faulthandler.dump_traceback_later(asked.deadline, exit=True)
+    end_after(asked.deadline)
     try:
         result = job(asked.job, asked)
     except (xsem.BackendUnavailableError, xsem.DeviceNotFoundError) as error:
