@@ -90,6 +90,34 @@ def test_a_batch_with_one_that_is_signalled_already_signals_none(opened: Opened)
     assert [call[0] for call in driver.lists[0].calls if call[0] == "signal"] == ["signal", "signal"]
 
 
+@pytest.mark.parametrize("first", ["signal", "wait", "export"])
+def test_another_thread_has_no_signal_of_what_the_driver_is_being_given(
+    opened: Opened, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export before the signal is submitted would stand for ever on some drivers."""
+    device, driver = opened
+    commands, other = device.create_command_list(), device.create_command_list()
+    drawn = device.create_semaphore(SYNC, label="drawn")
+    if first != "signal":
+        commands.append_signal(drawn)
+    looks = 0
+
+    def others(*_: object) -> None:
+        nonlocal looks
+        looks += 1
+        busy("nothing_signalled", drawn.export)
+        busy("nothing_signalled", lambda: other.append_wait(drawn))
+        busy("signalled_already", lambda: other.append_signal(drawn))
+
+    if first == "export":
+        monkeypatch.setattr(driver, "export_semaphore", others)
+        drawn.export()
+    else:
+        driver.lists[0].during = others
+        (commands.append_signal if first == "signal" else commands.append_wait)(drawn)
+    assert looks == 1
+
+
 # ---- descriptors
 def test_a_signal_that_is_done_has_the_handle_minus_one(opened: Opened) -> None:
     device, driver = opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TypeAlias
 
 from xsem.books import Book
@@ -19,25 +20,19 @@ Issue: TypeAlias = Callable[[Sequence[Token], Sequence[Token], bool], Token | No
 def issue_wait(book: Book, states: Sequence[SemaphoreState], params: Sequence[WaitParams]) -> Issue:
     """Where waits do not reset, each semaphore is claimed by this wait until it is marked as reset."""
     tokens = [state.token for state in states]
-    loaded = _for_sync_files(states)
+    append = _around(book.driver.append_wait, [state.using_up for state in _for_sync_files(states)])
 
     def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
         claimed: list[SemaphoreState] = []
-        unloaded: list[SemaphoreState] = []
         try:
-            for state in loaded:
-                state.unload()
-                unloaded.append(state)
             if not book.session.capabilities.resets_on_wait:
                 for state in states:
                     state.claim_wait()
                     claimed.append(state)
-            return book.driver.append_wait(tokens, params, points, memories, want)
+            return append(tokens, params, points, memories, want)
         except BaseException:
             for state in claimed:
                 state.mark_reset()
-            for state in unloaded:
-                state.set_loaded(True)
             raise
 
     return issue
@@ -46,30 +41,40 @@ def issue_wait(book: Book, states: Sequence[SemaphoreState], params: Sequence[Wa
 def issue_signal(book: Book, states: Sequence[SemaphoreState], params: Sequence[SignalParams]) -> Issue:
     """Each timeline's last value rises: of two threads with rising values the lower one must not be appended last."""
     tokens = [state.token for state in states]
-    unloaded = _for_sync_files(states)
+    append = _around(book.driver.append_signal, [state.signalling for state in _for_sync_files(states)])
     limit = book.session.capabilities.max_value_difference
 
     def issue(points: Sequence[Token], memories: Sequence[Token], want: bool) -> Token | None:
         advanced: list[tuple[SemaphoreState, int, int | None]] = []
-        loaded: list[SemaphoreState] = []
         try:
-            for state in unloaded:
-                state.load()
-                loaded.append(state)
             for state, param in zip(states, params, strict=True):
                 # What is recorded is signalled by its replays, which take note then.
                 if param.value is not None and not book.recording:
                     previous = state.advance(param.value, allow_rewind=param.allow_rewind, limit=limit)
                     advanced.append((state, param.value, previous))
-            return book.driver.append_signal(tokens, params, points, memories, want)
+            return append(tokens, params, points, memories, want)
         except BaseException:
             for state, value, previous in reversed(advanced):
                 state.restore(value, previous)
-            for state in loaded:
-                state.set_loaded(False)
             raise
 
     return issue
+
+
+def _around(
+    append: Callable[..., Token | None], turns: Sequence[Callable[[], AbstractContextManager[None]]]
+) -> Callable[..., Token | None]:
+    """The driver's call, with a turn of each of these around it."""
+    if not turns:
+        return append
+
+    def inside(*arguments: object) -> Token | None:
+        with ExitStack() as held:
+            for turn in turns:
+                held.enter_context(turn())
+            return append(*arguments)
+
+    return inside
 
 
 def _for_sync_files(states: Sequence[SemaphoreState]) -> Sequence[SemaphoreState]:

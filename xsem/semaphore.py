@@ -17,7 +17,7 @@ from xsem.spi import Token
 from xsem.stamps import check_stamp, stamp_for
 from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.types import Feature, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
 from xsem.uuids import UUIDLike
 
 if TYPE_CHECKING:
@@ -81,20 +81,12 @@ class Semaphore(Resource):
         if state.imported or state.type not in session.capabilities.semaphore_export:
             session.unsupported(f"semaphore.export.{state.type.value}")
         device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=state.type.device_bound)
-        with self._record.held(), session.calling(state.type):
-            handle = self._export_sync_file() if state.kind is Kind.SYNC_FILE else session.driver.export_semaphore(
-                state.token)
+        using_up = state.using_up() if state.kind is Kind.SYNC_FILE else contextlib.nullcontext()
+        with self._record.held(), session.calling(state.type), using_up:
+            handle = session.driver.export_semaphore(state.token)
         state.exported = True
         return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
                              driver_uuid=driver_uuid)
-
-    def _export_sync_file(self) -> OwnedHandle | None:
-        self._state.unload()
-        try:
-            return self._session.driver.export_semaphore(self._state.token)
-        except BaseException:
-            self._state.set_loaded(True)
-            raise
 
     def mark_reset(self) -> None:
         """Say that the exporter has reset a binary semaphore that this device's waits do not reset.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from xsem.errors import BadArgumentError, BusyError
@@ -39,7 +41,7 @@ class SemaphoreState:
     """
 
     __slots__ = (
-        "_loaded", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label", "last", "lock",
+        "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label", "last", "lock",
         "plain_signals", "plain_waits", "record", "token", "type",
     )
 
@@ -60,7 +62,7 @@ class SemaphoreState:
         self.plain_signals: dict[Book, Plain] = {}
         self.plain_waits: dict[Book, Plain] = {}
         self._unreset = False
-        self._loaded = False
+        self._signal_is_there: bool | None = False
         self.host_order = threading.RLock()
 
     @property
@@ -145,36 +147,39 @@ class SemaphoreState:
             self._unreset = False
 
     # ---- semaphores that are exported as sync files
-    def load(self) -> None:
-        """Take note of a signal about to be appended: one export or one wait may follow; `set_loaded` undoes it.
+    @contextmanager
+    def signalling(self) -> Iterator[None]:
+        """Around the append of a signal: one export or one wait may follow. Where it raises, it was none.
 
         Raises
         ------
         BusyError
             ``signalled_already``.
         """
-        with self.lock:
-            if self._loaded:
-                raise BusyError(f"{self.described} has been signalled already: export it, or wait for it, once first",
-                                reason="signalled_already", handle_type=self.type)
-            self._loaded = True
+        yield from self._turning(False, "has been signalled already: export it, or wait for it, once first",
+                                 reason="signalled_already")
 
-    def unload(self) -> None:
-        """Take note of an export or a wait about to be made, which uses the signal up; `set_loaded` undoes it.
+    @contextmanager
+    def using_up(self) -> Iterator[None]:
+        """Around an export or the append of a wait, which uses the signal up. Where it raises, it is there still.
 
         Raises
         ------
         BusyError
             ``nothing_signalled``.
         """
-        with self.lock:
-            if not self._loaded:
-                raise BusyError(f"{self.described}: no signal of it has been appended since it was last exported or "
-                                "waited for, and a sync file is made of one", reason="nothing_signalled",
-                                handle_type=self.type)
-            self._loaded = False
+        yield from self._turning(True, "has no signal: none has been appended since it was last exported or waited "
+                                       "for, and a sync file is made of one", reason="nothing_signalled")
 
-    def set_loaded(self, loaded: bool) -> None:
-        """Whether a signal is there after all: the driver has refused what was noted."""
+    def _turning(self, there: bool, otherwise: str, *, reason: str) -> Iterator[None]:
         with self.lock:
-            self._loaded = loaded
+            if self._signal_is_there is not there:
+                raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
+            # Neither: of two threads none exports, waits or signals until the driver has what the other one gives it.
+            self._signal_is_there = None
+        try:
+            yield
+        except BaseException:
+            self._signal_is_there = there
+            raise
+        self._signal_is_there = not there
