@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_sim import on_stand_in, stand_in_environment
+from importer import BOUND_S, Pair
 
 import xsem
 from xsem import ipc
@@ -29,31 +30,12 @@ from xsem.types import MemoryHandleType, MipmapDesc, SemaphoreHandleType
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
 SIZE = 1 << 16
-BOUND_S = 20.0
-
-
-class Rig:
-    """The exporter, and the CUDA device on which everything is imported."""
-
-    def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
-        self.host = host
-        self.cuda = cuda
-
-    def semaphore(self, kind: SemaphoreHandleType = TIMELINE) -> tuple[xsem.Semaphore, xsem.Semaphore]:
-        there = self.host.create_semaphore(kind)
-        with there.export(for_device=self.cuda) as desc:
-            return there, self.cuda.import_semaphore(desc)
-
-    def memory(self, size: int = SIZE) -> tuple[xsem.Memory, xsem.Memory]:
-        there = self.host.create_memory(MemoryHandleType.OPAQUE_FD, size)
-        with there.export(for_device=self.cuda) as desc:
-            return there, self.cuda.import_memory(desc)
 
 
 @contextmanager
-def rig(device: str = "cuda:0") -> Iterator[Rig]:
+def rig(device: str = "cuda:0") -> Iterator[Pair]:
     with xsem.open_device("host") as host, xsem.open_device(device) as cuda:
-        yield Rig(host, cuda)
+        yield Pair(host, cuda, TIMELINE)
 
 
 def until(reached: Callable[[], bool]) -> None:
@@ -90,16 +72,16 @@ def test_frames_are_waited_for_copied_filled_worked_on_and_signalled(kind: Semap
     with rig() as at:
         drawn_there, drawn = at.semaphore(kind)
         filtered_there, filtered = at.semaphore(kind)
-        there, here = at.memory()
+        there, here = at.memory(SIZE)
         half = SIZE // 2
         picture, margin = here.map_buffer(0, half), here.map_buffer(half, half)
-        staging = at.cuda.host_buffer(half)
+        staging = at.here.host_buffer(half)
         view = there.map_buffer().numpy()
-        commands = at.cuda.create_command_list()
+        commands = at.here.create_command_list()
         in_order: list[int] = []
         for frame in range(1, 6):
             value = frame if kind is TIMELINE else None
-            copied, marked = at.cuda.create_event(), at.cuda.create_event()
+            copied, marked = at.here.create_event(), at.here.create_event()
             commands.append_wait(drawn, value)
             commands.append_copy(staging, picture, signal_event=copied)
             commands.append_fill(margin, bytes([frame]), wait_events=[copied])
@@ -115,7 +97,7 @@ def test_frames_are_waited_for_copied_filled_worked_on_and_signalled(kind: Semap
             assert (view[half:] == frame).all()
         assert in_order == [1, 2, 3, 4, 5]
         assert commands.query()
-        assert at.cuda.pending() == ()
+        assert at.here.pending() == ()
 
 
 @on_stand_in
@@ -124,7 +106,7 @@ def test_lists_of_many_threads_signal_all_that_they_append() -> None:
         shared = [at.semaphore() for _ in range(4)]
 
         def work(index: int) -> None:
-            commands = at.cuda.create_command_list()
+            commands = at.here.create_command_list()
             for value in range(1, 301):
                 commands.append_signal(shared[index][1], value)
             commands.synchronize(timeout_s=BOUND_S)
@@ -138,7 +120,7 @@ def test_lists_of_many_threads_signal_all_that_they_append() -> None:
 def test_one_list_takes_appends_of_many_threads() -> None:
     with rig() as at:
         shared = [at.semaphore() for _ in range(4)]
-        commands = at.cuda.create_command_list()
+        commands = at.here.create_command_list()
 
         def work(index: int) -> None:
             for value in range(1, 201):
@@ -167,7 +149,7 @@ def test_one_list_takes_appends_of_many_threads() -> None:
 )
 def test_levels_of_an_image_keep_what_is_written(desc: MipmapDesc, shapes: list[tuple[int, ...]]) -> None:
     with rig() as at:
-        there, here = at.memory()
+        there, here = at.memory(SIZE)
         image = here.map_mipmapped_array(desc)
         written = []
         for index, shape in enumerate(shapes):
@@ -189,7 +171,7 @@ def test_levels_of_an_image_keep_what_is_written(desc: MipmapDesc, shapes: list[
 @on_stand_in
 def test_image_at_an_offset_that_ends_the_context_is_refused_before() -> None:
     with rig() as at:
-        _, here = at.memory()
+        _, here = at.memory(SIZE)
         desc = MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4, offset=256)
         with pytest.raises(xsem.BadArgumentError) as refused:
             here.map_mipmapped_array(desc)
@@ -233,11 +215,11 @@ def test_three_devices_pass_a_value_round() -> None:
 def test_all_is_released_at_once_while_all_is_pending() -> None:
     with xsem.open_device("host") as host:
         cuda = xsem.open_device("cuda:0")
-        at = Rig(host, cuda)
+        at = Pair(host, cuda, TIMELINE)
         gate_there, gate = at.semaphore()
         binary_there, binary = at.semaphore(BINARY)
         there, here = at.semaphore()
-        memory_there, memory = at.memory()
+        memory_there, memory = at.memory(SIZE)
         buffer, staging = memory.map_buffer(), cuda.host_buffer(SIZE)
         commands, other = cuda.create_command_list(), cuda.create_command_list()
         event = cuda.create_event()
@@ -270,7 +252,7 @@ def test_what_is_dropped_is_released_without_a_word_from_the_driver() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         there, here = at.semaphore()
-        commands = at.cuda.create_command_list()
+        commands = at.here.create_command_list()
         commands.append_wait(gate, 1)
         commands.append_signal(here, 1)
         del gate, here, commands
@@ -290,9 +272,9 @@ def test_fds_and_threads_of_the_process_are_as_before() -> None:
         with rig() as at:
             gate_there, gate = at.semaphore()
             there, here = at.semaphore(BINARY)
-            _memory, imported = at.memory()
-            buffer, staging = imported.map_buffer(), at.cuda.host_buffer(64)
-            commands = at.cuda.create_command_list()
+            _memory, imported = at.memory(SIZE)
+            buffer, staging = imported.map_buffer(), at.here.host_buffer(64)
+            commands = at.here.create_command_list()
             commands.append_wait(gate, 1)
             commands.append_fill(buffer, b"\x01")
             commands.append_signal(here)
@@ -418,24 +400,24 @@ def test_capture_stays_whole_while_other_threads_release_and_query_and_its_graph
     ready, stop = threading.Barrier(3, timeout=BOUND_S), threading.Event()
     rounds = [0, 0]
 
-    def disturb(at: Rig, index: int) -> None:
+    def disturb(at: Pair, index: int) -> None:
         gate_there, gate = at.semaphore()
-        waiting = at.cuda.create_command_list()
-        pending = at.cuda.create_event()
+        waiting = at.here.create_command_list()
+        pending = at.here.create_event()
         waiting.append_wait(gate, 1, signal_event=pending)
         while rounds[index] == 0 or not stop.is_set():
             there, here = at.semaphore()
             _memory, imported = at.memory(4096)
             buffer = imported.map_buffer()
-            commands = at.cuda.create_command_list()
-            done = at.cuda.create_event()
+            commands = at.here.create_command_list()
+            done = at.here.create_event()
             commands.append_fill(buffer, b"\x01")
             commands.append_signal(here, 1, signal_event=done)
             there.host_wait(1, timeout_s=BOUND_S)
             done.wait(timeout_s=BOUND_S)
             assert not pending.query()
             assert not waiting.query()
-            at.cuda.pending()
+            at.here.pending()
             for each in (buffer, imported, here, commands):
                 each.release()
             if rounds[index] == 0:
@@ -446,7 +428,7 @@ def test_capture_stays_whole_while_other_threads_release_and_query_and_its_graph
 
     with rig() as at:
         there, here = at.semaphore()
-        context = cu.CUcontext(at.cuda.native_handle)
+        context = cu.CUcontext(at.here.native_handle)
         ask(cu.cuCtxPushCurrent, context)
         stream = ask(cu.cuStreamCreate, 1)
         workers = threading.Thread(target=in_threads, args=(2, lambda index: disturb(at, index)))
@@ -454,7 +436,7 @@ def test_capture_stays_whole_while_other_threads_release_and_query_and_its_graph
         try:
             ready.wait()
             ask(cu.cuStreamBeginCapture, stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
-            commands = at.cuda.command_list(int(stream))
+            commands = at.here.command_list(int(stream))
             commands.append_wait(here, 1)
             seen = sum(rounds)
             value = 2
@@ -516,7 +498,7 @@ def test_semaphore_outlives_its_killed_exporter() -> None:
 def test_forked_child_is_refused_and_its_end_disturbs_nobody() -> None:
     with rig() as at:
         there, here = at.semaphore()
-        commands = at.cuda.create_command_list()
+        commands = at.here.create_command_list()
         commands.append_wait(here, 1)
         child = multiprocessing.get_context("fork").Process(target=in_child, args=(at, here, commands))
         child.start()
@@ -528,12 +510,12 @@ def test_forked_child_is_refused_and_its_end_disturbs_nobody() -> None:
         there.host_wait(2, timeout_s=BOUND_S)
 
 
-def in_child(at: Rig, here: xsem.Semaphore, commands: xsem.CommandList) -> None:
-    for call in (lambda: commands.append_signal(here, 9), at.cuda.create_command_list, commands.query):
+def in_child(at: Pair, here: xsem.Semaphore, commands: xsem.CommandList) -> None:
+    for call in (lambda: commands.append_signal(here, 9), at.here.create_command_list, commands.query):
         with pytest.raises(xsem.XsemError) as caught:
             call()
         assert caught.value.reason == "forked"
-    for each in (here, commands, at.cuda):
+    for each in (here, commands, at.here):
         each.release()
 
 

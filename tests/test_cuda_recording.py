@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from cuda_recorder import Recorder
 from cuda_sim import on_stand_in
+from importer import BOUND_S, Pair
 
 import xsem
-from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Feature, SemaphoreHandleType
 from xsem_cuda._backend import _attributes as attributes_of
 from xsem_cuda._capabilities import capabilities_of
 from xsem_cuda._context import Context
@@ -24,7 +25,6 @@ from xsem_cuda._points import Points
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
 SIZE = 4096
-BOUND_S = 20.0
 
 
 def driver() -> Any:
@@ -38,22 +38,17 @@ def ask(function: Callable[..., Any], *args: Any) -> Any:
     return results[0] if results else None
 
 
-class Rig:
-    def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
-        self.host = host
-        self.cuda = cuda
-        self.commands = cuda.create_command_list()
+class Rig(Pair):
+    """With a list of the CUDA device."""
 
-    def semaphore(self, kind: SemaphoreHandleType = TIMELINE) -> tuple[xsem.Semaphore, xsem.Semaphore]:
-        there = self.host.create_semaphore(kind)
-        with there.export(for_device=self.cuda) as desc:
-            return there, self.cuda.import_semaphore(desc)
+    def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
+        super().__init__(host, cuda, TIMELINE)
+        self.commands = cuda.create_command_list()
 
     def buffer(self) -> tuple[Any, xsem.Buffer]:
         """One piece of memory: the exporter's view of it, and the mapping."""
-        there = self.host.create_memory(MemoryHandleType.OPAQUE_FD, SIZE)
-        with there.export(for_device=self.cuda) as desc:
-            return there.map_buffer().numpy(), self.cuda.import_memory(desc).map_buffer()
+        there, imported = self.memory(SIZE)
+        return there.map_buffer().numpy(), imported.map_buffer()
 
     @property
     def stream(self) -> Any:
@@ -80,11 +75,11 @@ def failures(which: bytes) -> Iterator[None]:
 @contextmanager
 def borrowed(at: Rig, flags: int = 1) -> Iterator[tuple[xsem.CommandList, Any]]:
     cu = driver()
-    native = cu.CUcontext(at.cuda.native_handle)
+    native = cu.CUcontext(at.here.native_handle)
     ask(cu.cuCtxPushCurrent, native)
     try:
         stream = ask(cu.cuStreamCreate, flags)
-        yield at.cuda.command_list(int(stream)), stream
+        yield at.here.command_list(int(stream)), stream
         ask(cu.cuStreamSynchronize, stream)
     finally:
         ask(cu.cuCtxPopCurrent)
@@ -154,7 +149,7 @@ def test_graph_is_destroyed_also_where_its_instance_cannot_be() -> None:
 @on_stand_in
 def test_device_declares_recording() -> None:
     with rig() as at:
-        assert Feature.RECORDING in at.cuda.capabilities.features
+        assert Feature.RECORDING in at.here.capabilities.features
 
 
 @on_stand_in
@@ -182,7 +177,7 @@ def test_each_replay_waits_for_and_signals_its_values_in_order() -> None:
         drawn_there, drawn = at.semaphore()
         filtered_there, filtered = at.semaphore()
         there, buffer = at.buffer()
-        staging = at.cuda.host_buffer(SIZE)
+        staging = at.here.host_buffer(SIZE)
         with at.commands.record() as recording:
             at.commands.append_wait(drawn, 1)
             at.commands.append_copy(staging, buffer)
@@ -319,8 +314,8 @@ def test_work_that_the_application_enqueues_is_recorded_and_its_values_are_repla
 def test_events_bound_in_a_recording_order_it_alone() -> None:
     with rig() as at:
         there, here = at.semaphore()
-        other = at.cuda.create_command_list()
-        outside, inside = at.cuda.create_event(), at.cuda.create_event()
+        other = at.here.create_command_list()
+        outside, inside = at.here.create_event(), at.here.create_event()
         at.commands.append_barrier(signal_event=outside)
         with at.commands.record() as recording:
             at.commands.append_signal(here, 1, signal_event=inside)
@@ -340,8 +335,8 @@ def test_events_bound_in_a_recording_order_it_alone() -> None:
 def test_recordings_under_way_at_once_do_not_mix() -> None:
     with rig() as at:
         (there, here), (_, unused) = at.semaphore(), at.semaphore()
-        other = at.cuda.create_command_list()
-        event = at.cuda.create_event()
+        other = at.here.create_command_list()
+        event = at.here.create_event()
         with at.commands.record() as first, other.record() as second:
             at.commands.append_signal(here, 1, signal_event=event)
             with pytest.raises(xsem.BusyError) as caught:
@@ -380,7 +375,7 @@ def test_borrowed_stream_is_recorded_and_its_own_captures_are_left_whole() -> No
 def test_default_streams_cannot_be_recorded(handle: int) -> None:
     with rig() as at:
         there, here = at.semaphore()
-        commands = at.cuda.command_list(handle)
+        commands = at.here.command_list(handle)
         with pytest.raises(xsem.UnsupportedError) as caught, commands.record():
             raise AssertionError("entered")
         assert caught.value.reason == "default_stream"
@@ -571,7 +566,7 @@ def test_free_waits_for_a_replay_that_waits() -> None:
             at.commands.append_wait(gate, 1)
         recording.replay()
         buffer.release()
-        other = at.cuda.create_command_list()
+        other = at.here.create_command_list()
         there, here = at.semaphore()
         other.append_signal(here, 1)
         there.host_wait(1, timeout_s=BOUND_S)

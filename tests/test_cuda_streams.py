@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from cuda_sim import on_stand_in
+from importer import BOUND_S, Pair
 
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
-BOUND_S = 20.0
 
 
 def driver() -> Any:
@@ -30,22 +30,16 @@ def ask(function: Callable[..., Any], *args: Any) -> Any:
     return results[0] if results else None
 
 
-class Rig:
-    """The exporter, the CUDA device, and streams that the test makes on it."""
+class Rig(Pair):
+    """With streams that the test makes on the CUDA device."""
 
     def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
-        self.host = host
-        self.cuda = cuda
+        super().__init__(host, cuda, TIMELINE)
         self.streams: list[Stream] = []
 
     def stream(self, flags: int = 1) -> Stream:
-        self.streams.append(Stream(self.cuda, flags))
+        self.streams.append(Stream(self.here, flags))
         return self.streams[-1]
-
-    def semaphore(self) -> tuple[xsem.Semaphore, xsem.Semaphore]:
-        there = self.host.create_semaphore(TIMELINE)
-        with there.export(for_device=self.cuda) as desc:
-            return there, self.cuda.import_semaphore(desc)
 
 
 @contextmanager
@@ -132,14 +126,14 @@ def test_borrowed_stream_is_used_and_left_alone(as_int: bool) -> None:
     with rig() as at:
         stream = at.stream()
         there, here = at.semaphore()
-        commands = at.cuda.command_list(int(stream.native) if as_int else stream)
+        commands = at.here.command_list(int(stream.native) if as_int else stream)
         assert commands.native_handle == int(stream.native)
         commands.append_wait(here, 1)
         commands.append_signal(here, 2)
         commands.release()
         there.host_signal(1)
         there.host_wait(2, timeout_s=BOUND_S)
-        again = at.cuda.command_list(stream)
+        again = at.here.command_list(stream)
         again.append_signal(here, 3)
         there.host_wait(3, timeout_s=BOUND_S)
 
@@ -150,14 +144,14 @@ def test_work_of_the_application_on_the_stream_is_in_order() -> None:
         stream = at.stream()
         there, here = at.semaphore()
         memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-        with memory.export(for_device=at.cuda) as desc:
-            buffer = at.cuda.import_memory(desc).map_buffer()
+        with memory.export(for_device=at.here) as desc:
+            buffer = at.here.import_memory(desc).map_buffer()
         cu = driver()
-        commands = at.cuda.command_list(stream)
+        commands = at.here.command_list(stream)
         commands.append_wait(here, 1)
 
         def work() -> None:
-            with context_of(at.cuda):
+            with context_of(at.here):
                 ask(cu.cuMemsetD8Async, buffer.address, 9, 4096, stream.native)
 
         commands.append_work(work)
@@ -173,7 +167,7 @@ def test_work_of_the_application_on_the_stream_is_in_order() -> None:
 def test_default_stream_object_is_the_legacy_stream() -> None:
     with rig() as at:
         there, here = at.semaphore()
-        commands = at.cuda.command_list(DefaultStream())
+        commands = at.here.command_list(DefaultStream())
         assert commands.native_handle == 1
         commands.append_wait(here, 1)
         commands.append_signal(here, 2)
@@ -186,12 +180,12 @@ def test_default_stream_object_is_the_legacy_stream() -> None:
 def test_default_stream_object_is_the_legacy_stream_whatever_cuda_python_is_told() -> None:
     with rig() as at:
         there, here = at.semaphore()
-        waiting = at.cuda.command_list(DefaultStream())
+        waiting = at.here.command_list(DefaultStream())
         waiting.append_wait(here, 1)
 
         def elsewhere() -> None:
             # Another thread's per-thread stream would not wait behind this thread's.
-            at.cuda.command_list(DefaultStream()).append_signal(here, 5)
+            at.here.command_list(DefaultStream()).append_signal(here, 5)
 
         run_thread(elsewhere)
         assert there.value() == 0
@@ -205,9 +199,9 @@ def test_own_list_is_independent_of_the_legacy_stream() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         there, here = at.semaphore()
-        legacy = at.cuda.command_list(DefaultStream())
+        legacy = at.here.command_list(DefaultStream())
         legacy.append_wait(gate, 1)
-        at.cuda.create_command_list().append_signal(here, 1)
+        at.here.create_command_list().append_signal(here, 1)
         there.host_wait(1, timeout_s=BOUND_S)
         gate_there.host_signal(1)
         legacy.synchronize(timeout_s=BOUND_S)
@@ -217,14 +211,14 @@ def test_own_list_is_independent_of_the_legacy_stream() -> None:
 def test_per_thread_stream_belongs_to_its_thread() -> None:
     with rig() as at:
         there, here = at.semaphore()
-        mine = at.cuda.command_list(2)
+        mine = at.here.command_list(2)
         mine.append_wait(here, 1)
 
         def elsewhere() -> None:
             with pytest.raises(xsem.BadArgumentError) as caught:
                 mine.append_signal(here, 9)
             assert caught.value.reason == "per_thread_stream"
-            other = at.cuda.command_list(2)
+            other = at.here.command_list(2)
             other.append_signal(here, 1)
             other.synchronize(timeout_s=BOUND_S)
 
@@ -249,12 +243,12 @@ def test_foreign_event_orders_a_list_and_stays_its_owners() -> None:
     with rig() as at:
         stream = at.stream()
         there, here = at.semaphore()
-        at.cuda.command_list(stream).append_wait(here, 1)
-        event = Event(at.cuda)
+        at.here.command_list(stream).append_wait(here, 1)
+        event = Event(at.here)
         ask(driver().cuEventRecord, event.native, stream.native)
-        borrowed = at.cuda.event(event)
+        borrowed = at.here.event(event)
         assert not borrowed.query()
-        at.cuda.create_command_list().append_signal(here, 2, wait_events=[borrowed])
+        at.here.create_command_list().append_signal(here, 2, wait_events=[borrowed])
         assert there.value() == 0
         there.host_signal(1)
         there.host_wait(2, timeout_s=BOUND_S)
@@ -271,9 +265,9 @@ def test_what_is_no_stream_or_event_is_refused() -> None:
 
     with rig() as at:
         with pytest.raises(xsem.BadArgumentError) as stream:
-            at.cuda.command_list(OpenCL())
+            at.here.command_list(OpenCL())
         with pytest.raises(xsem.BadArgumentError) as event:
-            _ = at.cuda.event(OpenCL())
+            _ = at.here.event(OpenCL())
         assert (stream.value.reason, event.value.reason) == ("not_a_stream", "not_an_event")
 
 
@@ -286,13 +280,13 @@ def test_two_devices_have_their_own_uuids_and_refuse_each_others_objects() -> No
     assert first.uuid != second.uuid
     with rig("cuda:0") as at, rig("cuda:1") as beside, xsem.open_device("cuda", uuid=second.uuid) as other:
         assert other.info.id == "cuda:1"
-        with at.host.create_semaphore(TIMELINE).export(for_device=at.cuda) as desc:
+        with at.host.create_semaphore(TIMELINE).export(for_device=at.here) as desc:
             with pytest.raises(xsem.WrongDeviceError):
                 other.import_semaphore(desc)
-            at.cuda.import_semaphore(desc)
+            at.here.import_semaphore(desc)
         stream = beside.stream()
         with pytest.raises(xsem.WrongDeviceError) as caught:
-            at.cuda.command_list(stream)
+            at.here.command_list(stream)
         assert (caught.value.expected, caught.value.actual) == ("cuda:0", "cuda:1")
         other.command_list(stream).append_barrier()
 
@@ -305,17 +299,17 @@ def test_thread_without_a_context_has_none_afterwards() -> None:
 
         def work() -> None:
             assert current() == 0
-            commands = at.cuda.create_command_list()
-            between = at.cuda.create_event()
+            commands = at.here.create_command_list()
+            between = at.here.create_event()
             commands.append_signal(here, 1, signal_event=between)
             assert current() == 0
-            other = at.cuda.create_command_list()
+            other = at.here.create_command_list()
             other.append_signal(here, 2, wait_events=[between])
             other.synchronize(timeout_s=BOUND_S)
-            at.cuda.command_list(DefaultStream()).append_signal(here, 3)
+            at.here.command_list(DefaultStream()).append_signal(here, 3)
             memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-            with memory.export(for_device=at.cuda) as desc:
-                imported = at.cuda.import_memory(desc)
+            with memory.export(for_device=at.here) as desc:
+                imported = at.here.import_memory(desc)
             buffer = imported.map_buffer()
             buffer.copy_from_host(buffer.copy_to_host())
             for each in (buffer, imported, commands, other):
@@ -330,26 +324,26 @@ def test_thread_without_a_context_has_none_afterwards() -> None:
 def test_other_librarys_context_is_current_again() -> None:
     with rig("cuda:0") as at, xsem.open_device("cuda:1") as other, context_of(other):
         _there, here = at.semaphore()
-        commands = at.cuda.command_list(DefaultStream())
+        commands = at.here.command_list(DefaultStream())
         commands.append_signal(here, 1)
         commands.synchronize(timeout_s=BOUND_S)
-        at.cuda.host_buffer(64).release()
+        at.here.host_buffer(64).release()
         assert current() == other.native_handle
 
 
 @on_stand_in
 def test_lent_context_is_used_and_left_alone() -> None:
     with rig() as at:
-        native = driver().CUcontext(at.cuda.native_handle)
+        native = driver().CUcontext(at.here.native_handle)
         for lent in (native, int(native)):
             with xsem.open_device("cuda", native=lent) as device:
                 assert device.info.id == "cuda:0"
-                assert device.info.uuid == at.cuda.info.uuid
+                assert device.info.uuid == at.here.info.uuid
                 assert device.native_handle == int(native)
                 with at.host.create_semaphore(TIMELINE).export(for_device=device) as desc:
                     device.create_command_list().append_signal(device.import_semaphore(desc), 1)
         _there, here = at.semaphore()
-        at.cuda.create_command_list().append_signal(here, 1)
+        at.here.create_command_list().append_signal(here, 1)
 
 
 # ---- captures
@@ -370,31 +364,31 @@ def test_capture_survives_all_that_other_threads_do() -> None:
     with rig() as at:
         stream = at.stream()
         _there, captured = at.semaphore()
-        own = at.cuda.create_command_list()
+        own = at.here.create_command_list()
         gate_there, gate = at.semaphore()
         own.append_wait(gate, 1)
-        pending = at.cuda.create_event()
+        pending = at.here.create_event()
         own.append_barrier(signal_event=pending)
 
         def elsewhere() -> None:
             there, here = at.semaphore()
             memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-            with memory.export(for_device=at.cuda) as desc:
-                imported = at.cuda.import_memory(desc)
+            with memory.export(for_device=at.here) as desc:
+                imported = at.here.import_memory(desc)
             buffer = imported.map_buffer()
-            commands = at.cuda.create_command_list()
-            done = at.cuda.create_event()
+            commands = at.here.create_command_list()
+            done = at.here.create_event()
             commands.append_signal(here, 1, signal_event=done)
             there.host_wait(1, timeout_s=BOUND_S)
             done.wait(timeout_s=BOUND_S)
             assert not pending.query()
             assert not own.query()
-            at.cuda.pending()
+            at.here.pending()
             for each in (buffer, imported, here, commands):
                 each.release()
 
-        with capture(at.cuda, stream):
-            commands = at.cuda.command_list(stream)
+        with capture(at.here, stream):
+            commands = at.here.command_list(stream)
             commands.append_signal(captured, 1)
             run_thread(elsewhere)
             elsewhere()  # and what this very thread does beside its capture
@@ -408,12 +402,12 @@ def test_event_of_a_capture_is_neither_queried_nor_waited_for_outside() -> None:
     with rig() as at:
         stream = at.stream()
         _there, here = at.semaphore()
-        own = at.cuda.create_command_list()
-        outside = at.cuda.create_event()
+        own = at.here.create_command_list()
+        outside = at.here.create_event()
         own.append_signal(here, 1, signal_event=outside)
-        with capture(at.cuda, stream):
-            commands = at.cuda.command_list(stream)
-            inside = at.cuda.create_event()
+        with capture(at.here, stream):
+            commands = at.here.command_list(stream)
+            inside = at.here.create_event()
             commands.append_signal(here, 2, signal_event=inside)
             commands.append_barrier(wait_events=[inside])
             for call in (inside.query, lambda: own.append_barrier(wait_events=[inside]),

@@ -21,15 +21,13 @@ CAPABLE: dict[str, Fault] = {}
 class _SyncFile:
     """A semaphore whose signals are objects of their own, as a sync file is one signal's."""
 
-    def __init__(self, driver: spi.DeviceDriver, now: Any) -> None:
+    def __init__(self, driver: spi.DeviceDriver, first: Any) -> None:
         self.driver = driver
-        self.now = now
-        self.made = [now]
+        self.made = [first]
 
     def signalled(self) -> Any:
-        self.now = self.driver.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0)
-        self.made.append(self.now)
-        return self.now
+        self.made.append(self.driver.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+        return self.made[-1]
 
 
 class _Recorder(List):
@@ -102,7 +100,7 @@ class Capable(Driver):
         return _SyncFile(self.inner, made) if type is SemaphoreHandleType.SYNC_FD else made
 
     def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
-        return self.inner.export_semaphore(semaphore.now if isinstance(semaphore, _SyncFile) else semaphore)
+        return self.inner.export_semaphore(semaphore.made[-1] if isinstance(semaphore, _SyncFile) else semaphore)
 
     def release_semaphore(self, semaphore: Any) -> None:
         for each in semaphore.made if isinstance(semaphore, _SyncFile) else [semaphore]:

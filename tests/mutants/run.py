@@ -171,12 +171,12 @@ def judged(mutant: Mutant, ended: Ended) -> list[str]:
     return []
 
 
-def both(once: Ended, other: Ended, expected: frozenset[str]) -> Ended:
+def both(once: Ended, other: Ended, to_fail: frozenset[str]) -> Ended:
     """What two runs say together: what is to fail did so in one of them, what is not did so in both.
 
     It was caught where one of them caught it.
     """
-    failed = ((once.failed | other.failed) & expected) | (once.failed & other.failed)
+    failed = ((once.failed | other.failed) & to_fail) | (once.failed & other.failed)
     return Ended(CAUGHT if once.status == CAUGHT else other.status, failed, other.last, once.seconds + other.seconds,
                  once.lacking and other.lacking)
 
