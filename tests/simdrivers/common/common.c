@@ -156,6 +156,23 @@ void *sim_shared(void *own, size_t size) {
     return page == MAP_FAILED ? own : page;
 }
 
+/* ---- time between acting and being done */
+static long late_us;
+
+void sim_be_late(void) {
+    if (!late_us) return;
+    pthread_mutex_unlock(sim_this.lock);
+    usleep((useconds_t)late_us);
+    pthread_mutex_lock(sim_this.lock);
+}
+
+static void read_lateness(void) {
+    const char *text = sim_setting("LATE_US");
+    char *end = NULL;
+    late_us = text ? strtol(text, &end, 10) : 0;
+    if (text && (*end || late_us < 0 || late_us > 999999)) sim_wrong_setting("LATE_US", "is no number of microseconds below a second");
+}
+
 /* ---- addresses of objects */
 static const void **table;
 static size_t table_size, table_used;
@@ -211,4 +228,5 @@ void sim_begin(void) {
     }
     read_failures(sim_setting("FAIL"), false);
     read_failures(sim_setting("FAIL_AFTER"), true);
+    read_lateness();
 }

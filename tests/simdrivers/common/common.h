@@ -29,7 +29,7 @@ extern const sim_identity sim_this;
 const char *sim_setting(const char *name);
 /* Says on stderr that a setting is wrong, and ends the process. */
 _Noreturn void sim_wrong_setting(const char *name, const char *why);
-/* Reads LOG, FAIL and FAIL_AFTER. */
+/* Reads LOG, FAIL, FAIL_AFTER and LATE_US. */
 void sim_begin(void);
 
 /* ---- log: a line for each call and each note */
@@ -54,6 +54,10 @@ size_t sim_fault_of(const char *const *names, size_t count);
 
 /* ---- counters: `own`, or as many bytes of the file that SIMZE_COUNTERS names, which processes share */
 void *sim_shared(void *own, size_t size);
+
+/* ---- what acted and is not done yet: LATE_US, for how long. A worker calls it with the lock, which it gives up meanwhile, behind the
+ * last signal of a list. What is seen of a signal elsewhere may be seen before it is done: who takes the one for the other is found. */
+void sim_be_late(void);
 
 /* ---- objects: handles are addresses of these; none is ever given back, so a late use is recognised */
 typedef struct {

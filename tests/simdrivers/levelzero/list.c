@@ -42,6 +42,7 @@ static void perform(sim_op *op) {
     pthread_mutex_unlock(&sim.lock);
     sim_op_run(op);
     pthread_mutex_lock(&sim.lock);
+    if (op->what == DO_SIGNAL && op->lane->tail == op) sim_be_late();
     if (op->signal) op->signal->signalled = true;
     if (op->what == DO_FENCE) op->fence->signalled = true;
     op->done = true;

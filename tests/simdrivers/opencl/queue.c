@@ -10,6 +10,7 @@
 typedef struct sim_op {
     struct sim_op *next;     /* of those that are queued */
     bool done;
+    cl_command_queue queue;
     cl_uint count;
     sim_semaphore **semaphores;
     cl_ulong *values;
@@ -44,6 +45,12 @@ static void end(sim_op *op) {
         for (cl_uint i = 0; i < op->count; i++) sim_semaphore_done(op->semaphores[i]);
     }
     pthread_mutex_unlock(&sim.lock);
+}
+
+static bool is_last(const sim_op *op) {
+    for (const sim_op *each = ops; each != op; each = each->next)
+        if (each->queue == op->queue) return false; /* the newest is the first */
+    return true;
 }
 
 static sim_op *failed_op_of(const sim_semaphore *semaphore) {
@@ -178,6 +185,9 @@ static void at_its_place(cl_event place, cl_int status, void *argument) {
 static void signal_in_kernel(void *argument) {
     sim_op *op = *(sim_op **)argument;
     signal_all(op);
+    pthread_mutex_lock(&sim.lock);
+    if (is_last(op)) sim_be_late();
+    pthread_mutex_unlock(&sim.lock);
     end(op);
 }
 
@@ -233,6 +243,7 @@ static cl_int op_of(cl_command_queue queue, cl_uint count, const cl_semaphore_kh
     if (count == 0 || !handles) return CL_INVALID_VALUE;
     if (!events != !event_count) return CL_INVALID_EVENT_WAIT_LIST;
     sim_op *op = calloc(1, sizeof *op);
+    op->queue = queue;
     op->count = count;
     op->semaphores = calloc(count, sizeof *op->semaphores);
     op->values = calloc(count, sizeof *op->values);
