@@ -96,6 +96,7 @@ def test_frames_are_waited_for_copied_filled_worked_on_and_signalled(kind: Semap
             assert (staging.numpy() == 100 + frame).all()
             assert (view[half:] == frame).all()
         assert in_order == [1, 2, 3, 4, 5]
+        commands.synchronize(timeout_s=BOUND_S)   # a signal is seen before it is done
         assert commands.query()
         assert at.here.pending() == ()
 
