@@ -147,18 +147,23 @@ class Book(Progress):
             outer, self._issuing = self._issuing, True
             try:
                 if (
-                    self._slots >= self._due or user.released or self.recording or self.failure is not None
-                    or (plain.seen != releaser.releases and plain.released())
+                    self._slots >= self._due or user.released or plain.dropped or self.recording
+                    or self.failure is not None or (plain.seen != releaser.releases and plain.released())
                     or (self.borrowed and self.driver.capturing())
                 ):
                     return False
-                if plain.gate is None:
+                gate = plain.gate
+                if gate is None:
                     if not plain.append(values):
                         return False
                 else:
-                    with plain.gate.appending():
-                        if not plain.append(values):
-                            return False
+                    with gate.lock:  # `gate.appending`, without a generator
+                        gate.inside += 1
+                        try:
+                            if not plain.append(values):
+                                return False
+                        finally:
+                            gate.inside -= 1
                     self._last_wait = seq
             except XsemError as error:
                 session.blame(error)

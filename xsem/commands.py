@@ -17,7 +17,7 @@ from xsem.issue import issue_signal, issue_wait
 from xsem.lifetime import Record
 from xsem.memory import Memory
 from xsem.params import UINT64_MAX
-from xsem.plain import Plain, plain_of, remember
+from xsem.plain import Plain, known, plain_of, remember
 from xsem.prepared import Prepared
 from xsem.recording import Recording
 from xsem.resource import Resource
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["CommandList"]
 
 _NONE: Final[tuple[()]] = ()  # the defaults of what an append with a value alone has none of: the same object
+
+_LISTS: Final = (list, tuple)  # a batch that can be looked at again and again
 
 
 class CommandList(Resource):
@@ -99,14 +101,16 @@ class CommandList(Resource):
             ``would_block``: the driver would hold this thread.
         EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
         """
-        alone = (type(params) is int and wait_events is _NONE and signal_event is None and acquire is _NONE
-                 and type(semaphores) is Semaphore)
-        if alone:
-            plain = semaphores._state.plain_waits.get(self._book)  # type: ignore[union-attr]
-            if (
-                plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None  # type: ignore[operator]
-                and self._book.append_plain(plain, params, self._record)
-            ):
+        bare = wait_events is _NONE and signal_event is None and acquire is _NONE
+        if bare:
+            if type(params) is int and type(semaphores) is Semaphore:
+                plain = semaphores._state.plain_waits.get(self._book)
+                if (
+                    plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None
+                    and self._book.append_plain(plain, params, self._record)
+                ):
+                    return
+            elif self._append_again("wait", semaphores, params):
                 return
         self._check()
         chosen, wanted = pair(self._session, semaphores, params, WaitParams, "append_wait")
@@ -118,8 +122,8 @@ class CommandList(Resource):
             [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
             [state.record for state in states], acquire,
         )
-        if alone:
-            remember(self._book, "wait", states[0])
+        if bare and all(type(param) is int for param in (params if isinstance(params, Sequence) else (params,))):
+            remember(self._book, "wait", states)
 
     @overload
     def append_signal(
@@ -155,14 +159,16 @@ class CommandList(Resource):
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
             As for `append_wait`.
         """
-        alone = (type(params) is int and wait_events is _NONE and signal_event is None and release is _NONE
-                 and type(semaphores) is Semaphore)
-        if alone:
-            plain = semaphores._state.plain_signals.get(self._book)  # type: ignore[union-attr]
-            if (
-                plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None  # type: ignore[operator]
-                and self._book.append_plain(plain, params, self._record)
-            ):
+        bare = wait_events is _NONE and signal_event is None and release is _NONE
+        if bare:
+            if type(params) is int and type(semaphores) is Semaphore:
+                plain = semaphores._state.plain_signals.get(self._book)
+                if (
+                    plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None
+                    and self._book.append_plain(plain, params, self._record)
+                ):
+                    return
+            elif self._append_again("signal", semaphores, params):
                 return
         self._check()
         chosen, wanted = pair(self._session, semaphores, params, SignalParams, "append_signal")
@@ -176,8 +182,8 @@ class CommandList(Resource):
             [state.record for state in states], release,
             rewinds=any(param.allow_rewind for param in wanted),
         )
-        if alone:
-            remember(self._book, "signal", states[0])
+        if bare and all(type(param) is int for param in (params if isinstance(params, Sequence) else (params,))):
+            remember(self._book, "signal", states)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
@@ -360,6 +366,16 @@ class CommandList(Resource):
         return Recording(self.device, self._session, self._book, self._check_stopped)
 
     # ---- inside
+    def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, values: object) -> bool:
+        """Append what this list was given before, with new values; False where `_append` is to look at it."""
+        if type(semaphores) not in _LISTS or type(values) not in _LISTS:
+            return False
+        plain = known(self._book, operation, semaphores)  # type: ignore[arg-type]
+        if plain is None:
+            return False
+        values = tuple(values)  # type: ignore[arg-type]
+        return plain.takes(values) and self._append_plain(plain, values)
+
     def _append_plain(self, plain: Plain, values: Any) -> bool:
         return self._stopped is None and self._book.append_plain(plain, values, self._record)
 

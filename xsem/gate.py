@@ -30,41 +30,48 @@ class Waiting(Protocol):
 
 
 class Gate:
-    """One backend's: its devices share a driver, and a process."""
+    """One backend's: its devices share a driver, and a process.
+
+    Attributes
+    ----------
+    lock : RLock
+    inside : int
+        Appends, under the lock, of something that may wait: whoever has no time for `appending` counts itself.
+    """
 
     def __init__(self) -> None:
         # Re-entrant: what is appended may be a function of the application's that appends itself.
-        self._lock = threading.RLock()
-        self._appending = 0
+        self.lock = threading.RLock()
+        self.inside = 0
         self._devices: weakref.WeakSet[Waiting] = weakref.WeakSet()
 
     def add(self, device: Waiting) -> None:
         """Have a device's waits respected until it is collected."""
-        with self._lock:
+        with self.lock:
             self._devices.add(device)
 
     @contextmanager
     def appending(self) -> Iterator[None]:
         """Around the append of something that may wait: no release is under way inside."""
-        with self._lock:
-            self._appending += 1
+        with self.lock:
+            self.inside += 1
             try:
                 yield
             finally:
-                self._appending -= 1
+                self.inside -= 1
 
     def release(self, act: Callable[[], object]) -> bool:
         """Call `act` if no wait is pending; whether it was called."""
-        if not self._lock.acquire(timeout=_TRY_S):
+        if not self.lock.acquire(timeout=_TRY_S):
             return False
         try:
             # A finalizer of the application's may bring this very thread here from the midst of an append.
-            if self._appending or any(device.waits() for device in list(self._devices)):
+            if self.inside or any(device.waits() for device in list(self._devices)):
                 return False
             act()
             return True
         finally:
-            self._lock.release()
+            self.lock.release()
 
 
 # By generation, too: in a forked child another thread's lock would stay locked for ever.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from xsem.errors import XsemError
 from xsem.params import UINT64_MAX
 from xsem.spi import Token
 from xsem.state import SemaphoreState
@@ -19,8 +20,14 @@ from xsem.types import Kind
 if TYPE_CHECKING:
     from xsem.books import Book
     from xsem.gate import Gate
+    from xsem.semaphore import Semaphore
 
-__all__ = ["Plain", "PlainEntry", "plain_of", "remember"]
+__all__ = ["Plain", "PlainEntry", "known", "plain_of", "remember"]
+
+_MOST_BATCHES: Final = 16
+"""That begin with the same semaphore; of more the oldest is forgotten."""
+
+_state_of = operator.attrgetter("_state")
 
 
 class Plain:
@@ -67,8 +74,8 @@ class Plain:
 
     @property
     def closed(self) -> bool:
-        """Whether the note can be forgotten."""
-        return self.book.closed or (self.dropped and self.done_seq == 1)
+        """Whether the note can be forgotten: nothing is pending, and nothing will be appended."""
+        return self.book.closed or (self.done_seq == 1 and (self.dropped or self.released()))
 
     def cover(self, _seq: int) -> None:
         """See to it that a marker tells when its last operation is done."""
@@ -133,7 +140,7 @@ class _Signal(Plain):
 class _Signals(Plain):
     """Of several."""
 
-    __slots__ = ("_held", "_last")
+    __slots__ = ("_above", "_held", "_last")
 
     operation = "signal"
 
@@ -142,6 +149,7 @@ class _Signals(Plain):
     ) -> None:
         super().__init__(book, states, call, gate)
         self._last: tuple[int, ...] = ()
+        self._above = UINT64_MAX  # a value above this one is above all that are held
         self._held = False
 
     def takes(self, values: tuple[Any, ...]) -> bool:
@@ -151,9 +159,11 @@ class _Signals(Plain):
     def append(self, values: Any) -> bool:
         with self.states[0].lock:
             before = self._last if self._held else [state.last_signalled for state in self.states]
+            first, same = values[0], False
             try:
+                same = values.count(first) == len(values)  # the number of the frame, for all of them
                 if self._held:
-                    rises = all(map(operator.gt, values, self._last))
+                    rises = (same and first > self._above) or all(map(operator.gt, values, self._last))
                 else:
                     rises = min(values) > 0 and all(last is None or value > last
                                                     for value, last in zip(values, before, strict=True))
@@ -162,6 +172,7 @@ class _Signals(Plain):
             if not rises:
                 return False
             self._last = values
+            self._above = first if same else UINT64_MAX
             if not self._held:
                 self._held = True
                 for state in self.states:
@@ -238,18 +249,43 @@ def plain_of(book: Book, operation: Literal["wait", "signal"], states: Sequence[
         return made(book, states, book.driver.prepare_signal(tokens), None)
 
 
-def remember(book: Book, operation: Literal["wait", "signal"], state: SemaphoreState) -> None:
-    """Have the list's next append of this kind find what it needs in the semaphore's state."""
+def known(
+    book: Book, operation: Literal["wait", "signal"], semaphores: Sequence[Semaphore]
+) -> Plain | None:
+    """What `remember` keeps for this batch, of more than one; None for whatever is none."""
+    try:
+        states = tuple(map(_state_of, semaphores))
+        return _plains(operation, states[0]).get((book, *states))
+    except (AttributeError, LookupError, TypeError):
+        return None
+
+
+def remember(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> None:
+    """Have the list's next append of this kind find what it needs in the state of the first semaphore."""
     if book.recording or book.closed:
         return
-    plains = state.plain_waits if operation == "wait" else state.plain_signals
-    if book not in plains:
-        plain = plain_of(book, operation, (state,))
-        if plain is not None:
-            # A copy: another thread's first append to another list may add to them meanwhile.
-            for other in [other for other in plains.copy() if other.closed]:
-                plains.pop(other, None)
-            plains[book] = plain
+    plains = _plains(operation, states[0])
+    key = book if len(states) == 1 else (book, *states)
+    if key in plains:
+        return
+    try:
+        plain = plain_of(book, operation, states)
+    except XsemError:
+        return  # the append itself took effect: the next one goes the ordinary way, and is told what there is to say
+    if plain is None:
+        return
+    # A copy: another thread's first append to another list may add to them meanwhile.
+    before = plains.copy()
+    batches = [each for each in before if type(each) is tuple]
+    for other, old in before.items():
+        if old.closed or (len(batches) >= _MOST_BATCHES and other is batches[0]):
+            old.dropped = True
+            plains.pop(other, None)
+    plains[key] = plain
+
+
+def _plains(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict[object, Plain]:
+    return state.plain_waits if operation == "wait" else state.plain_signals
 
 
 def _out_of_range(error: ValueError) -> bool:

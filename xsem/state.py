@@ -13,7 +13,6 @@ from xsem.spi import Token
 from xsem.types import Kind, SemaphoreHandleType
 
 if TYPE_CHECKING:
-    from xsem.books import Book
     from xsem.plain import Plain
 
 __all__ = ["SemaphoreState"]
@@ -37,7 +36,8 @@ class SemaphoreState:
     last : int or None
         The value last signalled here, unless a `holder` has it.
     plain_signals, plain_waits : dict
-        By list, what its next signal or wait with a value alone is appended with.
+        By list, what its next signal or wait with a value alone is appended with; of a batch that begins with it, by
+        list and all its semaphores' states.
     """
 
     __slots__ = (
@@ -59,8 +59,8 @@ class SemaphoreState:
         self.lock = lock
         self.last = initial_value
         self.holder: Holder | None = None
-        self.plain_signals: dict[Book, Plain] = {}
-        self.plain_waits: dict[Book, Plain] = {}
+        self.plain_signals: dict[object, Plain] = {}
+        self.plain_waits: dict[object, Plain] = {}
         self._unreset = False
         self._signal_is_there: bool | None = False
         self.host_order = threading.RLock()
