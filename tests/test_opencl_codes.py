@@ -11,7 +11,6 @@ from open_files import is_open, numbers
 
 from xsem.errors import (
     BadHandleError,
-    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
@@ -245,20 +244,6 @@ class Core:
 
     def flush(self, queue: int) -> None:
         self.do("clFlush", queue)
-
-
-def test_sync_file_is_good_for_one_wait() -> None:
-    core: Any = Core()
-    commands = QueueList(core, Addresses(), 5)
-    first, second = (Semaphore(each, _S.SYNC_FD, None) for each in (11, 12))
-    commands.append_wait([first], [WaitParams()], (), (), False)
-    core.calls.clear()
-    with pytest.raises(BusyError) as refused:
-        commands.append_wait([second, first], [WaitParams(), WaitParams()], (), (), False)
-    assert refused.value.reason == "sync_file_used"
-    assert not core.calls
-    commands.append_wait([second], [WaitParams()], (), (), False)
-    assert [name for name, _ in core.calls] == [CALL, "clFlush"]
 
 
 def test_fences_have_their_values_and_binary_semaphores_none() -> None:

@@ -1,4 +1,4 @@
-"""Sync files that are made here: a signal is for one export or one wait."""
+"""Sync files: one that is imported is for one wait, and of one that is made here a signal is for one export or wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fake_backend import INFO, FakeDriver, fake, timeline
 
 import xsem
 from xsem.errors import BusyError, DriverError
-from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 SYNC = SemaphoreHandleType.SYNC_FD
 Opened = tuple[xsem.Device, FakeDriver]
@@ -78,6 +78,27 @@ def test_what_the_driver_refuses_has_used_nothing_up(
             acts[refuses]()
     driver.lists[0].fail_next = None
     acts[refuses]()
+
+
+def test_an_imported_one_is_for_one_wait(opened: Opened) -> None:
+    device, driver = opened
+    commands, other = device.create_command_list(), device.create_command_list()
+    drawn, frames = device.import_semaphore(SemaphoreDesc.sync_fd(-1), label="drawn"), timeline(device)
+    driver.lists[0].fail_next = DriverError("no", reason="driver")
+    with pytest.raises(DriverError):
+        commands.append_wait([drawn, frames], [None, 1])
+    looks: list[None] = []
+
+    def another_thread() -> None:
+        busy("sync_file_used", lambda: other.append_wait(drawn))
+        looks.append(None)
+
+    driver.lists[0].during = another_thread
+    commands.append_wait([drawn, frames], [None, 1])
+    assert looks == [None]
+    for each in (commands, other):
+        busy("sync_file_used", lambda on=each: on.append_wait([frames, drawn], [1, None]))  # type: ignore[misc]
+    assert [[call[0] for call in each.calls] for each in driver.lists] == [["wait"], []]
 
 
 def test_a_batch_with_one_that_is_signalled_already_signals_none(opened: Opened) -> None:

@@ -17,7 +17,6 @@ import xsem
 from xsem.errors import (
     BadArgumentError,
     BadHandleError,
-    BusyError,
     DeviceLostError,
     OutOfMemoryError,
     UnsupportedError,
@@ -29,7 +28,6 @@ from xsem.types import (
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
-    SignalParams,
     WaitParams,
 )
 from xsem_vulkan import constants as vk
@@ -222,7 +220,8 @@ def _rounding(monkeypatch: pytest.MonkeyPatch, gpu: Any, to: int) -> None:
 def test_bytes_that_no_buffer_reaches_are_refused_when_used(
     exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with exporter.create_memory(MEMORY, 6000).export() as desc:
+    there = exporter.create_memory(MEMORY, 6000)   # kept: its release, some time, closes files
+    with there.export() as desc:
         _rounding(monkeypatch, gpu, 4096)
         memory = device.import_memory(replace(desc, allocation_size=6000))
         assert memory._memory.size == 4096
@@ -426,26 +425,6 @@ def test_timeline_is_imported_for_good_by_an_opaque_fd(
     assert driver.wait(point, 20 * 10**9)
     assert driver.semaphore_value(token) == 7
     driver.release_point(point)
-    commands.close()
-    driver.release_semaphore(token)
-
-
-def test_sync_file_has_one_wait(device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", lambda *_arguments: 0)
-    driver = _declares(monkeypatch, device, semaphore_import=frozenset({SYNC}))
-    token = driver.import_semaphore(SemaphoreDesc.sync_fd(-1), None)
-    commands = driver.create_command_list()
-    commands.append_signal([token], [SignalParams()], (), (), False)   # the stand-in has imported no signal
-    with monkeypatch.context() as patch:
-        patch.setattr(commands._submission, "_submit", lambda *_arguments: vk.VK_ERROR_OUT_OF_HOST_MEMORY)
-        with pytest.raises(OutOfMemoryError):
-            commands.append_wait([token], [WaitParams()], (), (), False)
-    point = commands.append_wait([token], [WaitParams()], (), (), True)
-    assert driver.wait(point, 20 * 10**9)
-    driver.release_point(point)
-    with pytest.raises(BusyError) as raised:
-        commands.append_wait([token], [WaitParams()], (), (), False)
-    assert raised.value.reason == "sync_file_used"
     commands.close()
     driver.release_semaphore(token)
 

@@ -78,5 +78,5 @@ def _around(
 
 
 def _for_sync_files(states: Sequence[SemaphoreState]) -> Sequence[SemaphoreState]:
-    """Those that were made here to be exported as sync files: a signal of one is for one export or one wait."""
-    return [state for state in states if state.kind is Kind.SYNC_FILE and not state.imported]
+    """A signal of one is for one wait, or of one that was made here for one export."""
+    return [state for state in states if state.kind is Kind.SYNC_FILE]

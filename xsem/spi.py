@@ -354,7 +354,10 @@ class CommandListDriver(ABC):
         acquire: Sequence[Token],
         want_point: bool,
     ) -> Token | None:
-        """Later work waits for `wait_points`, then for all semaphores; `acquire` is memory taken over after that."""
+        """Later work waits for `wait_points`, then for all semaphores; `acquire` is memory taken over after that.
+
+        Of a sync file it is asked for once: for an imported one, or for each signal of one that was made here.
+        """
         _unsupported(self, "append_wait")
 
     def append_signal(

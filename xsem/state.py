@@ -62,7 +62,7 @@ class SemaphoreState:
         self.plain_signals: dict[object, Plain] = {}
         self.plain_waits: dict[object, Plain] = {}
         self._unreset = False
-        self._signal_is_there: bool | None = False
+        self._signal_is_there: bool | None = imported  # of a sync file
         self.host_order = threading.RLock()
 
     @property
@@ -146,7 +146,7 @@ class SemaphoreState:
         with self.lock:
             self._unreset = False
 
-    # ---- semaphores that are exported as sync files
+    # ---- sync files: imported for one wait, or made here to be exported
     @contextmanager
     def signalling(self) -> Iterator[None]:
         """Around the append of a signal: one export or one wait may follow. Where it raises, it was none.
@@ -166,8 +166,12 @@ class SemaphoreState:
         Raises
         ------
         BusyError
-            ``nothing_signalled``.
+            ``nothing_signalled``; ``sync_file_used``: the wait that it was imported for has been appended.
         """
+        if self.imported:
+            yield from self._turning(True, "was imported for one wait, which has been appended: import it again for "
+                                           "another", reason="sync_file_used")
+            return
         yield from self._turning(True, "has no signal: none has been appended since it was last exported or waited "
                                        "for, and a sync file is made of one", reason="nothing_signalled")
 

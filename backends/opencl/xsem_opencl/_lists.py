@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_void_p
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BusyError, WrongDeviceError
+from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem.spi import CommandListDriver
-from xsem.types import Kind, SignalParams, WaitParams
+from xsem.types import SignalParams, WaitParams
 from xsem_opencl import _cl as cl
 from xsem_opencl._addresses import Addresses
 from xsem_opencl._core import Core, array
@@ -52,21 +52,10 @@ class QueueList(CommandListDriver):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[Memory], want_point: bool,
     ) -> Point | None:
-        """Call clEnqueueWaitSemaphoresKHR, and clEnqueueAcquireExternalMemObjectsKHR.
-
-        Raises
-        ------
-        BusyError
-            ``sync_file_used``: the wait that it was imported for has been appended.
-        """
-        if any(semaphore.waited for semaphore in semaphores):
-            raise BusyError("a sync file is imported for one wait, and this one has had it; import it again",
-                            reason="sync_file_used", backend="opencl")
+        """Call clEnqueueWaitSemaphoresKHR, and clEnqueueAcquireExternalMemObjectsKHR."""
 
         def wait(count: int, events: Any, event: Any) -> None:
             self._api.do("clEnqueueWaitSemaphoresKHR", self.key, *_batch(semaphores, params), count, events, event)
-            for semaphore in semaphores:
-                semaphore.waited = semaphore.type.kind is Kind.SYNC_FILE
 
         steps: list[_Enqueue] = [wait]
         if acquire:

@@ -22,16 +22,13 @@ class Semaphore:
     ----------
     handle : int
     type : SemaphoreHandleType
-    waited : bool
-        A sync file's one wait has been appended.
     """
 
-    __slots__ = ("_fd", "_left", "handle", "type", "waited")
+    __slots__ = ("_fd", "_left", "handle", "type")
 
     def __init__(self, handle: int, type: SemaphoreHandleType, fd: GivenFd | None) -> None:
         self.handle = handle
         self.type = type
-        self.waited = False
         self._fd = fd
         self._left = [handle]
 

@@ -49,8 +49,6 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
         raise
     if handle is not None:
         handle.detach()
-    if sync_file:
-        made.waits = 1
     return made
 
 

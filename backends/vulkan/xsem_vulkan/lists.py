@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from xsem.errors import BusyError, DeviceLostError, XsemError
+from xsem.errors import DeviceLostError, XsemError
 from xsem.spi import CommandListDriver
 from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.addresses import AddressSpace
@@ -60,24 +60,10 @@ class VulkanList(CommandListDriver):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[VulkanMemory], want_point: bool,
     ) -> Point | None:
-        """A barrier after points and semaphores; with `acquire` it takes the memory over.
-
-        Raises
-        ------
-        BusyError
-            ``sync_file_used``: the wait that it was imported for has been appended.
-        """
-        if any(semaphore.waits == 0 for semaphore in semaphores):
-            # The temporary payload went with the first wait. The one below it is never signalled.
-            raise BusyError("a sync file is imported for one wait, and this one has had it; import it again",
-                            reason="sync_file_used", backend="vulkan")
+        """A barrier after points and semaphores; with `acquire` it takes the memory over."""
         waits = self._open(wait_points)
         waits += [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
-        point = self._hand(acquire, waits, [], want_point, acquire=True)
-        for semaphore in semaphores:
-            if semaphore.waits is not None:
-                semaphore.waits = 0
-        return point
+        return self._hand(acquire, waits, [], want_point, acquire=True)
 
     def append_signal(
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],

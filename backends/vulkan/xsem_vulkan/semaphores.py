@@ -26,12 +26,9 @@ class VulkanSemaphore:
     ----------
     export : int
         The bit of the handle type that it was made to be exported as.
-    waits : int or None
-        How many waits it still has: one, then none, of a sync file; None: as many as signals.
     """
 
     def __init__(self, handle: int, *, timeline: bool, export: int = 0) -> None:
-        self.waits: int | None = None
         self.handle = handle
         self.timeline = timeline
         self.export = export
