@@ -49,18 +49,22 @@ def test_each_append_has_its_values_and_semaphores(opened: Opened, call: str) ->
     commands, sems = device.create_command_list(), batch(device, 3)
     append = getattr(commands, call)
     append(sems, [1, 2, 3])
-    assert kept(commands, call, sems) is not None
+    assert kept(commands, call, sems) is None   # it may never come again
     append(tuple(sems), (4, 4, 4))
+    assert kept(commands, call, sems) is not None
     append(sems, [5, 6, 5])
-    append(sems[:2], [7, 7])
-    append(sems[::-1], [8, 9, 10])
-    append(sems, [11, 11, 2**64 - 1])
-    assert values_of(driver) == [(1, 2, 3), (4, 4, 4), (5, 6, 5), (7, 7), (8, 9, 10), (11, 11, 2**64 - 1)]
-    tokens = [[each._state.token for each in chosen] for chosen in (sems, sems, sems, sems[:2], sems[::-1], sems)]
-    assert [list(each[1]) for each in driver.lists[0].calls] == tokens
+    for more in (0, 20):   # batches in turn are kept, too
+        append(sems[:2], [more + 7, more + 7])
+        append(sems[::2], [more + 8, more + 9])
+    assert None not in (kept(commands, call, sems[:2]), kept(commands, call, sems[::2]))
+    append(sems, [31, 31, 2**64 - 1])
+    assert values_of(driver) == [(1, 2, 3), (4, 4, 4), (5, 6, 5), (7, 7), (8, 9), (27, 27), (28, 29),
+                                 (31, 31, 2**64 - 1)]
+    chosen = (sems, sems, sems, sems[:2], sems[::2], sems[:2], sems[::2], sems)
+    assert [list(each[1]) for each in driver.lists[0].calls] == [[one._state.token for one in each] for each in chosen]
     assert [op.value for op in device.pending()][:6] == [1, 2, 3, 4, 4, 4]
     if call == "append_signal":
-        assert last(sems) == [11, 11, 2**64 - 1]
+        assert last(sems) == [31, 31, 2**64 - 1]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -72,37 +76,38 @@ def test_what_is_more_than_values_takes_the_ordinary_way(opened: Opened, call: s
     memories = "release" if params is SignalParams else "acquire"
     handed_over = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
     append(sems, [1, 1])
-    append(sems, [params(value=2), 2])
-    append(sems, [3, 3], signal_event=event)
+    append(sems, [2, 2])
+    append(sems, [params(value=3), 3])
+    append(sems, [4, 4], signal_event=event)
     other.append_barrier(wait_events=[event])
-    append(sems, [4, 4], wait_events=[event])
-    append(sems, [5, 5], **{memories: [handed_over]})
-    assert values_of(driver) == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
-    assert [len(each[3]) for each in driver.lists[0].calls] == [0, 0, 0, 1, 0]
-    assert [len(each[4]) for each in driver.lists[0].calls] == [0, 0, 0, 0, 1]
+    append(sems, [5, 5], wait_events=[event])
+    append(sems, [6, 6], **{memories: [handed_over]})
+    assert values_of(driver) == [(each, each) for each in range(1, 7)]
+    assert [len(each[3]) for each in driver.lists[0].calls] == [0, 0, 0, 0, 1, 0]
+    assert [len(each[4]) for each in driver.lists[0].calls] == [0, 0, 0, 0, 0, 1]
     if call == "append_signal":
-        append(sems, [SignalParams(value=1, allow_rewind=True), 6])
-        append(sems, [2, 7])
-        assert last(sems) == [2, 7]
+        append(sems, [SignalParams(value=1, allow_rewind=True), 7])
+        append(sems, [2, 8])
+        assert last(sems) == [2, 8]
 
 
 def test_kinds_without_values_are_not_kept(opened: Opened) -> None:
     device, driver = opened
     commands, pair = device.create_command_list(), [binary(device), timeline(device)]
-    for value in (1, 2):
+    for value in (1, 2, 3):
         commands.append_signal(pair, [None, value])
     assert kept(commands, "append_signal", pair) is None
-    assert values_of(driver) == [(None, 1), (None, 2)]
+    assert values_of(driver) == [(None, 1), (None, 2), (None, 3)]
 
 
 def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
     device, _ = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    for values in ([1, 2], [3, 4]):
+    for values in ([1, 2], [3, 4], [5, 6]):
         commands.append_signal(sems, values)
         values[:] = [99, 98]
-    assert [op.value for op in device.pending()] == [1, 2, 3, 4]
-    assert last(sems) == [3, 4]
+    assert [op.value for op in device.pending()] == [1, 2, 3, 4, 5, 6]
+    assert last(sems) == [5, 6]
 
 
 # ---- refusals, the second time as the first
@@ -112,21 +117,21 @@ def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
     ([[9], [9]], "not_an_int"), ([9], "params_mismatch"), ([9, 9, 9], "params_mismatch"), ([], "params_mismatch"),
     (9, "params_mismatch"), (None, "params_mismatch"), ([9, -1], "value_out_of_range"),
     ([2**64, 2**64], "value_out_of_range"), ([9, None], "value_required"), ([9, WaitParams(value=9)], "wrong_params"),
-    ([9, 2], "value_not_above_last"), ([1, 9], "value_not_above_last"), ([2, 2], "value_not_above_last")])
+    ([9, 3], "value_not_above_last"), ([1, 9], "value_not_above_last"), ([3, 3], "value_not_above_last")])
 def test_bad_values_append_nothing(opened: Opened, values: Any, reason: str, known_before: bool) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    if known_before:
-        commands.append_signal(sems, [1, 1])
-    commands.append_signal(sems, [2, 2])
+    for value in (1, 2) if known_before else ():
+        commands.append_signal(sems, [value, value])
+    commands.append_signal(sems, [3, 3])
     appended = values_of(driver)
     with pytest.raises(BadArgumentError) as caught:
         commands.append_signal(sems, values)
     assert caught.value.reason == reason
     assert values_of(driver) == appended
-    assert last(sems) == [2, 2]
-    commands.append_signal(sems, [3, 3])
     assert last(sems) == [3, 3]
+    commands.append_signal(sems, [4, 4])
+    assert last(sems) == [4, 4]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -134,46 +139,53 @@ def test_bad_semaphores_are_refused_beside_those_that_are_known(opened: Opened, 
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     append = getattr(commands, call)
-    append(sems, [1, 1])
+    for value in (1, 2):
+        append(sems, [value, value])
     bad_ones: list[Any] = [[sems[0], None], [5, sems[1]], [sems[0], sems[0]], [[], []]]
     for bad in bad_ones:
         with pytest.raises(BadArgumentError):
-            append(bad, [2, 2])
-    assert values_of(driver) == [(1, 1)]
+            append(bad, [3, 3])
+    assert values_of(driver) == [(1, 1), (2, 2)]
     driver.finish()   # a pending wait would keep the other device from releasing
     with fake() as (other, _), pytest.raises(WrongDeviceError):
-        append([sems[0], timeline(other)], [2, 2])
-    assert values_of(driver) == [(1, 1)]
+        append([sems[0], timeline(other)], [3, 3])
+    assert values_of(driver) == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_another_list_looks_for_itself(opened: Opened, call: str) -> None:
     device, driver = opened
     first, second, sems = device.create_command_list(), device.create_command_list(), batch(device, 2)
-    getattr(first, call)(sems, [1, 1])
+    for value in (1, 2):
+        getattr(first, call)(sems, [value, value])
+    assert kept(first, call, sems) is not None
     assert kept(second, call, sems) is None
-    getattr(second, call)(sems, [2, 2])
-    getattr(first, call)(sems, [3, 3])
-    assert (values_of(driver, 0), values_of(driver, 1)) == ([(1, 1), (3, 3)], [(2, 2)])
+    for value in (3, 5, 7):
+        getattr(second, call)(sems, [value, value])
+        getattr(first, call)(sems, [value + 1, value + 1])
+    assert values_of(driver, 0) == [(each, each) for each in (1, 2, 4, 6, 8)]
+    assert values_of(driver, 1) == [(each, each) for each in (3, 5, 7)]
 
 
 def test_one_number_for_all_must_be_above_different_ones(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 3)
-    for values in ([1, 1, 1], [5, 9, 5]):
+    for values in ([1, 1, 1], [2, 2, 2], [5, 9, 5]):
         commands.append_signal(sems, values)
     for value in (6, 5, 9):
         with pytest.raises(BadArgumentError) as caught:
             commands.append_signal(sems, [value] * 3)
         assert caught.value.reason == "value_not_above_last"
     commands.append_signal(sems, [10] * 3)
-    assert values_of(driver) == [(1, 1, 1), (5, 9, 5), (10, 10, 10)]
+    assert values_of(driver) == [(1, 1, 1), (2, 2, 2), (5, 9, 5), (10, 10, 10)]
 
 
 def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 3)
     prepared = device.create_command_list().prepare_signal(sems[1:])
+    for value in (1, 2):
+        commands.append_signal(sems, [value] * 3)
     for value in (4, 5):
         commands.append_signal(sems, [value] * 3)
         prepared([value + 1] * 2)
@@ -187,7 +199,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
             commands.append_signal(sems, [value + 2] * 3)
         for each in sems:
             each._state.last = value   # so that the next round can begin where this one did
-    assert values_of(driver, 0) == [(4, 4, 4), (5,), (5, 5, 5), (6,)]
+    assert values_of(driver, 0)[2:] == [(4, 4, 4), (5,), (5, 5, 5), (6,)]
 
 
 # ---- failures and ends
@@ -203,12 +215,12 @@ def test_append_that_took_effect_is_no_failure_where_nothing_can_be_kept(
         raise DriverError("no", reason="driver")
 
     monkeypatch.setattr(driver.lists[0], call.replace("append", "prepare"), fails)
-    for value in (1, 2):
+    for value in (1, 2, 3):
         if count == 1:
             getattr(commands, call)(sems[0], value)
         else:
             getattr(commands, call)(sems, [value] * count)
-    assert values_of(driver) == [(1,) * count, (2,) * count]
+    assert values_of(driver) == [(1,) * count, (2,) * count, (3,) * count]
 
 
 @pytest.mark.parametrize("failure", [DriverError("no", reason="driver"), KeyboardInterrupt()])
@@ -246,10 +258,11 @@ def test_released_semaphore_is_refused_and_freed_when_its_batch_is_done(opened: 
 def test_released_list_is_refused(opened: Opened) -> None:
     device, _ = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    commands.append_signal(sems, [1, 1])
+    for value in (1, 2):
+        commands.append_signal(sems, [value, value])
     commands.release()
     with pytest.raises(ReleasedError):
-        commands.append_signal(sems, [2, 2])
+        commands.append_signal(sems, [3, 3])
 
 
 # ---- what is kept
@@ -280,12 +293,24 @@ def test_a_semaphore_that_meets_a_new_one_each_frame_forgets_them(opened: Opened
     for frame in range(1, 201):
         passing = timeline(device)
         both = [lasting, passing] if first else [passing, lasting]
-        getattr(commands, call)(both, [frame, frame])
+        for value in (2 * frame, 2 * frame + 1):
+            getattr(commands, call)(both, [value, value])
         assert kept(commands, call, both) is not None
         passing.release()
         commands.query()
     assert len(lasting._state.record.uses) < 80
     assert len(lasting._state.plain_signals) + len(lasting._state.plain_waits) <= 2
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_batches_that_never_come_again_are_not_prepared(opened: Opened, call: str) -> None:
+    device, driver = opened
+    commands, lasting = device.create_command_list(), timeline(device)
+    for value, other in enumerate(batch(device, 30), 1):
+        getattr(commands, call)([lasting, other], [value, value])
+    assert lasting._state.plain_signals == lasting._state.plain_waits == {}
+    assert len(lasting._state._batches) == 8
+    assert values_of(driver) == [(each, each) for each in range(1, 31)]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -295,10 +320,11 @@ def test_of_many_batches_the_oldest_are_forgotten_and_still_appended(opened: Ope
     value, oldest = 0, []
     for _ in range(3):
         for other in others:
-            value += 1
-            getattr(commands, call)([lasting, other], [value, value])
+            for _ in range(2):
+                value += 1
+                getattr(commands, call)([lasting, other], [value, value])
             oldest.append(kept(commands, call, [lasting, others[0]]))
-    assert values_of(driver) == [(each, each) for each in range(1, 121)]
+    assert values_of(driver) == [(each, each) for each in range(1, 241)]
     assert all(each is None or each.dropped for each in oldest)   # their notes may go
     assert oldest[0] is not None
     assert kept(commands, call, [lasting, others[0]]) is None
@@ -310,14 +336,15 @@ def test_what_is_forgotten_while_another_thread_takes_it_is_not_used(opened: Ope
     """Its notes may be gone: a semaphore could be freed under what is appended with it."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    commands.append_signal(sems, [1, 1])
+    for value in (1, 2):
+        commands.append_signal(sems, [value, value])
     plain = kept(commands, "append_signal", sems)
     assert plain is not None
     plain.dropped = True
-    assert not commands._append_plain(plain, (2, 2))
-    commands.append_signal(sems, [2, 2])
-    assert values_of(driver) == [(1, 1), (2, 2)]
-    assert last(sems) == [2, 2]
+    assert not commands._append_plain(plain, (3, 3))
+    commands.append_signal(sems, [3, 3])
+    assert values_of(driver) == [(1, 1), (2, 2), (3, 3)]
+    assert last(sems) == [3, 3]
 
 
 def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -> None:

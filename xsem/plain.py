@@ -261,12 +261,15 @@ def known(
 
 
 def remember(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> None:
-    """Have the list's next append of this kind find what it needs in the state of the first semaphore."""
+    """Have the list's next append of this kind find what it needs in the state of the first semaphore.
+
+    A batch is remembered when it comes a second time: to prepare one that never comes again costs several appends.
+    """
     if book.recording or book.closed:
         return
     plains = _plains(operation, states[0])
     key = book if len(states) == 1 else (book, *states)
-    if key in plains:
+    if key in plains or (type(key) is tuple and not states[0].seen_before(hash((operation, key)))):
         return
     try:
         plain = plain_of(book, operation, states)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem.lifetime import Record
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from xsem.plain import Plain
 
 __all__ = ["SemaphoreState"]
+
+_BATCHES: Final = 8
 
 
 class Holder(Protocol):
@@ -41,8 +43,8 @@ class SemaphoreState:
     """
 
     __slots__ = (
-        "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label", "last", "lock",
-        "plain_signals", "plain_waits", "record", "token", "type",
+        "_batches", "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label",
+        "last", "lock", "plain_signals", "plain_waits", "record", "token", "type",
     )
 
     def __init__(
@@ -59,6 +61,7 @@ class SemaphoreState:
         self.lock = lock
         self.last = initial_value
         self.holder: Holder | None = None
+        self._batches: tuple[int, ...] = ()
         self.plain_signals: dict[object, Plain] = {}
         self.plain_waits: dict[object, Plain] = {}
         self._unreset = False
@@ -69,6 +72,13 @@ class SemaphoreState:
     def described(self) -> str:
         """Type and label, as reports name it."""
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
+
+    def seen_before(self, batch: int) -> bool:
+        """Whether this number of a batch that begins with this semaphore is among the last ones; now it is."""
+        if batch in self._batches:
+            return True
+        self._batches = (*self._batches[1 - _BATCHES:], batch)
+        return False
 
     # ---- timeline values
     @property
