@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from at_once import in_threads
 from fake_backend import FakeDriver, binary, fake, timeline, until
 
 import xsem
@@ -351,21 +352,12 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
     device, driver = opened
     driver.everything_is_done = True
     sems, numbers, take = batch(device, 4), iter(range(1, 4001)), threading.Lock()
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            commands = device.create_command_list()
-            for _ in range(300):
-                with take:
-                    commands.append_signal(sems, [next(numbers)] * 4)
-        except BaseException as error:
-            failures.append(error)
+    def work(_index: int) -> None:
+        commands = device.create_command_list()
+        for _ in range(300):
+            with take:
+                commands.append_signal(sems, [next(numbers)] * 4)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(4, work)
     assert last(sems) == [1200] * 4

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from at_once import in_threads
 from cuda_sim import on_stand_in, stand_in_environment
 from importer import BOUND_S, Pair
 
@@ -44,25 +45,6 @@ def until(reached: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline
         gc.collect()
         time.sleep(0.002)
-
-
-def in_threads(count: int, work: Callable[[int], object]) -> None:
-    """Run on so many fresh threads at once; the first exception is raised here."""
-    failures: list[BaseException] = []
-
-    def body(index: int) -> None:
-        try:
-            work(index)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=body, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 # ---- a frame

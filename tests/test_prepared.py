@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from at_once import in_threads
 from fake_backend import ALL, FakeDriver, FakeStream, binary, fake, timeline, until
 
 import xsem
@@ -249,27 +250,15 @@ def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
 def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
-    sems = batch(device, 4)
-    numbers = iter(range(1, 4001))
-    take = threading.Lock()
-    failures: list[BaseException] = []
+    sems, numbers, take = batch(device, 4), iter(range(1, 4001)), threading.Lock()
 
-    def work() -> None:
-        try:
-            prepared = device.create_command_list().prepare_signal(sems)
-            for _ in range(300):
-                with take:
-                    value = next(numbers)
-                    prepared([value] * 4)
-        except BaseException as error:
-            failures.append(error)
+    def work(_index: int) -> None:
+        prepared = device.create_command_list().prepare_signal(sems)
+        for _ in range(300):
+            with take:
+                prepared([next(numbers)] * 4)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(4, work)
     assert last(sems) == [1200] * 4
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from at_once import in_threads
 from fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
 
 import xsem
@@ -161,7 +162,7 @@ def test_rising_values_of_many_threads_are_stored_rising(opened: Opened) -> None
     driver.host_signal = signal  # type: ignore[method-assign]
     counter, lock, refused = iter(range(1, 1001)), threading.Lock(), []
 
-    def run() -> None:
+    def run(_index: int) -> None:
         for _ in range(250):
             with lock:
                 value = next(counter)
@@ -170,11 +171,7 @@ def test_rising_values_of_many_threads_are_stored_rising(opened: Opened) -> None
             except BadArgumentError:
                 refused.append(value)
 
-    each = [threading.Thread(target=run) for _ in range(4)]
-    for thread in each:
-        thread.start()
-    for thread in each:
-        thread.join()
+    in_threads(4, run)
     assert stored == sorted(stored)
     assert len(stored) + len(refused) == 1000
     assert sem.value() == max(stored)
