@@ -1,4 +1,4 @@
-"""Work that several threads do at once."""
+"""Work of fresh threads."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
         thread.join()
     if failures:
         raise failures[0]
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Run on a fresh thread; its exception is raised here."""
+    in_threads(1, lambda _index: work())

@@ -369,3 +369,17 @@ def timeline(device: Device, label: str = "") -> xsem.Semaphore:
 
 def binary(device: Device, label: str = "") -> xsem.Semaphore:
     return device.create_semaphore(SemaphoreHandleType.OPAQUE_FD, label=label)
+
+
+def values_of(driver: FakeDriver, *operations: str, at: int = 0) -> list[tuple[int | None, ...]]:
+    """Of each of these operations of a list, in order; without any, of each signal and wait."""
+    wanted = operations or ("signal", "wait")
+    return [tuple(param.value for param in call[2]) for call in driver.lists[at].calls if call[0] in wanted]
+
+
+def batch(device: Device, count: int) -> list[xsem.Semaphore]:
+    return [timeline(device) for _ in range(count)]
+
+
+def last_of(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
+    return [each._state.last_signalled for each in semaphores]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from at_once import in_threads
-from fake_backend import FakeDriver, binary, fake, timeline, until
+from fake_backend import FakeDriver, batch, binary, fake, last_of, timeline, until, values_of
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
@@ -25,18 +25,6 @@ CALLS = ["append_signal", "append_wait"]
 def opened() -> Iterator[Opened]:
     with fake() as (device, driver):
         yield device, driver
-
-
-def batch(device: xsem.Device, count: int) -> list[xsem.Semaphore]:
-    return [timeline(device) for _ in range(count)]
-
-
-def values_of(driver: FakeDriver, at: int = 0) -> list[tuple[int | None, ...]]:
-    return [tuple(param.value for param in call[2]) for call in driver.lists[at].calls if call[0] in ("signal", "wait")]
-
-
-def last(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
-    return [each._state.last_signalled for each in semaphores]
 
 
 def kept(commands: xsem.CommandList, call: str, semaphores: Sequence[xsem.Semaphore]) -> Plain | None:
@@ -65,7 +53,7 @@ def test_each_append_has_its_values_and_semaphores(opened: Opened, call: str) ->
     assert [list(each[1]) for each in driver.lists[0].calls] == [[one._state.token for one in each] for each in chosen]
     assert [op.value for op in device.pending()][:6] == [1, 2, 3, 4, 4, 4]
     if call == "append_signal":
-        assert last(sems) == [31, 31, 2**64 - 1]
+        assert last_of(sems) == [31, 31, 2**64 - 1]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -89,16 +77,20 @@ def test_what_is_more_than_values_takes_the_ordinary_way(opened: Opened, call: s
     if call == "append_signal":
         append(sems, [SignalParams(value=1, allow_rewind=True), 7])
         append(sems, [2, 8])
-        assert last(sems) == [2, 8]
+        assert last_of(sems) == [2, 8]
 
 
-def test_kinds_without_values_are_not_kept(opened: Opened) -> None:
+def test_kinds_without_values_and_parameters_are_not_kept(opened: Opened) -> None:
     device, driver = opened
     commands, pair = device.create_command_list(), [binary(device), timeline(device)]
     for value in (1, 2, 3):
         commands.append_signal(pair, [None, value])
     assert kept(commands, "append_signal", pair) is None
-    assert values_of(driver) == [(None, 1), (None, 2), (None, 3)]
+    timelines = batch(device, 2)
+    for value in (1, 2, 3):
+        commands.append_wait(timelines, [WaitParams(value=value), value])
+    assert kept(commands, "append_wait", timelines) is None
+    assert values_of(driver) == [(None, 1), (None, 2), (None, 3), (1, 1), (2, 2), (3, 3)]
 
 
 def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
@@ -108,7 +100,7 @@ def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
         commands.append_signal(sems, values)
         values[:] = [99, 98]
     assert [op.value for op in device.pending()] == [1, 2, 3, 4, 5, 6]
-    assert last(sems) == [5, 6]
+    assert last_of(sems) == [5, 6]
 
 
 # ---- refusals, the second time as the first
@@ -130,9 +122,9 @@ def test_bad_values_append_nothing(opened: Opened, values: Any, reason: str, kno
         commands.append_signal(sems, values)
     assert caught.value.reason == reason
     assert values_of(driver) == appended
-    assert last(sems) == [3, 3]
+    assert last_of(sems) == [3, 3]
     commands.append_signal(sems, [4, 4])
-    assert last(sems) == [4, 4]
+    assert last_of(sems) == [4, 4]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -142,7 +134,7 @@ def test_bad_semaphores_are_refused_beside_those_that_are_known(opened: Opened, 
     append = getattr(commands, call)
     for value in (1, 2):
         append(sems, [value, value])
-    bad_ones: list[Any] = [[sems[0], None], [5, sems[1]], [sems[0], sems[0]], [[], []]]
+    bad_ones: list[Any] = [[sems[0], None], [5, sems[1]], [sems[0], sems[0]], [[], []], dict.fromkeys(sems)]
     for bad in bad_ones:
         with pytest.raises(BadArgumentError):
             append(bad, [3, 3])
@@ -164,8 +156,8 @@ def test_another_list_looks_for_itself(opened: Opened, call: str) -> None:
     for value in (3, 5, 7):
         getattr(second, call)(sems, [value, value])
         getattr(first, call)(sems, [value + 1, value + 1])
-    assert values_of(driver, 0) == [(each, each) for each in (1, 2, 4, 6, 8)]
-    assert values_of(driver, 1) == [(each, each) for each in (3, 5, 7)]
+    assert values_of(driver, at=0) == [(each, each) for each in (1, 2, 4, 6, 8)]
+    assert values_of(driver, at=1) == [(each, each) for each in (3, 5, 7)]
 
 
 def test_one_number_for_all_must_be_above_different_ones(opened: Opened) -> None:
@@ -200,7 +192,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
             commands.append_signal(sems, [value + 2] * 3)
         for each in sems:
             each._state.last = value   # so that the next round can begin where this one did
-    assert values_of(driver, 0)[2:] == [(4, 4, 4), (5,), (5, 5, 5), (6,)]
+    assert values_of(driver, at=0)[2:] == [(4, 4, 4), (5,), (5, 5, 5), (6,)]
 
 
 # ---- failures and ends
@@ -233,10 +225,10 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, failure:
     driver.lists[0].fail_next = failure  # type: ignore[assignment]
     with pytest.raises(type(failure)):
         commands.append_signal(sems, [9, 9])
-    assert last(sems) == [5, 5]
+    assert last_of(sems) == [5, 5]
     assert len(device.pending()) == 4
     commands.append_signal(sems, [6, 6])
-    assert last(sems) == [6, 6]
+    assert last_of(sems) == [6, 6]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -345,7 +337,7 @@ def test_what_is_forgotten_while_another_thread_takes_it_is_not_used(opened: Ope
     assert not commands._append_plain(plain, (3, 3))
     commands.append_signal(sems, [3, 3])
     assert values_of(driver) == [(1, 1), (2, 2), (3, 3)]
-    assert last(sems) == [3, 3]
+    assert last_of(sems) == [3, 3]
 
 
 def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -> None:
@@ -360,4 +352,4 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
                 commands.append_signal(sems, [next(numbers)] * 4)
 
     in_threads(4, work)
-    assert last(sems) == [1200] * 4
+    assert last_of(sems) == [1200] * 4

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from at_once import in_thread
 from cuda_sim import on_stand_in
 from importer import BOUND_S, Pair
 
@@ -99,22 +99,6 @@ class DefaultStream:
         return (0, 0)
 
 
-def run_thread(work: Callable[[], object]) -> None:
-    failures: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-
-
 def current() -> int:
     return int(ask(driver().cuCtxGetCurrent))
 
@@ -187,7 +171,7 @@ def test_default_stream_object_is_the_legacy_stream_whatever_cuda_python_is_told
             # Another thread's per-thread stream would not wait behind this thread's.
             at.here.command_list(DefaultStream()).append_signal(here, 5)
 
-        run_thread(elsewhere)
+        in_thread(elsewhere)
         assert there.value() == 0
         there.host_signal(1)
         there.host_wait(5, timeout_s=BOUND_S)
@@ -222,7 +206,7 @@ def test_per_thread_stream_belongs_to_its_thread() -> None:
             other.append_signal(here, 1)
             other.synchronize(timeout_s=BOUND_S)
 
-        run_thread(elsewhere)
+        in_thread(elsewhere)
         there.host_wait(1, timeout_s=BOUND_S)
         mine.synchronize(timeout_s=BOUND_S)
         here.release()
@@ -316,7 +300,7 @@ def test_thread_without_a_context_has_none_afterwards() -> None:
                 each.release()
             assert current() == 0
 
-        run_thread(work)
+        in_thread(work)
         there.host_wait(3, timeout_s=BOUND_S)
 
 
@@ -390,7 +374,7 @@ def test_capture_survives_all_that_other_threads_do() -> None:
         with capture(at.here, stream):
             commands = at.here.command_list(stream)
             commands.append_signal(captured, 1)
-            run_thread(elsewhere)
+            in_thread(elsewhere)
             elsewhere()  # and what this very thread does beside its capture
             commands.append_signal(captured, 2)
         gate_there.host_signal(1)

@@ -6,12 +6,12 @@ import dataclasses
 import gc
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from at_once import in_threads
-from fake_backend import ALL, FakeDriver, FakeStream, binary, fake, timeline, until
+from fake_backend import ALL, FakeDriver, FakeStream, batch, binary, fake, last_of, timeline, until, values_of
 
 import xsem
 from xsem.errors import (
@@ -34,19 +34,6 @@ Opened = tuple[xsem.Device, FakeDriver]
 def opened() -> Iterator[Opened]:
     with fake() as (device, driver):
         yield device, driver
-
-
-def values_of(driver: FakeDriver, operation: str = "signal", at: int = 0) -> list[tuple[int | None, ...]]:
-    """Of each operation of a list, in order."""
-    return [tuple(param.value for param in call[2]) for call in driver.lists[at].calls if call[0] == operation]
-
-
-def batch(device: xsem.Device, count: int) -> list[xsem.Semaphore]:
-    return [timeline(device) for _ in range(count)]
-
-
-def last(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
-    return [each._state.last_signalled for each in semaphores]
 
 
 # ---- what is appended
@@ -80,7 +67,7 @@ def test_other_kinds_and_parameters_are_taken_as_by_an_append(opened: Opened) ->
     both([None, SignalParams(value=3, allow_rewind=True)])
     commands.prepare_signal([mutex])([SignalParams(key=4)])
     commands.prepare_wait([mutex])([WaitParams(key=4, timeout_ms=5)])
-    assert values_of(driver) == [(None,), (None, 5), (None, 3), (None,)]
+    assert values_of(driver, "signal") == [(None,), (None, 5), (None, 3), (None,)]
     assert sem._state.last_signalled == 3
 
 
@@ -90,9 +77,9 @@ def test_timelines_take_parameters_too(opened: Opened) -> None:
     prepared = commands.prepare_signal(sems)
     prepared([5, 6])
     prepared([SignalParams(value=3, allow_rewind=True), 7])
-    assert last(sems) == [3, 7]
+    assert last_of(sems) == [3, 7]
     prepared([4, 8])
-    assert values_of(driver) == [(5, 6), (3, 7), (4, 8)]
+    assert values_of(driver, "signal") == [(5, 6), (3, 7), (4, 8)]
 
 
 def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
@@ -102,7 +89,7 @@ def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
     prepared(values)
     values[:] = [99, 98]
     assert [op.value for op in device.pending()] == [2, 3]
-    assert last(sems) == [2, 3]
+    assert last_of(sems) == [2, 3]
 
 
 # ---- refusals
@@ -154,10 +141,10 @@ def test_bad_values_append_nothing(opened: Opened, values: Any, reason: str, war
     with pytest.raises(BadArgumentError) as caught:
         prepared(values)
     assert caught.value.reason == reason
-    assert values_of(driver) == [(1, 2)]
-    assert last(sems) == [1, 2]
+    assert values_of(driver, "signal") == [(1, 2)]
+    assert last_of(sems) == [1, 2]
     prepared([3, 3])
-    assert last(sems) == [3, 3]
+    assert last_of(sems) == [3, 3]
 
 
 @pytest.mark.parametrize(("values", "reason"), [
@@ -187,7 +174,7 @@ def test_bad_value_of_one_semaphore_is_refused_also_after_good_ones(opened: Open
         with pytest.raises(BadArgumentError) as caught:
             call(value)
         assert caught.value.reason == reason
-    assert values_of(driver) == [(4,), (5,)]
+    assert values_of(driver, "signal") == [(4,), (5,)]
     commands.append_signal(sem, 6)
     assert sem._state.last_signalled == 6
 
@@ -212,8 +199,8 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
     prepared([9, 8, 8])
     with pytest.raises(BadArgumentError):
         sems[2].host_signal(8)
-    assert last(sems) == [9, 8, 8]
-    assert values_of(driver) == [(5, 5, 5), (9, 8, 8)]
+    assert last_of(sems) == [9, 8, 8]
+    assert values_of(driver, "signal") == [(5, 5, 5), (9, 8, 8)]
 
 
 def test_values_of_a_batch_are_seen_by_single_signals_that_are_prepared_too(opened: Opened) -> None:
@@ -230,7 +217,7 @@ def test_values_of_a_batch_are_seen_by_single_signals_that_are_prepared_too(open
     single(7)
     with pytest.raises(BadArgumentError):
         prepared([7, 7])
-    assert values_of(driver) == [(1,), (2,), (5, 5), (6, 6), (7,)]
+    assert values_of(driver, "signal") == [(1,), (2,), (5, 5), (6, 6), (7,)]
 
 
 def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
@@ -244,7 +231,7 @@ def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
         prepared([True, 1])
     assert caught.value.reason == "not_an_int"
     prepared([1, 1])
-    assert values_of(driver) == [(0, 0), (1, 1)]
+    assert values_of(driver, "signal") == [(0, 0), (1, 1)]
 
 
 def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -> None:
@@ -259,7 +246,7 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
                 prepared([next(numbers)] * 4)
 
     in_threads(4, work)
-    assert last(sems) == [1200] * 4
+    assert last_of(sems) == [1200] * 4
 
 
 # ---- failures
@@ -281,10 +268,10 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, count: i
             call(9)
         if isinstance(caught.value, xsem.XsemError):
             assert caught.value.backend == "fake"
-        assert last(sems) == [5] * count
+        assert last_of(sems) == [5] * count
     assert len(device.pending()) == 2 * count
     call(6)
-    assert last(sems) == [6] * count
+    assert last_of(sems) == [6] * count
 
 
 def test_work_that_failed_stops_prepared_calls(opened: Opened) -> None:
@@ -317,7 +304,7 @@ def test_failed_list_refuses_prepared_calls(opened: Opened) -> None:
     with pytest.raises(DriverError):
         prepared(2)
     driver.lists[0].points[-1].error = None
-    assert values_of(driver) == [(1,)]
+    assert values_of(driver, "signal") == [(1,)]
 
 
 # ---- release
@@ -371,7 +358,7 @@ def test_released_list_or_device_refuses_prepared_calls(opened: Opened, what: st
         prepared([3, 3])
     with pytest.raises(ReleasedError):
         commands.append_signal(sems[0], 3)
-    assert values_of(driver) == [(1, 1), (2,)]
+    assert values_of(driver, "signal") == [(1, 1), (2,)]
 
 
 def test_released_wrapper_of_a_borrowed_stream_refuses_prepared_calls(opened: Opened) -> None:
@@ -418,7 +405,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
             prepared(2)
         with pytest.raises(ForkedError):
             commands.append_signal(sem, 2)
-    assert values_of(driver) == [(1,)]
+    assert values_of(driver, "signal") == [(1,)]
 
 
 # ---- the books

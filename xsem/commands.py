@@ -34,8 +34,6 @@ __all__ = ["CommandList"]
 
 _NONE: Final[tuple[()]] = ()  # the defaults of what an append with a value alone has none of: the same object
 
-_LISTS: Final = (list, tuple)  # a batch that can be looked at again and again
-
 
 class CommandList(Resource):
     """An in-order queue of a device; `Device.create_command_list` makes one, `Device.command_list` borrows a stream.
@@ -122,8 +120,8 @@ class CommandList(Resource):
             [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
             [state.record for state in states], acquire,
         )
-        if bare and all(type(param) is int for param in (params if isinstance(params, Sequence) else (params,))):
-            remember(self._book, "wait", states)
+        if bare:
+            remember(self._book, "wait", states, params)
 
     @overload
     def append_signal(
@@ -182,8 +180,8 @@ class CommandList(Resource):
             [state.record for state in states], release,
             rewinds=any(param.allow_rewind for param in wanted),
         )
-        if bare and all(type(param) is int for param in (params if isinstance(params, Sequence) else (params,))):
-            remember(self._book, "signal", states)
+        if bare:
+            remember(self._book, "signal", states, params)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
@@ -366,14 +364,12 @@ class CommandList(Resource):
         return Recording(self.device, self._session, self._book, self._check_stopped)
 
     # ---- inside
-    def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, values: object) -> bool:
-        """Append what this list was given before, with new values; False where `_append` is to look at it."""
-        if type(semaphores) not in _LISTS or type(values) not in _LISTS:
+    def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, params: Any) -> bool:
+        """Append a batch that this list was given before, with new values; False where `_append` is to look at it."""
+        plain = known(self._book, operation, semaphores)
+        if plain is None or type(params) not in (list, tuple):
             return False
-        plain = known(self._book, operation, semaphores)  # type: ignore[arg-type]
-        if plain is None:
-            return False
-        values = tuple(values)  # type: ignore[arg-type]
+        values = tuple(params)
         return plain.takes(values) and self._append_plain(plain, values)
 
     def _append_plain(self, plain: Plain, values: Any) -> bool:

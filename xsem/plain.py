@@ -20,7 +20,6 @@ from xsem.types import Kind
 if TYPE_CHECKING:
     from xsem.books import Book
     from xsem.gate import Gate
-    from xsem.semaphore import Semaphore
 
 __all__ = ["Plain", "PlainEntry", "known", "plain_of", "remember"]
 
@@ -249,10 +248,10 @@ def plain_of(book: Book, operation: Literal["wait", "signal"], states: Sequence[
         return made(book, states, book.driver.prepare_signal(tokens), None)
 
 
-def known(
-    book: Book, operation: Literal["wait", "signal"], semaphores: Sequence[Semaphore]
-) -> Plain | None:
-    """What `remember` keeps for this batch, of more than one; None for whatever is none."""
+def known(book: Book, operation: Literal["wait", "signal"], semaphores: Any) -> Plain | None:
+    """What `remember` keeps for this list or tuple of semaphores, more than one; None for whatever else it is."""
+    if type(semaphores) is not list and type(semaphores) is not tuple:
+        return None
     try:
         states = tuple(map(_state_of, semaphores))
         return _plains(operation, states[0]).get((book, *states))
@@ -260,12 +259,16 @@ def known(
         return None
 
 
-def remember(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> None:
+def remember(
+    book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], params: object
+) -> None:
     """Have the list's next append of this kind find what it needs in the state of the first semaphore.
 
-    A batch is remembered when it comes a second time: to prepare one that never comes again costs several appends.
+    Where `params`, what the application gave for them, are values alone: ints, and nothing else. A batch is remembered
+    when it comes a second time: to prepare one that never comes again costs several appends.
     """
-    if book.recording or book.closed:
+    values = params if isinstance(params, Sequence) else (params,)
+    if book.recording or book.closed or set(map(type, values)) != {int}:
         return
     plains = _plains(operation, states[0])
     key = book if len(states) == 1 else (book, *states)
