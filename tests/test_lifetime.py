@@ -34,6 +34,16 @@ def opened() -> Iterator[Opened]:
         yield device, driver
 
 
+class Unread(set[Record]):
+    """Takes and gives up elements; whoever looks at all of them fails."""
+
+    def copy(self) -> set[Record]:
+        pytest.fail("it was copied")
+
+    def __iter__(self) -> Iterator[Record]:
+        pytest.fail("it was read")
+
+
 def memory(device: xsem.Device) -> xsem.Memory:
     return device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
 
@@ -68,6 +78,17 @@ def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> N
     until(lambda: device.releasing() == ())
     assert len(driver.released("release_memory")) == 1
 
+
+
+def test_what_is_alive_costs_nothing_to_whoever_asks_what_is_being_released(opened: Opened) -> None:
+    device, _ = opened
+    releaser = device._session.releaser
+    sem = timeline(device)
+    releaser.records = Unread(releaser.records)
+    assert device.releasing() == ()
+    sem.release()
+    until(lambda: device.releasing() == ())
+    releaser.records = set(releaser.records)   # a set's own copy of a set asks for neither
 
 def test_releasing_is_in_the_order_of_names(opened: Opened) -> None:
     device, _ = opened

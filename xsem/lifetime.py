@@ -181,6 +181,7 @@ class Record:
             if self.released:
                 return
             self.released = True
+            self._releaser.ending.add(self)
             self._releaser.releases += 1
         self._releaser.submit(self)
 
@@ -234,6 +235,7 @@ class Record:
             self.uses.clear()
             with self._releaser.lock:
                 self._releaser.records.discard(self)
+                self._releaser.ending.discard(self)
             if self.parent is not None:
                 self.parent.unhold()
         return True
@@ -265,6 +267,7 @@ class Releaser:
         self.closing = False
         self.releases = 0  # so far: whoever remembers it knows that nothing has been released since
         self.records: set[Record] = set()
+        self.ending: set[Record] = set()  # those of them that are released: thousands may be alive beside them
         self._generation = generation()
         # Jobs for `drain`.
         self.inbox: deque[Callable[[], None]] = deque()
@@ -292,6 +295,7 @@ class Releaser:
         with self.lock:
             # First: what another thread opens from here on is refused, and all that was opened before is in `records`.
             last.released = True
+            self.ending.add(last)
             records = [record for record in self.records if record is not last]
         for record in records:
             if record.released:
@@ -328,7 +332,7 @@ class Releaser:
     def releasing(self) -> tuple[str, ...]:
         """What is released and not freed yet; what is being freed counts until the driver's call returns."""
         # A copy, made in one go: other threads free meanwhile, and so do finalizers that run in this one.
-        return tuple(sorted(record.what for record in self.records.copy() if record.released))
+        return tuple(sorted(record.what for record in self.ending.copy()))
 
     def _work(self) -> None:
         waiting: list[Record] = []
