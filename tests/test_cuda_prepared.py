@@ -253,9 +253,10 @@ def test_prepared_without_the_functions_address_goes_over_the_bindings() -> None
 
     for answer in (lambda *_: (0, 0), lacking):
         recorder.answers["cuGetProcAddress"] = answer
-        commands.prepare_wait(tokens)([5, 6])
-        _, name, (natives, structs, count, _stream) = recorder.calls[-1]
-        assert name == "cuWaitExternalSemaphoresAsync"
-        assert [int(each) for each in natives] == [0x70, 0x80]
-        assert [each.params.fence.value for each in structs] == [5, 6]
-        assert count == 2
+        for of, values in ((tokens, [5, 6]), (tokens[:1], 7)):
+            commands.prepare_wait(of)(values)
+            _, name, (natives, structs, count, _stream) = recorder.calls[-1]
+            assert name == "cuWaitExternalSemaphoresAsync"
+            assert [int(each) for each in natives] == [0x70, 0x80][:len(of)]
+            assert [each.params.fence.value for each in structs] == (values if len(of) > 1 else [values])
+            assert count == len(of)

@@ -77,12 +77,12 @@ class StreamList(CommandListDriver):
 
     def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
         """Call cuWaitExternalSemaphoresAsync on arrays made once."""
-        made = self._prepared(self._wait, self._driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, semaphores)
+        made = self._prepared(self._wait, semaphores)
         return made or super().prepare_wait(semaphores)
 
     def prepare_signal(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
         """Call cuSignalExternalSemaphoresAsync on arrays made once."""
-        made = self._prepared(self._signal, self._driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, semaphores)
+        made = self._prepared(self._signal, semaphores)
         return made or super().prepare_signal(semaphores)
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
@@ -189,10 +189,10 @@ class StreamList(CommandListDriver):
 
     # ---- inside
     def _prepared(
-        self, function: Callable[..., Any], struct: Callable[[], Any], semaphores: Sequence[SemaphoreToken]
+        self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> Callable[[Any], object] | None:
         # The default streams need the context at each call, and the per-thread one its thread.
-        return prepared(self._driver, function, struct, semaphores, self._stream) if self._bare else None
+        return prepared(self._driver, function.__name__, semaphores, self._stream) if self._bare else None
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
