@@ -383,3 +383,10 @@ def batch(device: Device, count: int) -> list[xsem.Semaphore]:
 
 def last_of(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
     return [each._state.last_signalled for each in semaphores]
+
+
+def set_last(semaphore: xsem.Semaphore, value: int | None) -> None:
+    """Have it be the value last signalled here; None as of an import: nobody knows what the exporter has signalled."""
+    with semaphore._state.lock:
+        semaphore._state.take()
+        semaphore._state.put(value)

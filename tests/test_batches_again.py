@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from at_once import in_threads
-from fake_backend import FakeDriver, batch, binary, fake, last_of, timeline, until, values_of
+from fake_backend import FakeDriver, batch, binary, fake, last_of, set_last, timeline, until, values_of
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
@@ -191,7 +191,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
         with pytest.raises(BadArgumentError):
             commands.append_signal(sems, [value + 2] * 3)
         for each in sems:
-            each._state.last = value   # so that the next round can begin where this one did
+            set_last(each, value)   # so that the next round can begin where this one did
     assert values_of(driver, at=0)[2:] == [(4, 4, 4), (5,), (5, 5, 5), (6,)]
 
 

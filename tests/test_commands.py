@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until
+from fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, set_last, timeline, until
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, WrongDeviceError
@@ -119,7 +119,7 @@ def test_numpy_int_is_a_value(opened: Opened, value: Any) -> None:
 @pytest.mark.parametrize("value", [0, 1, 2**31, 2**32 + 1, 2**63, 2**64 - 1])
 def test_value_of_64_bits_is_a_value(append: Append, opened: Opened, value: int) -> None:
     sem = timeline(opened[0])
-    sem._state.last = None   # as of an import: 0 may be the first value
+    set_last(sem, None)   # as of an import: 0 may be the first value
     append(sem, value)
     assert calls(opened[1])[0][2][0].value == value
 
@@ -329,7 +329,7 @@ def test_value_may_go_back_where_that_is_said(opened: Opened) -> None:
 def test_first_value_of_an_imported_timeline_is_free(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
-    sem._state.last = None   # as of an import: nobody knows what the exporter has signalled
+    set_last(sem, None)   # as of an import: nobody knows what the exporter has signalled
     commands.append_signal(sem, 0)
     commands.append_signal(sem, 1)
 

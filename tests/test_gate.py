@@ -7,6 +7,8 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, timeline, until
@@ -117,9 +119,11 @@ def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opene
         assert len(driver.released("release_semaphore")) == frame
 
 
-def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened) -> None:
+@pytest.mark.parametrize("prepared", [False, True])
+def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened, prepared: bool) -> None:
     device, driver = opened
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
     inside, go, order = threading.Event(), threading.Event(), []
     original = driver.release_semaphore
 
@@ -135,7 +139,7 @@ def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened) -
     commands.append_signal(waited, 1)   # holds nothing, is held by nothing
 
     def append() -> None:
-        commands.append_wait(waited, 1)
+        wait(1)
         order.append("appended")
 
     thread = threading.Thread(target=append)
@@ -147,6 +151,46 @@ def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened) -
     assert order == ["released", "appended"]
     driver.release_semaphore = original  # type: ignore[method-assign]
     driver.lists[0].reach_all()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened, prepared: bool) -> None:
+    device, driver = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    inside, go = threading.Event(), threading.Event()
+
+    at_once = driver.lists[0].append_wait
+
+    def slow(*given: Any) -> Any:
+        inside.set()
+        assert go.wait(10)
+        return at_once(*given)
+
+    driver.lists[0].append_wait = slow  # type: ignore[method-assign,assignment]
+    wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
+    thread = threading.Thread(target=wait, args=(1,))
+    thread.start()
+    assert inside.wait(10)
+    sem.release()
+    stays(driver, "release_semaphore")
+    go.set()
+    thread.join()
+    stays(driver, "release_semaphore")   # the wait is pending now
+    driver.lists[0].reach_all()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_gate_stays_closed_until_the_outer_one_of_two_releases_ends() -> None:
+    gate = Gate()
+    closed: list[bool] = []
+
+    def outer() -> None:
+        assert gate.release(lambda: closed.append(gate.closed))
+        closed.append(gate.closed)
+
+    assert gate.release(outer)
+    assert closed == [True, True]
+    assert not gate.closed
 
 
 def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:

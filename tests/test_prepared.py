@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from at_once import in_threads
-from fake_backend import ALL, FakeDriver, FakeStream, batch, binary, fake, last_of, timeline, until, values_of
+from fake_backend import ALL, FakeDriver, FakeStream, batch, binary, fake, last_of, set_last, timeline, until, values_of
 
 import xsem
 from xsem.errors import (
@@ -224,7 +226,7 @@ def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for sem in sems:
-        sem._state.last = None   # as of an import: 0 may be the first value
+        set_last(sem, None)   # as of an import: 0 may be the first value
     prepared = commands.prepare_signal(sems)
     prepared([0, 0])
     with pytest.raises(BadArgumentError) as caught:
@@ -443,7 +445,6 @@ def test_prepared_that_are_dropped_leave_nothing_in_the_records(opened: Opened) 
     for value in range(1, 500):
         commands.prepare_signal(sem)(value)
         commands.query()
-        sem._state.last = value
         commands.append_signal(sem, SignalParams(value=value, allow_rewind=True))
     gc.collect()
     assert len(sem._record.uses) < 100
@@ -460,3 +461,42 @@ def test_pending_prepared_wait_keeps_frees_away(opened: Opened) -> None:
     assert not device._session.waits()
     commands.append_wait(sem, 2)
     assert device._session.waits()
+
+
+def test_value_is_taken_once_whoever_signals_it(opened: Opened) -> None:
+    device, driver = opened
+    driver.everything_is_done = True
+    sems = batch(device, 2)
+    lists = [device.create_command_list() for _ in range(4)]
+    both, one, two = lists[0].prepare_signal(sems), lists[1].prepare_signal(sems[0]), lists[2].prepare_signal(sems[0])
+    calls: list[Callable[[int], object]] = [
+        lambda value: both([value, value]), one, two,
+        lambda value: lists[3].append_signal(sems[0], SignalParams(value=value)),
+    ]
+    taken: list[list[int]] = [[] for _ in calls]
+
+    def signal(index: int) -> None:
+        for value in range(1, 4000):
+            with contextlib.suppress(BadArgumentError):
+                calls[index](value)
+                taken[index].append(value)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        in_threads(len(calls), signal)
+    finally:
+        sys.setswitchinterval(interval)
+    every = [value for values in taken for value in values]
+    assert len(every) == len(set(every))
+    assert last_of(sems) == [3999, max(taken[0], default=0)]
+
+
+def test_value_that_two_put_back_is_one() -> None:
+    """As where Ctrl-C came between the two halves of handing it over."""
+    with fake() as (device, _):
+        sem = timeline(device)
+        for value in (3, 2):
+            sem._state.put(value)
+        assert sem._state.take() == 2
+        assert last_of([sem]) == [None]

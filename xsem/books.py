@@ -12,7 +12,7 @@ from xsem.entries import Entry, Operation, Targets
 from xsem.errors import WouldBlockError, XsemError
 from xsem.forks import Clock
 from xsem.lifetime import Record
-from xsem.plain import Plain, PlainEntry
+from xsem.plain import Plain
 from xsem.progress import Progress
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
@@ -20,7 +20,6 @@ from xsem.spi import CommandListDriver, Token
 __all__ = ["Book"]
 
 _OPEN: Final[AbstractContextManager[None]] = nullcontext()
-_new = tuple.__new__
 _now = time.monotonic
 
 
@@ -112,10 +111,7 @@ class Book(Progress):
             self.entries.append(entry)
             if point is not None:
                 self._note_marker(point)
-            elif self._slots - self._marked >= self._mark_every:
-                self._try_mark()
-        if self._slots - self._polled >= self._mark_every:
-            self.poll()
+        self.keep_up()
         return point
 
     def append_plain(self, plain: Plain, values: Any, user: Record) -> bool:
@@ -147,24 +143,21 @@ class Book(Progress):
             outer, self._issuing = self._issuing, True
             try:
                 if (
-                    self._slots >= self._due or user.released or plain.dropped or self.recording
-                    or self.failure is not None or (plain.seen != releaser.releases and plain.released())
+                    user.released or plain.dropped or self.recording or self.failure is not None
+                    or (plain.seen != releaser.releases and plain.released())
                     or (self.borrowed and self.driver.capturing())
+                    or (self._slots >= self._due and self._room() <= 1)
                 ):
                     return False
                 gate = plain.gate
-                if gate is None:
-                    if not plain.append(values):
-                        return False
-                else:
-                    with gate.lock:  # `gate.appending`, without a generator
-                        gate.inside += 1
-                        try:
-                            if not plain.append(values):
-                                return False
-                        finally:
-                            gate.inside -= 1
+                if gate is not None:
+                    # `gate.appending` without its lock: whoever is about to release looks at this after it closed the
+                    # gate, so one of the two sees the other.
                     self._last_wait = seq
+                    if gate.closed:
+                        return False
+                if not plain.append(values):
+                    return False
             except XsemError as error:
                 session.blame(error)
                 raise
@@ -175,8 +168,10 @@ class Book(Progress):
                     record.uses[self] = seq
                 self._issued = seq
             self._slots += 1
-            self.entries.append(_new(PlainEntry, (seq, plain, values, _now())))
-            return True
+            self.entries.append((seq, plain, values, _now()))
+        if self._slots > self._due:
+            self.keep_up()
+        return True
 
     def _check_room(self) -> None:
         # The last place is kept for the marker behind all the rest: without it nobody would learn of any progress.

@@ -32,7 +32,7 @@ def stuck_lists(session: Session) -> list[tuple[str, int, list[PendingOp]]]:
         for book in session.live_books():
             book.cover(book.seq)
             book.poll()
-            entries = _not_done(list(book.entries), look)
+            entries = _not_done(book.pending(), look)
             if entries:
                 found.append((book.name, entries[0].seq, list(look.describe(book, entries))))
     return found
@@ -42,7 +42,7 @@ def book_pending(session: Session, book: Progress, up_to: int) -> list[PendingOp
     """What a wait for operation `up_to` of a queue ran out on; the operation that holds the rest comes first."""
     with contextlib.suppress(ReleasedError), session.calling():
         look = _Look(session)
-        entries = [entry for entry in list(book.entries) if entry.seq <= up_to]
+        entries = [entry for entry in book.pending() if entry.seq <= up_to]
         # Whatever the values say, the last one was not done when the time was over.
         return list(look.describe(book, _not_done(entries, look) or entries[-1:]))
     return []
@@ -154,7 +154,7 @@ class _Look:
         found: dict[SemaphoreState, list[_Signals]] = {}
         for book in self._session.live_books():
             here: dict[SemaphoreState, _Signals] = {}
-            for entry in list(book.entries):
+            for entry in book.pending():
                 for state, value in entry.targets if entry.operation == "signal" else entry.signals:
                     if state not in here:
                         here[state] = _Signals(book)

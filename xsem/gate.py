@@ -34,44 +34,48 @@ class Gate:
 
     Attributes
     ----------
-    lock : RLock
-    inside : int
-        Appends, under the lock, of something that may wait: whoever has no time for `appending` counts itself.
+    closed : bool
+        While a release looks for waits, or is made. An append that first has `Waiting.waits` say that it may wait, and
+        then finds this open, needs no `appending`.
     """
 
     def __init__(self) -> None:
         # Re-entrant: what is appended may be a function of the application's that appends itself.
-        self.lock = threading.RLock()
-        self.inside = 0
+        self._lock = threading.RLock()
+        self._inside = 0
+        self.closed = False
         self._devices: weakref.WeakSet[Waiting] = weakref.WeakSet()
 
     def add(self, device: Waiting) -> None:
         """Have a device's waits respected until it is collected."""
-        with self.lock:
+        with self._lock:
             self._devices.add(device)
 
     @contextmanager
     def appending(self) -> Iterator[None]:
         """Around the append of something that may wait: no release is under way inside."""
-        with self.lock:
-            self.inside += 1
+        with self._lock:
+            self._inside += 1
             try:
                 yield
             finally:
-                self.inside -= 1
+                self._inside -= 1
 
     def release(self, act: Callable[[], object]) -> bool:
         """Call `act` if no wait is pending; whether it was called."""
-        if not self.lock.acquire(timeout=_TRY_S):
+        if not self._lock.acquire(timeout=_TRY_S):
             return False
+        outer = self.closed
         try:
+            self.closed = True
             # A finalizer of the application's may bring this very thread here from the midst of an append.
-            if self.inside or any(device.waits() for device in list(self._devices)):
+            if self._inside or any(device.waits() for device in list(self._devices)):
                 return False
             act()
             return True
         finally:
-            self.lock.release()
+            self.closed = outer
+            self._lock.release()
 
 
 # By generation, too: in a forked child another thread's lock would stay locked for ever.

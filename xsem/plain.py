@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from heapq import heappushpop
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from xsem.errors import XsemError
 from xsem.params import UINT64_MAX
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from xsem.books import Book
     from xsem.gate import Gate
 
-__all__ = ["Plain", "PlainEntry", "known", "plain_of", "remember"]
+__all__ = ["Plain", "PlainEntry", "PlainFacts", "known", "plain_of", "remember"]
 
 _MOST_BATCHES: Final = 16
 """That begin with the same semaphore; of more the oldest is forgotten."""
@@ -119,13 +120,9 @@ class _Signal(Plain):
 
     def append(self, values: Any) -> bool:
         state = self.states[0]
-        with state.lock:
-            if state.holder is not None:
-                state.holder.give_back()
-            before = state.last
-            if before is not None and values <= before:
-                return False
-            state.last = values
+        before = heappushpop(state.newest, values)  # `SemaphoreState.newest` says why this needs no lock
+        if before == values:
+            return False  # not above the last one; or that one has been taken out, or is unknown
         try:
             self._call(values)
         except BaseException as error:
@@ -157,8 +154,8 @@ class _Signals(Plain):
 
     def append(self, values: Any) -> bool:
         with self.states[0].lock:
-            before = self._last if self._held else [state.last_signalled for state in self.states]
-            first, same = values[0], False
+            before = self._last if self._held else [state.take() for state in self.states]
+            first, same, rises = values[0], False, False
             try:
                 same = values.count(first) == len(values)  # the number of the frame, for all of them
                 if self._held:
@@ -167,15 +164,18 @@ class _Signals(Plain):
                     rises = min(values) > 0 and all(last is None or value > last
                                                     for value, last in zip(values, before, strict=True))
             except TypeError:
-                rises = False
+                pass
+            finally:
+                if not rises and not self._held:
+                    self._put(before)
             if not rises:
                 return False
             self._last = values
             self._above = first if same else UINT64_MAX
             if not self._held:
-                self._held = True
                 for state in self.states:
                     state.holder = self
+                self._held = True
         try:
             self._call(values)
         except BaseException as error:
@@ -188,14 +188,22 @@ class _Signals(Plain):
 
     def give_back(self) -> None:
         """Let all the semaphores have their last values themselves; the lock is held."""
-        for state, value in zip(self.states, self._last, strict=True):
-            state.last = value
-            state.holder = None
         self._held = False
+        for state in self.states:
+            state.holder = None
+        self._put(self._last)
+
+    def _put(self, values: Sequence[int | None]) -> None:
+        for state, value in zip(self.states, values, strict=True):
+            state.put(value)
+
+
+PlainFacts: TypeAlias = tuple[int, Plain, Any, float]
+"""Of an append: its number, what was appended, the values, and when. `PlainEntry` is made of it for who asks."""
 
 
 class PlainEntry(NamedTuple):
-    """What `xsem.entries.Entry` is of other operations, made as cheaply as can be: the rest is for who asks."""
+    """What `xsem.entries.Entry` is of other operations."""
 
     seq: int
     plain: Plain

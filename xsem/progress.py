@@ -16,7 +16,7 @@ from typing import Final
 from xsem.entries import Entry
 from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.lifetime import Record
-from xsem.plain import PlainEntry
+from xsem.plain import PlainEntry, PlainFacts
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver
 
@@ -46,8 +46,8 @@ class Progress:
         Number of the last operation appended, or tried.
     done_seq : int
         All operations up to this one are known to be done.
-    entries : deque of Entry or PlainEntry
-        Operations after `done_seq`, oldest first.
+    entries : deque of Entry or PlainFacts
+        Operations after `done_seq`, oldest first; `pending` gives them to be read.
     failure : DriverError or None
         The queue's work failed: nothing more of it will be done.
     recording : bool
@@ -65,7 +65,7 @@ class Progress:
         self.lock = threading.RLock()
         self.seq = 0
         self.done_seq = 0
-        self.entries: deque[Entry | PlainEntry] = deque()
+        self.entries: deque[Entry | PlainFacts] = deque()
         self.failure: DriverError | None = None
         self.recording = False
         self.closed = False
@@ -148,6 +148,11 @@ class Progress:
         finally:
             self.lock.release()
 
+    def pending(self) -> list[Entry | PlainEntry]:
+        """Operations after `done_seq`, oldest first."""
+        # The copy is made in one step: other threads append.
+        return [PlainEntry(*each) if isinstance(each, tuple) else each for each in list(self.entries)]
+
     def _is_captured(self) -> bool:
         return self.recording or (self.borrowed and not self.closed and self.driver.capturing())
 
@@ -160,6 +165,14 @@ class Progress:
     def _covered(self, seq: int) -> bool:
         marker = self._newest_marker()
         return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
+
+    def keep_up(self) -> None:
+        """Mark, and look at the markers, where enough has been appended for that; the lock is not held."""
+        if self._slots - self._marked >= self._mark_every:
+            with self.lock:
+                self._try_mark()
+        if self._slots - self._polled >= self._mark_every:
+            self.poll()
 
     def _try_mark(self) -> None:
         try:
@@ -248,7 +261,10 @@ class Progress:
         self._done_slots = max(self._done_slots, slots)
         self._set_due()
         entries = self.entries
-        while entries and entries[0].seq <= seq:
+        while entries:
+            head = entries[0]
+            if (head[0] if isinstance(head, tuple) else head.seq) > seq:
+                return
             entries.popleft()
 
     # ---- failure

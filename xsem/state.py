@@ -35,8 +35,11 @@ class SemaphoreState:
     lock : RLock
         Of the last values; one for all semaphores of a device. Re-entrant: a finalizer of the application's may signal,
         and can run while this thread is inside.
-    last : int or None
-        The value last signalled here, unless a `holder` has it.
+    newest : list of int
+        The value last signalled here, alone. It is taken out under the lock, and whoever finds none asks for the lock:
+        so `heapq.heappushpop` may raise it without, in one step that does nothing where there is none.
+    holder : Holder or None
+        Has the value taken out until it is asked for.
     plain_signals, plain_waits : dict
         By list, what its next signal or wait with a value alone is appended with; of a batch that begins with it, by
         list and all its semaphores' states.
@@ -44,7 +47,7 @@ class SemaphoreState:
 
     __slots__ = (
         "_batches", "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label",
-        "last", "lock", "plain_signals", "plain_waits", "record", "token", "type",
+        "lock", "newest", "plain_signals", "plain_waits", "record", "token", "type",
     )
 
     def __init__(
@@ -59,7 +62,8 @@ class SemaphoreState:
         self.imported = imported
         self.exported = False
         self.lock = lock
-        self.last = initial_value
+        self.newest: list[int] = []
+        self.put(initial_value)
         self.holder: Holder | None = None
         self._batches: tuple[int, ...] = ()
         self.plain_signals: dict[object, Plain] = {}
@@ -84,11 +88,26 @@ class SemaphoreState:
     @property
     def last_signalled(self) -> int | None:
         """The value last signalled here."""
-        if self.holder is not None:
+        try:
+            return self.newest[0]
+        except IndexError:
             with self.lock:
                 if self.holder is not None:
                     self.holder.give_back()
-        return self.last
+                return self.newest[0] if self.newest else None
+
+    def take(self) -> int | None:
+        """Take the value last signalled here out, until `put`; the lock is held."""
+        if self.holder is not None:
+            self.holder.give_back()
+        try:
+            return self.newest.pop()
+        except IndexError:
+            return None
+
+    def put(self, value: int | None) -> None:
+        """Have this be the value last signalled here, after `take`; the lock is held."""
+        self.newest[:] = () if value is None else (value,)
 
     def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
         """Refuse a value that cannot be signalled next.
@@ -98,7 +117,9 @@ class SemaphoreState:
         BadArgumentError
             ``value_not_above_last``; ``value_difference``: more than `limit` above the last one.
         """
-        previous = self.last_signalled
+        self._check_advance(self.last_signalled, value, allow_rewind=allow_rewind, limit=limit)
+
+    def _check_advance(self, previous: int | None, value: int, *, allow_rewind: bool, limit: int) -> None:
         if previous is None:
             return
         if value <= previous and not allow_rewind:
@@ -117,15 +138,19 @@ class SemaphoreState:
     def advance(self, value: int, *, allow_rewind: bool, limit: int) -> int | None:
         """Check a value and take note of it, about to be signalled; the previous one, for `restore`."""
         with self.lock:
-            self.check_advance(value, allow_rewind=allow_rewind, limit=limit)
-            previous, self.last = self.last_signalled, value
+            newest = previous = self.take()
+            try:
+                self._check_advance(previous, value, allow_rewind=allow_rewind, limit=limit)
+                newest = value
+            finally:
+                self.put(newest)
             return previous
 
     def restore(self, value: int, previous: int | None) -> None:
         """The signal of `value` was not appended after all."""
         with self.lock:
-            if self.last_signalled == value:
-                self.last = previous
+            newest = self.take()
+            self.put(previous if newest == value else newest)
 
     # ---- binary semaphores that a wait does not reset
     def check_reset(self) -> None:
