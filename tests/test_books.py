@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until
+from at_once import in_thread
+from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until, values_of
 
 import xsem
 from xsem.errors import BusyError, DriverError, OutOfMemoryError, ReleasedError, WouldBlockError
@@ -448,6 +450,70 @@ def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) 
     pending = commands._book.pending()
     assert [entry.seq for entry in pending] == sorted(entry.seq for entry in pending)
     assert len(pending) == 1200
+
+
+# ---- Ctrl-C
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("operation", ["signal", "wait"])
+def test_ctrl_c_at_any_moment_of_a_known_append_leaves_the_list_free(opened: Opened, operation: str) -> None:
+    """Between any two calls inside it: Python looks for signals where functions begin and where they have returned."""
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    append = commands.append_signal if operation == "signal" else commands.append_wait
+    append(sem, 1)
+    reached = 0
+    for at in range(1, 100):
+        seen = 0
+
+        def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> None:
+            nonlocal seen
+            if event != "c_call" and frame.f_code.co_filename.endswith(("books.py", "plain.py")):
+                seen += 1
+                if seen == at:
+                    raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(interrupt)
+            append(sem, 2 * at)
+        except KeyboardInterrupt:
+            reached = at
+        finally:
+            sys.setprofile(None)
+        in_thread(lambda at=at: append(sem, 2 * at + 1))  # type: ignore[misc]
+        if seen < at:
+            break
+    assert reached >= 5
+    assert values_of(driver)[-1] == (2 * (reached + 1) + 1,)
+
+
+@pytest.mark.timeout(30)
+def test_ctrl_c_ends_an_append_that_another_one_to_the_same_list_holds(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
+    for each in (sem, other):
+        commands.append_signal(each, 1)
+    inside, go = threading.Event(), threading.Event()
+    at_once = driver.lists[0].append_signal
+
+    def slow(*given: Any) -> Any:
+        inside.set()
+        assert go.wait(10)
+        return at_once(*given)
+
+    driver.lists[0].append_signal = slow  # type: ignore[method-assign,assignment]
+    thread = threading.Thread(target=commands.append_signal, args=(other, 2))
+    thread.start()
+    assert inside.wait(10)
+    timer = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        commands.append_signal(sem, 2)
+    go.set()
+    thread.join()
+    timer.join()
+    commands.append_signal(sem, 2)
+    in_thread(lambda: commands.append_signal(other, 3))
+    assert values_of(driver)[2:] == [(2,), (2,), (3,)]
 
 
 # ---- failure

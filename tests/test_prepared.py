@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -263,8 +264,9 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, count: i
 
     for value in (4, 5):
         call(value)
-    # The second one is a ValueError, as what a value out of range gives: but it is the driver's word.
-    for failure in (DriverError("no", reason="driver"), BadHandleError("no", reason="driver"), KeyboardInterrupt()):
+    # Two are ValueErrors, as what a value out of range gives: but these are the driver's word.
+    for failure in (DriverError("no", reason="driver"), BadHandleError("no", reason="driver"), UnicodeError("no"),
+                    KeyboardInterrupt()):
         driver.lists[0].fail_next = failure  # type: ignore[assignment]
         with pytest.raises(type(failure)) as caught:
             call(9)
@@ -461,6 +463,45 @@ def test_pending_prepared_wait_keeps_frees_away(opened: Opened) -> None:
     assert not device._session.waits()
     commands.append_wait(sem, 2)
     assert device._session.waits()
+
+
+@pytest.mark.timeout(30)
+def test_two_threads_append_one_after_the_other(opened: Opened) -> None:
+    device, driver = opened
+    commands, sems = device.create_command_list(), batch(device, 2)
+    prepared = [commands.prepare_signal(each) for each in sems]
+    inside, go, threads = threading.Event(), threading.Event(), []
+
+    def during() -> None:
+        inside.set()
+        assert go.wait(10)
+
+    driver.lists[0].during = during
+    for call in prepared:
+        threads.append(threading.Thread(target=call, args=(1,)))
+        threads[-1].start()
+        assert inside.wait(10)
+    threads[1].join(0.1)
+    assert threads[1].is_alive()
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert values_of(driver) == [(1,), (1,)]
+
+
+def test_call_does_what_finalizers_left_and_looks_no_further(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, _ = opened
+    prepared = device.create_command_list().prepare_signal(timeline(device))
+    done: list[int] = []
+    releaser = device._session.releaser
+    monkeypatch.setattr(releaser._thread, "wake", lambda: None)   # else the thread may be the first
+    for value, left in enumerate((releaser.post, releaser.post_later), 1):
+        left(partial(done.append, value))
+        prepared(value)
+        assert done[-1] == value
+    monkeypatch.setattr(releaser, "drain", lambda: pytest.fail("looked"))
+    prepared(3)
+    monkeypatch.undo()
 
 
 def test_value_is_taken_once_whoever_signals_it(opened: Opened) -> None:

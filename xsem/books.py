@@ -12,7 +12,7 @@ from xsem.entries import Entry, Operation, Targets
 from xsem.errors import WouldBlockError, XsemError
 from xsem.forks import Clock
 from xsem.lifetime import Record
-from xsem.plain import Plain
+from xsem.plain import Plain, out_of_range
 from xsem.progress import Progress
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
@@ -129,9 +129,13 @@ class Book(Progress):
         if session.generation != Clock.now:
             return False  # before the lock: in a forked child a thread that is not there may hold it
         releaser = session.releaser
-        if releaser.inbox or releaser.later:
+        if releaser.jobs:
             releaser.drain()
-        with self.lock:
+        lock = self.lock
+        try:
+            # Not `with`, which takes longer than most of what is done inside. Inside `try`, as Ctrl-C can come between
+            # this and the next line.
+            lock.acquire()
             record = self.record
             # The notes come first, as in `Record.use`: of a release at the same time, it sees them or we see it. The
             # list's own before the others': on a list that is closed nobody would learn of their end.
@@ -156,11 +160,14 @@ class Book(Progress):
                     self._last_wait = seq
                     if gate.closed:
                         return False
-                if not plain.append(values):
+                    plain.call(values)
+                elif not plain.append(values):
                     return False
             except XsemError as error:
                 session.blame(error)
                 raise
+            except ValueError as error:
+                return out_of_range(error)
             finally:
                 self._issuing = outer
                 if self.seq != seq:
@@ -169,6 +176,11 @@ class Book(Progress):
                 self._issued = seq
             self._slots += 1
             self.entries.append((seq, plain, values, _now()))
+        finally:
+            try:  # noqa: SIM105 - contextlib.suppress takes longer than a lock does
+                lock.release()
+            except RuntimeError:
+                pass  # Ctrl-C came while another thread had it
         if self._slots > self._due:
             self.keep_up()
         return True

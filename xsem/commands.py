@@ -16,7 +16,6 @@ from xsem.events import Event, check_event, points_of
 from xsem.issue import issue_signal, issue_wait
 from xsem.lifetime import Record
 from xsem.memory import Memory
-from xsem.params import UINT64_MAX
 from xsem.plain import Plain, known, plain_of, remember
 from xsem.prepared import Prepared
 from xsem.recording import Recording
@@ -102,11 +101,9 @@ class CommandList(Resource):
         bare = wait_events is _NONE and signal_event is None and acquire is _NONE
         if bare:
             if type(params) is int and type(semaphores) is Semaphore:
-                plain = semaphores._state.plain_waits.get(self._book)
-                if (
-                    plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None
-                    and self._book.append_plain(plain, params, self._record)
-                ):
+                book = self._book
+                plain = semaphores._state.plain_waits.get(book)
+                if plain is not None and self._stopped is None and book.append_plain(plain, params, self._record):
                     return
             elif self._append_again("wait", semaphores, params):
                 return
@@ -160,11 +157,9 @@ class CommandList(Resource):
         bare = wait_events is _NONE and signal_event is None and release is _NONE
         if bare:
             if type(params) is int and type(semaphores) is Semaphore:
-                plain = semaphores._state.plain_signals.get(self._book)
-                if (
-                    plain is not None and 0 <= params <= UINT64_MAX and self._stopped is None
-                    and self._book.append_plain(plain, params, self._record)
-                ):
+                book = self._book
+                plain = semaphores._state.plain_signals.get(book)
+                if plain is not None and self._stopped is None and book.append_plain(plain, params, self._record):
                     return
             elif self._append_again("signal", semaphores, params):
                 return

@@ -269,7 +269,8 @@ class Releaser:
         self.records: set[Record] = set()
         self.ending: set[Record] = set()  # those of them that are released: thousands may be alive beside them
         self._generation = generation()
-        # Jobs for `drain`.
+        # Jobs for `drain`, and whether there may be any: set after one was added, taken back before they are done.
+        self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.later: deque[Callable[[], None]] = deque()
         self._pending: deque[Record] = deque()
@@ -282,12 +283,14 @@ class Releaser:
         """From a finalizer: have `job` done soon, on another thread or in a later call."""
         if generation() == self._generation:
             self.inbox.append(job)
+            self.jobs = True
             self._thread.wake()
 
     def post_later(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done with a later call; not worth a thread."""
         if generation() == self._generation:
             self.later.append(job)
+            self.jobs = True
 
     def release_all(self, last: Record) -> None:
         """The device goes: release everything on it, and `last`, the device's own record, when all that is freed."""
@@ -307,6 +310,7 @@ class Releaser:
 
     def drain(self) -> None:
         """Do the jobs that finalizers left. Called at the start of other calls."""
+        self.jobs = False
         for jobs in (self.later, self.inbox):
             while jobs and not exiting():
                 try:

@@ -39,7 +39,9 @@ class Plain:
         The list's.
     states : tuple of SemaphoreState
     gate : Gate or None
-        Of the releases that an append of it must let end first.
+        Of the releases that an append of it must let end first: signals have none.
+    call : callable
+        The driver's, with values as `append` takes them.
     last_seq : int
         Number of its last operation.
     seen : int
@@ -48,7 +50,7 @@ class Plain:
         It will not be used any more.
     """
 
-    __slots__ = ("_call", "book", "dropped", "gate", "last_seq", "seen", "states")
+    __slots__ = ("book", "call", "dropped", "gate", "last_seq", "seen", "states")
 
     operation: Literal["wait", "signal"] = "wait"
 
@@ -61,7 +63,7 @@ class Plain:
         self.last_seq = 0
         self.seen = -1
         self.dropped = False
-        self._call = call
+        self.call = call
         for state in self.states:
             state.record.uses[self] = 1
         self.released()  # after the notes, as at each call
@@ -99,11 +101,14 @@ class Plain:
         return len(values) == len(self.states) and set(map(type, values)) == {int}
 
     def append(self, values: Any) -> bool:
-        """Check and note the values, and call the driver; False where they are refused: somebody else says why."""
-        try:
-            self._call(values)
-        except ValueError as error:
-            return _out_of_range(error)
+        """Check and note the values, and call the driver; False where they are refused: somebody else says why.
+
+        Raises
+        ------
+        ValueError
+            A bare one, of the driver's: a value is no unsigned 64-bit int.
+        """
+        self.call(values)
         return True
 
     def targets(self, values: Any) -> Sequence[tuple[SemaphoreState, int | None]]:
@@ -114,21 +119,24 @@ class Plain:
 class _Signal(Plain):
     """Of one semaphore."""
 
-    __slots__ = ()
+    __slots__ = ("_newest",)
 
     operation = "signal"
 
+    def __init__(
+        self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
+    ) -> None:
+        super().__init__(book, states, call, gate)
+        self._newest = states[0].newest
+
     def append(self, values: Any) -> bool:
-        state = self.states[0]
-        before = heappushpop(state.newest, values)  # `SemaphoreState.newest` says why this needs no lock
+        before = heappushpop(self._newest, values)  # `SemaphoreState.newest` says why this needs no lock
         if before == values:
             return False  # not above the last one; or that one has been taken out, or is unknown
         try:
-            self._call(values)
-        except BaseException as error:
-            state.restore(values, before)
-            if isinstance(error, ValueError):
-                return _out_of_range(error)
+            self.call(values)
+        except BaseException:
+            self.states[0].restore(values, before)
             raise
         return True
 
@@ -177,12 +185,10 @@ class _Signals(Plain):
                     state.holder = self
                 self._held = True
         try:
-            self._call(values)
-        except BaseException as error:
+            self.call(values)
+        except BaseException:
             for state, value, last in zip(self.states, values, before, strict=True):
                 state.restore(value, last)
-            if isinstance(error, ValueError):
-                return _out_of_range(error)
             raise
         return True
 
@@ -302,7 +308,7 @@ def _plains(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict
     return state.plain_waits if operation == "wait" else state.plain_signals
 
 
-def _out_of_range(error: ValueError) -> bool:
+def out_of_range(error: ValueError) -> bool:
     """False for the bare ValueError of a value that is no unsigned 64-bit int; any other error goes on."""
     if type(error) is not ValueError:
         raise error

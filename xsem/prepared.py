@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xsem.params import UINT64_MAX
 from xsem.plain import Plain
 from xsem.semaphore import Semaphore
 from xsem.types import SignalParams, WaitParams
@@ -49,7 +48,7 @@ class Prepared:
         plain = self._plain
         if plain is not None:
             if self._single:
-                if type(values) is int and 0 <= values <= UINT64_MAX and self._append_plain(plain, values):
+                if type(values) is int and self._append_plain(plain, values):
                     return
             elif type(values) is list or type(values) is tuple:
                 values = tuple(values)  # the books remember it
