@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bench.copies import DIRECTIONS, MAPPED, PLAIN
+from bench.objects import BESIDE
 from bench.timing import Series
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
-# "Flat": what a median moves by anyway from one round of measuring to another.
-FLAT: Final = 1.10
+# "Flat": what a ratio of medians moves by anyway from one round of measuring to another.
+_FLAT: Final = 1.10
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,10 @@ def aims(found: Sequence[Series]) -> list[Aim]:
           for direction in DIRECTIONS),
     ]
     live = [each for each in found if each.group == "live objects"]
-    for way in live[0].ways if live else ():
-        worst = max(each.ways[way].median for each in live) / live[0].ways[way].median
-        listed.append(Aim(f"{live[0].size:,} to {live[-1].size:,} live objects, dearest / first: {way}", FLAT, False,
-                          worst))
+    for way, beside in BESIDE.items() if live else ():
+        ratios = [each.ratio(way, beside) for each in live]
+        known = [each for each in ratios if each is not None]
+        worst = max(known) / known[0] if len(known) == len(ratios) else None
+        numbers = f"{live[0].size:,} to {live[-1].size:,}"
+        listed.append(Aim(f"{numbers} live objects, dearest / first, each / {beside}: {way}", _FLAT, False, worst))
     return listed

@@ -16,7 +16,7 @@ from bench.timing import Series, figure, rounds
 from bench.ways import C_LOOP, DOCUMENTED, XSEM
 from xsem.types import MemoryDesc, SemaphoreDesc
 
-__all__ = ["measure"]
+__all__ = ["fd_of", "import_documented", "measure"]
 
 SIZE: Final = 1 << 20
 _UNTIL_GONE: Final = f"{XSEM}, until gone"
@@ -50,24 +50,28 @@ def _both(label: str, cycles: dict[str, _Cycle], objects: int, repetitions: int)
     yield Series("release", label, objects, "us", released, repetitions)
 
 
-def _fd(desc: SemaphoreDesc | MemoryDesc) -> int:
+def fd_of(desc: SemaphoreDesc | MemoryDesc) -> int:
+    """The file descriptor that it describes."""
     handle = desc.handle
     assert handle is not None
     return handle if isinstance(handle, int) else handle.fileno()
 
 
+def import_documented(driver: Any, fd: int) -> Any:
+    """Import a timeline as cuda.bindings documents it; the file descriptor stays the caller's."""
+    desc = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
+    desc.type = driver.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
+    desc.handle.fd = os.dup(fd)
+    return check(driver.cuImportExternalSemaphore(desc))
+
+
 def _semaphores(rig: Rig, desc: SemaphoreDesc, objects: int) -> dict[str, _Cycle]:
-    driver, fd = rig.driver, _fd(desc)
+    driver, fd = rig.driver, fd_of(desc)
     kind = driver.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
 
     def documented() -> tuple[float, float, float]:
         began = perf_counter()
-        natives = []
-        for _ in range(objects):
-            native_desc = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
-            native_desc.type = kind
-            native_desc.handle.fd = os.dup(fd)
-            natives.append(check(driver.cuImportExternalSemaphore(native_desc)))
+        natives = [import_documented(driver, fd) for _ in range(objects)]
         imported = perf_counter()
         for native in natives:
             check(driver.cuDestroyExternalSemaphore(native))
@@ -88,7 +92,7 @@ def _semaphores(rig: Rig, desc: SemaphoreDesc, objects: int) -> dict[str, _Cycle
 
 
 def _memories(rig: Rig, desc: MemoryDesc, objects: int) -> dict[str, _Cycle]:
-    driver, fd = rig.driver, _fd(desc)
+    driver, fd = rig.driver, fd_of(desc)
     kind = driver.CUexternalMemoryHandleType.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD
 
     def documented() -> tuple[float, float, float]:

@@ -1,6 +1,7 @@
 """Whether a signal and an import cost the same however many objects are alive.
 
-cuda.bindings is measured beside it at each number: what the driver itself does with many objects is not xsem's.
+cuda.bindings is measured beside both at each number: what the driver does with many objects, and what a processor does
+that is faster in one minute than in the next, is not xsem's.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from time import perf_counter
 from typing import Final
 
 import xsem
-from bench.rig import Rig
+from bench.imports import fd_of, import_documented
+from bench.rig import Rig, check
 from bench.timing import Series, interleaved
 from bench.ways import REUSED, XSEM, Way, ways
 
-__all__ = ["NUMBERS", "measure"]
+__all__ = ["BESIDE", "NUMBERS", "measure"]
 
 NUMBERS: Final = (1, 10, 100, 1000, 10000)
 _QUICK_NUMBERS: Final = (1, 10, 100)
-IMPORT: Final = "d: xsem, import and release until gone"
+_IMPORT: Final = "d: xsem, import and release until gone"
+_IMPORT_DOCUMENTED: Final = "b: cuda.bindings, import and destroy"
+BESIDE: Final = {XSEM: REUSED, _IMPORT: _IMPORT_DOCUMENTED}
 
 
 def measure(rig: Rig) -> Iterator[Series]:
@@ -38,6 +42,13 @@ def measure(rig: Rig) -> Iterator[Series]:
             rig.drain()
             return (perf_counter() - began) / count * 1e6
 
+        def import_and_destroy() -> float:
+            count, fd = max(1, calls // 10), fd_of(desc)
+            began = perf_counter()
+            for _ in range(count):
+                check(rig.driver.cuDestroyExternalSemaphore(import_documented(rig.driver, fd)))
+            return (perf_counter() - began) / count * 1e6
+
         try:
             for number in _QUICK_NUMBERS if rig.quick else NUMBERS:
                 rig.drain()
@@ -46,7 +57,8 @@ def measure(rig: Rig) -> Iterator[Series]:
                 asked: dict[str, Callable[[], float]] = {
                     name: partial(_signal, rig, all_ways[name], calls) for name in (REUSED, XSEM)
                 }
-                asked[IMPORT] = import_and_release
+                asked[_IMPORT] = import_and_release
+                asked[_IMPORT_DOCUMENTED] = import_and_destroy
                 found = interleaved(asked, repetitions)
                 yield Series("live objects", f"{number:,} alive", number, "us", found, repetitions)
         finally:
