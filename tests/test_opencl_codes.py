@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from typing import Any
 
@@ -286,24 +287,48 @@ def test_number_left_open_is_closed_with_the_object(given: OwnedHandle) -> None:
     assert is_open(number)
     with fd.another() as other:
         assert other.fileno() != number
+    fd.object_goes()
+    assert is_open(number)
     fd.object_gone()
     assert numbers() == before - {number}
 
 
-@pytest.mark.parametrize("when", ["import", "release"])
-def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHandle, when: str) -> None:
+# The same file, for another import: before the release that cannot be told from the driver's, and numbers take turns.
+@pytest.mark.parametrize(("when", "same"), [("import", False), ("life", False), ("release", False), ("release", True)])
+def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHandle, when: str, same: bool) -> None:
     number = given.fileno()
     fd = GivenFd(given)
-    if when == "release":
+    # What another thread opens when the driver has closed it.
+    other = duplicate_fd(number) if same else OwnedHandle(os.open(os.devnull, os.O_RDONLY))
+    if when != "import":
         fd.imported()
-    other = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(other, number)   # the driver has closed it, and another thread opened a file
+    if when == "release":
+        fd.object_goes()
+    os.dup2(other.fileno(), number)
     if when == "import":
         fd.imported()
+    if when != "release":
+        fd.object_goes()
+    fd.object_gone()
+    assert same_open_file(other.fileno(), number)
+    os.close(number)
+    other.close()
+
+
+def test_number_is_left_where_none_is_free_to_mark_it(given: OwnedHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = given.fileno()
+    fd = GivenFd(given)
+    fd.imported()
+
+    def none() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "pipe", none)
+    fd.object_goes()
+    monkeypatch.undo()
     fd.object_gone()
     assert is_open(number)
     os.close(number)
-    os.close(other)
 
 
 @pytest.mark.parametrize("way", ["imported", "refused", "closed"])
@@ -320,6 +345,7 @@ def test_number_0_is_given_as_another_and_stays_the_callers(given: OwnedHandle, 
             os.close(fd.given.fileno())
         if way == "imported":
             fd.imported()
+            fd.object_goes()
             fd.object_gone()
         else:
             fd.refused()

@@ -44,6 +44,7 @@ def memory() -> Iterator[Memory]:
     fd.imported()
     desc = MemoryDesc(type=MemoryHandleType.OPAQUE_FD, handle=0, allocation_size=1 << 20, device_uuid=None)
     yield Memory(0, 0, desc, fd)
+    fd.object_goes()
     fd.object_gone()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from open_files import closed_number, holding, is_open, numbers, untouched
 
+import xsem.fds
 import xsem.ownership
 from xsem.errors import BadHandleError, BusyError, DriverError, ReleasedError, XsemError
 from xsem.fds import kernel_can_compare
@@ -284,7 +285,7 @@ def test_the_user_sees_the_drivers_error_and_its_cause(fd: int) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int) -> None:
+def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two threads import the same fd; the first driver closes its duplicate and does not say so, the second import's
     # duplicate gets the number: the same open file by the kernel's answer, and still not the first one's to close.
     second: list[int] = []
@@ -303,6 +304,7 @@ def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int) -> Non
 
     def closed_and_taken(handle: OwnedHandle) -> None:
         os.close(handle.fileno())
+        monkeypatch.setattr(xsem.fds._Turn, "at", handle.fileno())   # a whole turn later
         thread.start()
         assert inside.wait(10)
         assert second == [handle.fileno()], "the number went to somebody else"
@@ -440,3 +442,31 @@ def test_number_that_was_closed_and_given_to_another_file_is_another_file(fd: in
     assert not same_open_file(fd, number)
     os.close(number)
     os.close(other)
+
+
+def test_number_that_a_driver_closed_is_not_the_next_duplicates() -> None:
+    fd = os.memfd_create("memory")
+    seen = set()
+    for _ in range(50):
+        with duplicate_fd(fd) as given:
+            seen.add(given.fileno())   # closed here, as by a driver
+    assert len(seen) == 50
+    assert min(seen) >= 512
+    os.close(fd)
+
+
+def test_numbers_begin_anew_where_there_are_no_higher_ones() -> None:
+    resource = pytest.importorskip("resource", reason="POSIX has it")
+    fd = os.memfd_create("memory")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        for limit, high in ((520, True), (500, False)):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            numbers = []
+            for _ in range(20):
+                with duplicate_fd(fd) as given:
+                    numbers.append(given.fileno())
+            assert all((number >= 512) is high for number in numbers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(fd)

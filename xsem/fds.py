@@ -18,6 +18,13 @@ _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 _KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
 _KCMP_FILE: Final = 0
 _HIGH: Final = 512
+_TURN: Final = range(_HIGH, 4096)
+
+
+class _Turn:
+    """Where the next duplicate begins to look for a number."""
+
+    at = _TURN.start
 
 
 def same_open_file(a: int, b: int) -> bool | None:
@@ -57,18 +64,23 @@ def kernel_can_compare() -> bool:
 
 
 def dup_high(fd: int) -> int:
-    """A duplicate with a high number: the application's own calls are given the lowest that is free.
+    """A duplicate with a high number that was not another duplicate's a moment ago.
 
-    So one that it makes of the same file, after a driver closed this one, does not get this number.
+    After a driver closed a number, no other duplicate of the same file is to get it before somebody has looked: the
+    application's own calls are given the lowest that is free, and these here take turns.
     """
     if sys.platform != "win32":
         import fcntl
 
-        try:
-            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EMFILE):  # no such high numbers here
-                raise
+        for least in (_Turn.at, _TURN.start):
+            try:
+                number = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EMFILE):  # no such high numbers here
+                    raise
+            else:
+                _Turn.at = number + 1 if number + 1 in _TURN else _TURN.start
+                return number
     return os.dup(fd)
 
 

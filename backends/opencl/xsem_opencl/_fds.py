@@ -8,6 +8,8 @@ as it is as long as the object lives, and the kernel is asked once that is gone.
 
 from __future__ import annotations
 
+import os
+
 from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import OwnedHandle
 
@@ -21,6 +23,8 @@ class GivenFd:
     ----------
     handle : OwnedHandle
         What is to be imported.
+    ours : bool
+        Nobody else will close it where the import fails.
 
     Attributes
     ----------
@@ -29,13 +33,15 @@ class GivenFd:
         the end of a list of properties (CL_INVALID_PROPERTY, measured on an H200).
     """
 
-    __slots__ = ("_kept", "_left", "_own", "given")
+    __slots__ = ("_kept", "_left", "_mark", "_ours", "given")
 
-    def __init__(self, handle: OwnedHandle) -> None:
+    def __init__(self, handle: OwnedHandle, *, ours: bool = False) -> None:
         self._kept = duplicate_fd(handle.fileno())
-        self._own = handle.fileno() == 0
-        self.given = duplicate_fd(0) if self._own else handle
-        self._left: OwnedHandle | None = None
+        zero = handle.fileno() == 0
+        self._ours = ours or zero
+        self.given = duplicate_fd(0) if zero else handle
+        self._left: int | None = None  # a bare number: to be forgotten must not close it
+        self._mark: OwnedHandle | None = None
 
     def another(self) -> OwnedHandle:
         """A duplicate of the same file, for another import."""
@@ -43,26 +49,45 @@ class GivenFd:
 
     def refused(self) -> None:
         """The import failed; what became of the handle, the facade finds out."""
-        if self._own:
-            self._close_if_ours(self.given)
+        if self._ours:
+            _close_if(self.given.detach(), self._kept)
         self._kept.close()
 
     def imported(self) -> None:
         """The import succeeded: the number is the driver's, as long as the object lives."""
         number = self.given.detach()
         if same_open_file(self._kept.fileno(), number):
-            self._left = OwnedHandle(number)
+            self._left = number
+
+    def object_goes(self) -> None:
+        """The object is about to be released: make the number a file that nobody else has.
+
+        Where the driver closes it with the object, the next duplicate of the imported file may get it, on any thread:
+        afterwards that one could not be told from what the driver left open.
+        """
+        number, self._left = self._left, None
+        if number is None or not same_open_file(self._kept.fileno(), number):
+            return
+        try:
+            read, write = os.pipe()
+        except OSError:
+            return  # none is free: better to leak one number than to close another's
+        os.close(write)
+        self._mark = OwnedHandle(read)
+        os.dup2(read, number, inheritable=False)
+        self._left = number
 
     def object_gone(self) -> None:
         """The object has been released; close what the driver has left open."""
-        left, self._left = self._left, None
-        if left is not None:
-            self._close_if_ours(left)
+        number, mark = self._left, self._mark
+        if number is not None and mark is not None:
+            _close_if(number, mark)
+            mark.close()
         self._kept.close()
 
-    def _close_if_ours(self, handle: OwnedHandle) -> None:
-        # Where the kernel cannot tell: better to leak one number than to close another's.
-        if same_open_file(self._kept.fileno(), handle.fileno()):
-            handle.close()
-        else:
-            handle.detach()
+
+def _close_if(number: int, witness: OwnedHandle) -> None:
+    """Close the number if it is the witness's file."""
+    # Where the kernel cannot tell: better to leak one number than to close another's.
+    if same_open_file(witness.fileno(), number):
+        os.close(number)

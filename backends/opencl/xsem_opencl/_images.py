@@ -53,6 +53,7 @@ class Image:
         except IndexError:
             return
         self._memory.images.discard(handle)
+        self._fd.object_goes()
         core.api.do("clReleaseMemObject", handle)
         self._fd.object_gone()
 
@@ -98,7 +99,7 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
                                reason="not_supported")
     format_, given = image_format(desc), memory.fd.another()
     try:
-        fd = GivenFd(given)
+        fd = GivenFd(given, ours=True)
     except BaseException:
         given.close()
         raise
@@ -106,8 +107,7 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         made = core.api.make(cl.CREATE_IMAGE, core.context, memory_properties(core, memory.desc, given.fileno()),
                              cl.MEM_READ_WRITE, byref(format_), byref(wanted), None)
     except BaseException:
-        fd.imported()
-        fd.object_gone()
+        fd.refused()
         raise
     fd.imported()
     memory.images.add(made)

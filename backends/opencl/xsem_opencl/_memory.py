@@ -56,6 +56,8 @@ class Memory:
         addresses.remove(self.address)
         if self.acquired:
             _give_back(core, handle)
+        if self.fd is not None:
+            self.fd.object_goes()
         core.api.do("clReleaseMemObject", handle)
         if self.fd is not None:
             self.fd.object_gone()

@@ -38,6 +38,8 @@ class Semaphore:
             handle = self._left.pop()
         except IndexError:
             return
+        if self._fd is not None:
+            self._fd.object_goes()
         core.api.do("clReleaseSemaphoreKHR", handle)
         if self._fd is not None:
             self._fd.object_gone()
