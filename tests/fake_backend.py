@@ -371,6 +371,18 @@ def binary(device: Device, label: str = "") -> xsem.Semaphore:
     return device.create_semaphore(SemaphoreHandleType.OPAQUE_FD, label=label)
 
 
+def hold_next(stream: FakeList) -> tuple[threading.Event, threading.Event]:
+    """Have the next append stay in the driver: an event that says that it is there, and one that lets it go."""
+    inside, go = threading.Event(), threading.Event()
+
+    def during() -> None:
+        inside.set()
+        assert go.wait(10)
+
+    stream.during = during
+    return inside, go
+
+
 def values_of(driver: FakeDriver, *operations: str, at: int = 0) -> list[tuple[int | None, ...]]:
     """Of each of these operations of a list, in order; without any, of each signal and wait."""
     wanted = operations or ("signal", "wait")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from at_once import in_thread
-from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until, values_of
+from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, hold_next, timeline, until, values_of
 
 import xsem
 from xsem.errors import BusyError, DriverError, OutOfMemoryError, ReleasedError, WouldBlockError
@@ -492,15 +492,7 @@ def test_ctrl_c_ends_an_append_that_another_one_to_the_same_list_holds(opened: O
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
     for each in (sem, other):
         commands.append_signal(each, 1)
-    inside, go = threading.Event(), threading.Event()
-    at_once = driver.lists[0].append_signal
-
-    def slow(*given: Any) -> Any:
-        inside.set()
-        assert go.wait(10)
-        return at_once(*given)
-
-    driver.lists[0].append_signal = slow  # type: ignore[method-assign,assignment]
+    inside, go = hold_next(driver.lists[0])
     thread = threading.Thread(target=commands.append_signal, args=(other, 2))
     thread.start()
     assert inside.wait(10)

@@ -8,10 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
-from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, timeline, until
+from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
 
 import xsem
 from xsem.errors import DriverError
@@ -157,16 +156,7 @@ def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened, p
 def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened, prepared: bool) -> None:
     device, driver = opened
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
-    inside, go = threading.Event(), threading.Event()
-
-    at_once = driver.lists[0].append_wait
-
-    def slow(*given: Any) -> Any:
-        inside.set()
-        assert go.wait(10)
-        return at_once(*given)
-
-    driver.lists[0].append_wait = slow  # type: ignore[method-assign,assignment]
+    inside, go = hold_next(driver.lists[0])
     wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
     thread = threading.Thread(target=wait, args=(1,))
     thread.start()

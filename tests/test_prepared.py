@@ -14,7 +14,20 @@ from typing import Any
 
 import pytest
 from at_once import in_threads
-from fake_backend import ALL, FakeDriver, FakeStream, batch, binary, fake, last_of, set_last, timeline, until, values_of
+from fake_backend import (
+    ALL,
+    FakeDriver,
+    FakeStream,
+    batch,
+    binary,
+    fake,
+    hold_next,
+    last_of,
+    set_last,
+    timeline,
+    until,
+    values_of,
+)
 
 import xsem
 from xsem.errors import (
@@ -470,13 +483,7 @@ def test_two_threads_append_one_after_the_other(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     prepared = [commands.prepare_signal(each) for each in sems]
-    inside, go, threads = threading.Event(), threading.Event(), []
-
-    def during() -> None:
-        inside.set()
-        assert go.wait(10)
-
-    driver.lists[0].during = during
+    (inside, go), threads = hold_next(driver.lists[0]), []
     for call in prepared:
         threads.append(threading.Thread(target=call, args=(1,)))
         threads[-1].start()
