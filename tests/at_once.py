@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:
@@ -28,3 +30,14 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
 def in_thread(work: Callable[[], object]) -> None:
     """Run on a fresh thread; its exception is raised here."""
     in_threads(1, lambda _index: work())
+
+
+@contextmanager
+def restless(interval_s: float = 1e-6) -> Iterator[None]:
+    """Have threads switched as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(interval_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

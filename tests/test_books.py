@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from at_once import in_thread
+from at_once import in_thread, in_threads, restless
 from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, hold_next, timeline, until, values_of
 
 import xsem
@@ -415,13 +415,7 @@ def test_query_and_release_wait_for_no_lock_of_the_list(opened: Opened) -> None:
 def test_synchronize_is_bounded_also_where_another_thread_is_held_in_an_append(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
-    inside, leave = threading.Event(), threading.Event()
-
-    def during() -> None:
-        inside.set()
-        leave.wait(30)
-
-    driver.lists[0].during = during
+    inside, leave = hold_next(driver.lists[0])
     appender = threading.Thread(target=commands.append_barrier)
     appender.start()
     assert inside.wait(10)
@@ -434,18 +428,8 @@ def test_synchronize_is_bounded_also_where_another_thread_is_held_in_an_append(o
 def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        each = [
-            threading.Thread(target=lambda: [commands.append_wait(sem, 1) for _ in range(300)]) for _ in range(4)
-        ]
-        for thread in each:
-            thread.start()
-        for thread in each:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    with restless():
+        in_threads(4, lambda _: [commands.append_wait(sem, 1) for _ in range(300)])
     assert [call[0] for call in driver.lists[0].calls].count("wait") == 1200
     pending = commands._book.pending()
     assert [entry.seq for entry in pending] == sorted(entry.seq for entry in pending)

@@ -79,7 +79,6 @@ def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> N
     assert len(driver.released("release_memory")) == 1
 
 
-
 def test_what_is_alive_costs_nothing_to_whoever_asks_what_is_being_released(opened: Opened) -> None:
     device, _ = opened
     releaser = device._session.releaser
@@ -89,6 +88,7 @@ def test_what_is_alive_costs_nothing_to_whoever_asks_what_is_being_released(open
     sem.release()
     until(lambda: device.releasing() == ())
     releaser.records = set(releaser.records)   # a set's own copy of a set asks for neither
+
 
 def test_releasing_is_in_the_order_of_names(opened: Opened) -> None:
     device, _ = opened

@@ -6,14 +6,13 @@ import contextlib
 import dataclasses
 import gc
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-from at_once import in_threads
+from at_once import in_threads, restless
 from fake_backend import (
     ALL,
     FakeDriver,
@@ -529,12 +528,8 @@ def test_value_is_taken_once_whoever_signals_it(opened: Opened) -> None:
                 calls[index](value)
                 taken[index].append(value)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
+    with restless():
         in_threads(len(calls), signal)
-    finally:
-        sys.setswitchinterval(interval)
     every = [value for values in taken for value in values]
     assert len(every) == len(set(every))
     assert last_of(sems) == [3999, max(taken[0], default=0)]

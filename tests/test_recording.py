@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, timeline, until
+from fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline, until
 
 import xsem
 import xsem.device
@@ -398,13 +398,7 @@ def test_recording_is_forgotten_between_the_appends_of_others(
         commands = device.create_command_list()
         with commands.record() as recording:
             commands.append_barrier()
-        inside, leave = threading.Event(), threading.Event()
-
-        def during(inside: threading.Event = inside, leave: threading.Event = leave) -> None:
-            inside.set()
-            leave.wait(10)
-
-        driver.lists[0].during = during
+        inside, leave = hold_next(driver.lists[0])
         appender = threading.Thread(target=commands.append_barrier)
         appender.start()
         assert inside.wait(10)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from at_once import restless
 from fake_backend import FakeDriver, FakeStream, fake, timeline, until
 
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, ReleasedError
@@ -21,13 +21,10 @@ SECONDS = 1.0
 EXPECTED = (ReleasedError, BusyError, BadArgumentError, EventNotAppendedError)
 
 
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads are switched as often as can be."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)
+@pytest.fixture(name="restless")
+def _restless() -> Iterator[None]:
+    with restless(1e-5):
+        yield
 
 
 def run(*bodies: Callable[[random.Random], None]) -> None:

@@ -57,17 +57,20 @@ def fd_of(desc: SemaphoreDesc | MemoryDesc) -> int:
     return handle if isinstance(handle, int) else handle.fileno()
 
 
+def _timeline(driver: Any) -> Any:
+    return driver.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
+
+
 def import_documented(driver: Any, fd: int) -> Any:
     """Import a timeline as cuda.bindings documents it; the file descriptor stays the caller's."""
     desc = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
-    desc.type = driver.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
+    desc.type = _timeline(driver)
     desc.handle.fd = os.dup(fd)
     return check(driver.cuImportExternalSemaphore(desc))
 
 
 def _semaphores(rig: Rig, desc: SemaphoreDesc, objects: int) -> dict[str, _Cycle]:
     driver, fd = rig.driver, fd_of(desc)
-    kind = driver.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
 
     def documented() -> tuple[float, float, float]:
         began = perf_counter()
@@ -83,7 +86,7 @@ def _semaphores(rig: Rig, desc: SemaphoreDesc, objects: int) -> dict[str, _Cycle
     loop = rig.c_loop
     if loop is not None:
         def in_c() -> tuple[float, float, float]:
-            imported, natives = loop.import_semaphores(int(kind), fd, objects)
+            imported, natives = loop.import_semaphores(int(_timeline(driver)), fd, objects)
             destroyed = loop.destroy(natives)
             return imported, destroyed, destroyed
 

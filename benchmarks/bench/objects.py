@@ -34,20 +34,20 @@ def measure(rig: Rig) -> Iterator[Series]:
     all_ways = ways(rig, shared, "signal")
     alive: list[xsem.Semaphore] = []
     with shared[0].there.export(for_device=rig.device) as desc:
+        imports, fd = max(1, calls // 10), fd_of(desc)
+
         def import_and_release() -> float:
-            count = max(1, calls // 10)
             began = perf_counter()
-            for _ in range(count):
+            for _ in range(imports):
                 rig.device.import_semaphore(desc).release()
             rig.drain()
-            return (perf_counter() - began) / count * 1e6
+            return (perf_counter() - began) / imports * 1e6
 
         def import_and_destroy() -> float:
-            count, fd = max(1, calls // 10), fd_of(desc)
             began = perf_counter()
-            for _ in range(count):
+            for _ in range(imports):
                 check(rig.driver.cuDestroyExternalSemaphore(import_documented(rig.driver, fd)))
-            return (perf_counter() - began) / count * 1e6
+            return (perf_counter() - began) / imports * 1e6
 
         try:
             for number in _QUICK_NUMBERS if rig.quick else NUMBERS:
