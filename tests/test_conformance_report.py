@@ -24,12 +24,13 @@ from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import build, check
 from xsem_conformance.report.html import html as page
 from xsem_conformance.report.junit import junit
-from xsem_conformance.report.markdown import markdown
+from xsem_conformance.report.markdown import markdown, one_line
 from xsem_conformance.requirements import load
 from xsem_conformance.session import Run
 from xsem_host.device import CAPABILITIES as HOST
 
-HOSTILE = '<script>alert("1")</script> & | `x`\n- **PASS** \x1b[31m\x00\ud800 {{ report }} \'"'
+HOSTILE = ('<script>alert("1")</script> & | `x`\n- **PASS** \x1b[31m\x00\ud800 {{ report }} \'" \u202egnp\u2066'
+           '[a](b) ![c](d) _e_ ~~f~~ $g$ \\h')
 DEVICE = DeviceInfo(id="host:0", backend="host", index=0, name="A <script> & | device")
 
 
@@ -334,6 +335,34 @@ def test_markdown_takes_nothing_that_a_driver_says_for_markup(report: dict[str, 
     assert "<script" not in text
     assert "&lt;script>" in text
     assert not [line for line in text.splitlines() if line.startswith("- **PASS**")]
+
+
+def test_markdown_shows_markup_of_a_driver_as_text(report: dict[str, Any]) -> None:
+    text = markdown(report)
+    escaped = r"\[a\](b) !\[c\](d) \_e\_ \~\~f\~\~ \$g\$ \\h"
+    assert text.count(escaped) == text.count("gnp") > 100
+    assert r"&amp; \| \`x\` - \*\*PASS\*\* " in text
+
+
+@pytest.mark.parametrize(("said", "shown"), [
+    ("NVIDIA H200", "NVIDIA H200"), ("580.159.04", "580.159.04"), ("13.0", "13.0"), ("opaque_fd", "opaque_fd"),
+    ("# x", r"\# x"), ("- x", r"\- x"), ("+ x", r"\+ x"), ("> x", r"\> x"), ("1. x", r"1\. x"), ("12) x", r"12\) x"),
+    ("---", r"\---"), ("===", r"\==="), ("1.", r"1\."), ("__x_ _y__", r"\_\_x\_ \_y\_\_"), ("a\\*b", r"a\\\*b"),
+])
+def test_text_begins_no_item_and_no_emphasis(said: str, shown: str) -> None:
+    assert one_line(said) == shown
+
+
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@pytest.mark.parametrize("form", [page, markdown, junit])
+def test_no_report_holds_what_steers_a_reader(report: dict[str, Any], form: Callable[[dict[str, Any]], str]) -> None:
+    for field in ("id", "name", "driver_version"):
+        report["device"][field] = report["exporter"][field] = HOSTILE
+    text = form(report)
+    assert not STEERING.search(text)
+    assert "gnp" in text
 
 
 # ---- JUnit

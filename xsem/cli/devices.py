@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Column, Table
 
 import xsem
+from xsem.cli.console import console as new_console
 from xsem.cli.status import DONE, NOT_TRIED
+from xsem.cli.text import printable
 from xsem.plugins import registry
 from xsem.types import BackendInfo, Capabilities, DeviceInfo
 
@@ -84,24 +85,23 @@ def _backend(info: BackendInfo) -> dict[str, Any]:
 
 
 def _print_tables(backends: tuple[BackendInfo, ...], rows: list[dict[str, Any]]) -> None:
-    console = Console()
+    console = new_console()
     if not console.is_terminal:
-        console = Console(width=_WIDE)  # a file or a pipe has no edge to wrap at
+        console = new_console(width=_WIDE)  # a file or a pipe has no edge to wrap at
     table = Table(*(Column(title, overflow="fold") for title in
                     ("device", "name", "uuid", "driver", "semaphores", "memory", "features")))
     for row in rows:
         declared = row["capabilities"]
+        first = [printable(row[field] or "-") for field in ("id", "name", "uuid", "driver_version")]
         if declared is None:
-            table.add_row(row["id"], row["name"], row["uuid"] or "-", row["driver_version"], row["problem"], "", "")
+            table.add_row(*first, printable(row["problem"]), "", "")
             continue
-        table.add_row(
-            row["id"], row["name"], row["uuid"] or "-", row["driver_version"],
-            _both(declared, "semaphore"), _both(declared, "memory"), "\n".join(declared["features"]) or "-",
-        )
-    console.print(table if rows else "no devices", highlight=False, markup=False)
+        table.add_row(*first, _both(declared, "semaphore"), _both(declared, "memory"),
+                      "\n".join(declared["features"]) or "-")
+    console.print(table if rows else "no devices")
     for info in backends:
         if info.unavailable is not None:
-            console.print(f"{info.name} ({info.distribution}): {info.unavailable}", highlight=False, markup=False)
+            console.print(printable(f"{info.name} ({info.distribution}): {info.unavailable}"))
 
 
 def _both(declared: dict[str, Any], what: str) -> str:

@@ -5,20 +5,55 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from xsem.errors import XsemError
+from xsem.cli.text import printable
+from xsem.errors import (
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    OutOfMemoryError,
+    UnsupportedError,
+    XsemError,
+)
 
-__all__ = ["BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "tell"]
+__all__ = ["BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "explain", "status_of", "tell"]
 
 DONE: Final = 0
 BAD_ANSWER: Final = 1
 USAGE: Final = 2
 NOT_TRIED: Final = 3
 
+_USAGE: Final = frozenset({"bad_device_id", "bad_backends", "cannot_write"})
 
-def tell(error: XsemError) -> None:
-    """Print an error to stderr: what, why, what to look at."""
-    print(f"xsem: {error.message} [{error.reason}]", file=sys.stderr)
-    if error.call is not None:
-        print(f"  {error.call} returned {error.code_name} ({error.code})", file=sys.stderr)
+
+def status_of(error: Exception) -> int:
+    """Return the exit status of an error, the same for every command.
+
+    What is not xsem's own is about the environment: a package that is missing, a limit on files or processes, memory.
+    """
+    if isinstance(error, XsemError):
+        if error.reason in _USAGE:
+            return USAGE
+        lacking = BackendUnavailableError | DeviceNotFoundError | UnsupportedError | OutOfMemoryError
+        return NOT_TRIED if isinstance(error, lacking) else BAD_ANSWER
+    return NOT_TRIED if isinstance(error, ImportError | OSError | MemoryError) else BAD_ANSWER
+
+
+def explain(error: Exception) -> str:
+    """Return an error that is not xsem's own in words."""
+    if isinstance(error, ImportError):
+        return f"a package is missing or does not load: {error}"
+    if isinstance(error, MemoryError):
+        return "the host is out of memory"
+    return str(error) or type(error).__name__
+
+
+def tell(error: Exception) -> None:
+    """Print an error to stderr: what, why, what may be the cause."""
+    if not isinstance(error, XsemError):
+        print(f"xsem: {printable(explain(error))}", file=sys.stderr)
+        return
+    print(f"xsem: {printable(error.message)} [{error.reason}]", file=sys.stderr)
+    if error.call is not None and error.code is not None:
+        print(f"  {error.call} returned {printable(error.code_name or 'an unknown code')} ({error.code})",
+              file=sys.stderr)
     for cause in error.likely_causes:
-        print(f"  likely: {cause}", file=sys.stderr)
+        print(f"  likely: {printable(cause)}", file=sys.stderr)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any, Final
 
+from xsem.cli.text import printable_lines
+
 __all__ = ["html"]
 
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED")
@@ -16,6 +18,7 @@ def html(report: dict[str, Any]) -> str:
     """The page: verdict, matrix of handle types and areas, then every case, what failed first."""
     import jinja2
 
+    report = _shown(report)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True)
     text = resources.files("xsem_conformance.report").joinpath("page.html.j2").read_text(encoding="utf-8")
@@ -33,6 +36,15 @@ def html(report: dict[str, Any]) -> str:
             groups.append({"outcome": outcome, "mark": _MARKS[outcome], "cases": cases,
                            "open": outcome not in ("PASS", "UNSUPPORTED")})
     return environment.from_string(text).render(report=report, areas=areas, rows=rows, groups=groups, marks=_MARKS)
+
+
+def _shown(value: Any) -> Any:
+    """Make all texts printable: the escapes of HTML leave control characters and changes of direction as they are."""
+    if isinstance(value, str):
+        return printable_lines(value)
+    if isinstance(value, dict):
+        return {key: _shown(each) for key, each in value.items()}
+    return [_shown(each) for each in value] if isinstance(value, list) else value
 
 
 def _cell(report: dict[str, Any], kind: str, type: str, area: str) -> dict[str, Any] | None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
+
+from xsem.cli.text import printable
 
 __all__ = ["markdown", "one_line"]
 
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
+
+# Emphasis, code, links and images, cells, strikethrough, mathematics. A single "_" inside a word is none of these.
+_INLINE: Final = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+# At the start of an item: headings, other items, quotes, underlines of headings.
+_START: Final = re.compile(r"^(\d+(?=[.)](?: |$))|)([-+#=>.)])")
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -40,13 +48,14 @@ def markdown(report: dict[str, Any]) -> str:
         if mine:
             lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
     lines += ["", "## Quirks", ""]
-    lines += [f"- {name}: {one_line(str(value))}" for name, value in report["quirks"].items()]
+    lines += [f"- {one_line(name)}: {one_line(str(value))}" for name, value in report["quirks"].items()]
     return "\n".join(lines) + "\n"
 
 
 def one_line(text: str) -> str:
-    """What a driver says, as text: neither markup nor the start of another item."""
-    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    """Return what a driver says as Markdown that shows it: neither markup nor the start of another item or cell."""
+    escaped = _INLINE.sub(r"\\\g<0>", printable(text).replace("&", "&amp;").replace("<", "&lt;"))
+    return _START.sub(r"\1\\\2", escaped)
 
 
 def _said(about: dict[str, Any], *fields: str) -> list[str]:

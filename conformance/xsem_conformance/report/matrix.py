@@ -29,7 +29,7 @@ def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) ->
     for link, report in sorted(reports.items(), key=lambda item: _order(*item)):
         fresh = _fresh(report, code)
         device, exporter = report["device"], report["exporter"]
-        first = [_cell(f"{device['backend']}: {device['name']}"), _cell(exporter["backend"])]
+        first = [one_line(f"{device['backend']}: {device['name']}"), one_line(exporter["backend"])]
         last = f"[{report['date'][:10]}]({link}): {report['profile']}, {_VERDICTS[report['status']]}"
         for kind, type in dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"]):
             both = {row["direction"]: row for row in report["handle_types"]
@@ -57,7 +57,3 @@ def _both(said: Mapping[str, str]) -> str:
     if len(set(said.values())) == 1:
         return next(iter(said.values()))
     return ", ".join(f"{direction}: {what}" for direction, what in said.items())
-
-
-def _cell(text: str) -> str:
-    return one_line(text).replace("|", "\\|")
