@@ -466,6 +466,20 @@ def test_permission_is_named_with_the_node(two_gpus: Recorder, monkeypatch: pyte
     assert "/dev/nvidiactl" in str(error)
 
 
+@pytest.mark.parametrize(("code", "denied", "to_do"), [
+    (100, [], "unset CUDA_VISIBLE_DEVICES"), (100, ["/dev/nvidiactl"], "add the user to the group"),
+    (803, [], "run nvidia-smi"),
+])
+def test_doctor_says_what_to_do_about_that_very_failure(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, code: int, denied: list[str], to_do: str
+) -> None:
+    monkeypatch.setattr(_load, "denied_nodes", lambda: denied)
+    two_gpus.codes["cuInit"] = code
+    (check,) = [check for check in CudaBackend("linux").checks() if not check.ok]
+    assert check.remedy.startswith(to_do)
+    assert "likely" not in check.detail
+
+
 def test_driver_without_a_needed_function_is_too_old(two_gpus: Recorder) -> None:
     def missing() -> tuple[Any, ...]:
         raise RuntimeError('Function "cuDeviceGetCount" not found')

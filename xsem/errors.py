@@ -89,9 +89,7 @@ class XsemError(Exception):
         self.likely_causes = likely_causes
 
     def __str__(self) -> str:
-        text = self.message
-        if self.call is not None and self.code is not None:
-            text += f" [{self.call} returned {self.code_name or 'an unknown code'} ({self.code})]"
+        text = what(self)
         if self.likely_causes:
             text += "; likely: " + "; ".join(self.likely_causes)
         return text
@@ -111,6 +109,13 @@ def _restore(cls: type[XsemError], args: tuple[Any, ...], fields: dict[str, Any]
     error.args = args
     error.__dict__.update(fields)
     return error
+
+
+def what(error: XsemError) -> str:
+    """What has failed: the message and the driver's own code, less what may be the cause."""
+    if error.call is None or error.code is None:
+        return error.message
+    return f"{error.message} [{error.call} returned {error.code_name or 'an unknown code'} ({error.code})]"
 
 
 class BackendUnavailableError(XsemError, ImportError):

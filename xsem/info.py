@@ -123,12 +123,27 @@ class BackendInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One line of ``xsem doctor``: what a backend needs from the machine, and what to do where it is missing."""
+    """One line of ``xsem doctor``: what a backend needs from the machine.
+
+    Attributes
+    ----------
+    name : str
+        What is looked at.
+    ok : bool
+        Whether it is as the backend needs it.
+    detail : str
+        What was found.
+    remedy : str
+        What to do where it is not: an instruction to the user.
+    causes : tuple of str
+        What may be the cause where it is not, most likely first: no instructions.
+    """
 
     name: str
     ok: bool
     detail: str
     remedy: str = ""
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 
 from pluggy import HookimplMarker, HookspecMarker
 
-from xsem.errors import UnsupportedError
+from xsem.errors import UnsupportedError, XsemError, what
 from xsem.fds import duplicate_fd, same_open_file
 from xsem.types import (
     Capabilities,
@@ -47,6 +47,7 @@ __all__ = [
     "Register",
     "Token",
     "duplicate_fd",
+    "failed_check",
     "hookimpl",
     "same_open_file",
 ]
@@ -79,6 +80,24 @@ def xsem_register_backends(register: Register) -> None:
         def xsem_register_backends(register: Register) -> None:
             register(AcmeBackend())
     """
+
+
+def failed_check(name: str, error: Exception, remedy: str = "") -> Check:
+    """Return the check that an error has failed, for `Backend.checks`.
+
+    Parameters
+    ----------
+    name : str
+        What was looked at.
+    error : Exception
+        Of an error of xsem, the message and the driver's code become the `Check.detail`, and what may be the cause
+        becomes its `Check.causes`.
+    remedy : str
+        What to do.
+    """
+    if isinstance(error, XsemError):
+        return Check(name=name, ok=False, detail=what(error), remedy=remedy, causes=error.likely_causes)
+    return Check(name=name, ok=False, detail=f"{type(error).__name__}: {error}", remedy=remedy)
 
 
 def _unsupported(driver: object, method: str) -> NoReturn:

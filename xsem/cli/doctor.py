@@ -7,16 +7,17 @@ import json
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Final
 
-from rich.console import Console
-
+from xsem.cli.console import console as new_console
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
+from xsem.cli.text import printable
 from xsem.errors import BackendUnavailableError, XsemError
 from xsem.fds import kernel_can_compare
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
+from xsem.spi import failed_check
 from xsem.types import Check
 
 __all__ = ["run"]
@@ -90,20 +91,19 @@ def _backend(found: Registry, name: str) -> _Section:
     try:
         checks += loaded.backend.checks()
     except Exception as error:  # must not raise by contract; a defect of a plugin must not hide the rest
-        checks.append(Check(name="checks", ok=False, detail=f"{type(error).__name__}: {error}",
-                            remedy=f"report it to {loaded.distribution}"))
+        checks.append(failed_check("checks", error, f"report it to {loaded.distribution}"))
     works = missing = False
     try:
         devices = loaded.backend.devices()
         works = bool(devices)
-        checks.append(Check(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none",
-                            remedy="" if works else "see the lines above"))
+        checks.append(Check(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none"))
     except XsemError as error:
         missing = isinstance(error, BackendUnavailableError)
-        checks.append(Check(name="devices", ok=False, detail=error.message, remedy="; ".join(error.likely_causes)))
+        failed = failed_check("devices", error)
+        # A check that found the same says why and what to do; without one the message says what to do.
+        checks.append(failed if all(check.ok for check in checks) else replace(failed, causes=()))
     except Exception as error:
-        checks.append(Check(name="devices", ok=False, detail=f"{type(error).__name__}: {error}",
-                            remedy=f"report it to {loaded.distribution}"))
+        checks.append(failed_check("devices", error, f"report it to {loaded.distribution}"))
     return _Section(name, checks, works, missing)
 
 
@@ -114,8 +114,9 @@ def _absent(name: str) -> Check:
         return Check(name=name, ok=False, detail="its plugin failed, see above")
     if package is not None and extra is not None and not _installed(package):
         return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin, and {package} is not installed",
-                     remedy=f"a release of xsem that has it; then: pip install 'xsem[{extra}]'")
-    return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin", remedy="a release of xsem that has it")
+                     remedy=f"install a release of xsem that has it, then: pip install 'xsem[{extra}]'")
+    return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin",
+                 remedy="install a release of xsem that has it")
 
 
 def _installed(package: str) -> bool:
@@ -126,14 +127,20 @@ def _installed(package: str) -> bool:
 
 
 def _print(general: list[Check], sections: list[_Section], absent: list[Check]) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = new_console(soft_wrap=True)
     for title, checks in [("general", general), *((section.name, section.checks) for section in sections)]:
-        console.print(title)
+        console.print(printable(title))
         for check in checks:
-            console.print(f"  {'ok ' if check.ok else 'BAD'} {check.name}: {check.detail}")
-            if not check.ok and check.remedy:
-                console.print(f"      to do: {check.remedy}")
+            console.print(f"  {'ok ' if check.ok else 'BAD'} {printable(f'{check.name}: {check.detail}')}")
+            if check.ok:
+                continue
+            for cause in check.causes:
+                console.print(f"      likely: {printable(cause)}")
+            if check.remedy:
+                console.print(f"      to do: {printable(check.remedy)}")
     if absent:
         console.print("not there")
         for check in absent:
-            console.print(f"  -   {check.name}: {check.detail}" + (f" ({check.remedy})" if check.remedy else ""))
+            console.print(f"  -   {printable(f'{check.name}: {check.detail}')}")
+            if check.remedy:
+                console.print(f"      to do: {printable(check.remedy)}")

@@ -6,10 +6,10 @@ import os
 import sys
 import uuid as _uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
-from xsem.spi import Backend
+from xsem.spi import Backend, failed_check
 from xsem.types import Check, DeviceInfo
 from xsem_cuda._call import call
 from xsem_cuda._capabilities import Attributes, capabilities_of
@@ -103,7 +103,7 @@ class CudaBackend(Backend):
         try:
             bindings()
         except BackendUnavailableError as error:
-            return (Check(name="cuda-python", ok=False, detail=error.message, remedy="pip install 'xsem[cuda13]'"),)
+            return (failed_check("cuda-python", error, "pip install 'xsem[cuda13]'"),)
         checks.append(Check(name="cuda-python", ok=True, detail=f"cuda-bindings {bindings_version()}"))
         denied = denied_nodes()
         checks.append(Check(name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
@@ -112,8 +112,7 @@ class CudaBackend(Backend):
             driver = started()
             self.devices()
         except Exception as error:  # a report raises nothing, whatever the driver does
-            checks.append(Check(name=library_name(), ok=False, detail=str(error),
-                                remedy="install or update the NVIDIA driver"))
+            checks.append(failed_check(library_name(), error, _remedy(error)))
             return tuple(checks)
         checks.append(Check(name=library_name(), ok=True,
                             detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
@@ -137,6 +136,20 @@ class CudaBackend(Backend):
         except XsemError:  # a device without a display driver has none
             return None
         return bytes(luid[:8])
+
+
+_REMEDIES: Final = {
+    "libcuda_missing": "install the NVIDIA driver; for a container: start it with the GPU",
+    "driver_too_old": "update the NVIDIA driver",
+    "no_permission": "add the user to the group that owns the device nodes",
+    "no_device": "unset CUDA_VISIBLE_DEVICES; for a container: start it with the GPU",
+}
+"""What to do, by an error's reason."""
+
+
+def _remedy(error: Exception) -> str:
+    reason = error.reason if isinstance(error, XsemError) else ""
+    return _REMEDIES.get(reason, "run nvidia-smi; where it fails, reinstall the NVIDIA driver and restart the machine")
 
 
 def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:

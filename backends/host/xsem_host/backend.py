@@ -42,8 +42,8 @@ class HostBackend(Backend):
         lacking = next((check for check in self.checks() if not check.ok), None)
         if lacking is not None:
             raise BackendUnavailableError(
-                f"the host device cannot be used: {lacking.name}: {lacking.detail}", reason="platform",
-                backend=self.name, likely_causes=(lacking.remedy,) if lacking.remedy else (),
+                f"the host device cannot be used: {lacking.name}: {lacking.detail}: {lacking.remedy}",
+                reason="platform", backend=self.name,
             )
         return (
             DeviceInfo(

@@ -10,7 +10,7 @@ from ctypes import addressof, byref, c_uint32
 from typing import ClassVar, Final, NamedTuple
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
-from xsem.spi import Backend
+from xsem.spi import Backend, failed_check
 from xsem.types import Capabilities, Check, DeviceInfo, SemaphoreHandleType
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
@@ -143,8 +143,8 @@ class LevelZeroBackend(Backend):
         try:
             loader = load()
         except BackendUnavailableError as error:
-            return (Check(name="loader", ok=False, detail=error.message,
-                          remedy="Debian, Ubuntu: apt-get install libze1; and Intel's GPU driver"),)
+            return (failed_check("loader", error, "install the Level Zero loader (Debian, Ubuntu: apt-get install "
+                                                  "libze1) and Intel's GPU driver"),)
         checks = [Check(name="loader", ok=True, detail=loader.file)]
         try:
             gpus = _gpus(loader)
@@ -162,8 +162,9 @@ class LevelZeroBackend(Backend):
                     remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
                 ))
         except Exception as error:  # a report raises nothing, whatever the driver does
-            checks.append(Check(name="driver", ok=False, detail=str(error),
-                                remedy="install Intel's GPU driver, and allow this user to open /dev/dri/renderD*"))
+            checks.append(failed_check(
+                "driver", error, "install Intel's GPU driver, the loader and its layers from one release, and allow "
+                                 "this user to open /dev/dri/renderD*"))
         return tuple(checks)
 
     # ---- inside

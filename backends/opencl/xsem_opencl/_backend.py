@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.spi import Backend
+from xsem.spi import Backend, failed_check
 from xsem.types import Capabilities, Check, DeviceInfo
 from xsem_opencl import _cl as cl
 from xsem_opencl._api import load
@@ -86,7 +86,8 @@ class OpenCLBackend(Backend):
         try:
             library = load()
         except BackendUnavailableError as error:
-            return (Check(name="pyopencl", ok=False, detail=error.message, remedy="pip install 'xsem[opencl]'"),)
+            return (failed_check("pyopencl", error, "pip install 'xsem[opencl]'" if error.reason == "pyopencl_missing"
+                                 else "pip install --force-reinstall pyopencl"),)
         checks = [Check(name="pyopencl", ok=True, detail=f"{library.pyopencl.VERSION_TEXT}, loader by way of "
                                                          f"{library.file}")]
         missing = nvidia_icd()
@@ -95,8 +96,8 @@ class OpenCLBackend(Backend):
         try:
             checks += [_look(found, index) for index, found in enumerate(all_devices(library))]
         except Exception as error:  # a report raises nothing, whatever the driver does
-            checks.append(Check(name="OpenCL driver", ok=False, detail=str(error),
-                                remedy="install the GPU vendor's OpenCL driver; clinfo shows what the loader finds"))
+            checks.append(failed_check(
+                "OpenCL driver", error, "install the GPU vendor's OpenCL driver; clinfo shows what the loader finds"))
         return tuple(checks)
 
 
@@ -118,7 +119,7 @@ def _look(found: Found, index: int) -> Check:
         declared = _capabilities(found)
         text = found.api.text("clGetDeviceInfo", found.device, cl.DEVICE_NAME)
     except XsemError as error:
-        return Check(name=name, ok=False, detail=str(error), remedy="install a newer driver")
+        return failed_check(name, error, "install a newer driver")
     imports = [f"semaphore {each.value}" for each in sorted(declared.semaphore_import)]
     imports += [f"memory {each.value}" for each in sorted(declared.memory_import)]
     # That a driver can import nothing is no fault of the machine: it lists, and refuses.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend
+from xsem.spi import Backend, failed_check
 from xsem.types import Check, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
@@ -104,17 +104,17 @@ class VulkanBackend(Backend):
             library = load()
         except BackendUnavailableError as error:
             cffi = error.reason == "cffi_missing"
-            return (Check(name="cffi" if cffi else "Vulkan loader", ok=False, detail=error.message,
-                          remedy="pip install 'xsem[vulkan]'" if cffi else _LOADER_REMEDY),)
+            return (failed_check("cffi" if cffi else "Vulkan loader", error,
+                                 "pip install 'xsem[vulkan]'" if cffi else _LOADER_REMEDY),)
         found = [Check(name="Vulkan loader", ok=True, detail=library.file)]
         try:
             with opened() as instance:
                 for index, physical in enumerate(_physical_devices(instance)):
                     found.append(_look(index, physical))
         except XsemError as error:
-            found.append(Check(name="Vulkan driver", ok=False, detail=str(error),
-                               remedy="install the GPU vendor's Vulkan driver; VK_LOADER_DEBUG=all shows what the "
-                                      "loader looks for"))
+            found.append(failed_check(
+                "Vulkan driver", error,
+                "install the GPU vendor's Vulkan driver; VK_LOADER_DEBUG=all shows what the loader looks for"))
         return found
 
 
@@ -144,7 +144,7 @@ def _look(index: int, physical: PhysicalDevice) -> Check:
     try:
         abilities = ask(physical)
     except XsemError as error:
-        return Check(name=name, ok=False, detail=error.message, remedy="install a newer driver")
+        return failed_check(name, error, "install a newer driver")
     exported = _listed(abilities.semaphore_export, abilities.memory_export)
     imported = _listed(abilities.semaphore_import, abilities.memory_import)
     # That a driver can export nothing is no fault of the machine: it lists, and refuses.

@@ -24,8 +24,8 @@ class ToyBackend(Backend):
         """``toy:0``, without a UUID: its objects belong to no device."""
         [check] = self.checks()
         if not check.ok:
-            raise BackendUnavailableError(f"the toy cannot be used: {check.detail}", reason="platform",
-                                          backend=self.name, likely_causes=(check.remedy,))
+            raise BackendUnavailableError(f"the toy cannot be used: {check.detail}: {check.remedy}", reason="platform",
+                                          backend=self.name)
         return (DeviceInfo(id="toy:0", backend=self.name, index=0, name="a toy"),)
 
     def open(self, index: int) -> ToyDevice:
