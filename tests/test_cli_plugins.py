@@ -13,12 +13,15 @@ import pytest
 from plugin_folder import write_plugin
 
 from xsem.cli import app, doctor
+from xsem.cli.files import CannotWriteError
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
     DeviceNotFoundError,
     DriverError,
+    OutOfMemoryError,
     UnsupportedError,
+    WaitTimeoutError,
     XsemError,
 )
 
@@ -49,7 +52,7 @@ class Acme(spi.Backend):
     def devices(self):
         if MODE == "unavailable":
             raise BackendUnavailableError("libacme.so is missing", reason="libacme_missing",
-                                          likely_causes=("install acme-driver",))
+                                          likely_causes=("acme-driver is of another release",))
         if MODE == "broken":
             raise RuntimeError("no such thing")
         if MODE == "none":
@@ -66,6 +69,10 @@ class Acme(spi.Backend):
     def checks(self):
         if MODE == "broken":
             raise RuntimeError("checks broke")
+        if MODE == "unusable":
+            error = DriverError("it does not start", reason="driver_failed", call="acmeInit", code=5,
+                                likely_causes=("the fan", "the dog"))
+            return (spi.failed_check("libacme", error, "reinstall libacme"),)
         return (Check(name="libacme", ok=MODE != "check", detail="libacme 9", remedy="reinstall libacme"),)
 
 @spi.hookimpl
@@ -124,13 +131,24 @@ def test_no_devices_could_not_be_tried(acme: Any, mode: str) -> None:
     assert acme("doctor", mode=mode).returncode == 3
 
 
-def test_doctor_says_what_to_do(acme: Any) -> None:
+def test_doctor_tells_what_may_be_the_cause_from_what_to_do(acme: Any) -> None:
     done = acme("doctor", mode="unavailable")
     assert "BAD devices: libacme.so is missing" in done.stdout
-    assert "to do: install acme-driver" in done.stdout
+    assert "likely: acme-driver is of another release" in done.stdout
+    assert "to do" not in done.stdout   # the backend has not said
     assert "only these plugins are loaded: acme" in done.stdout
     assert "ok  libacme: libacme 9" in done.stdout
     assert "reinstall libacme" not in done.stdout   # that is well
+
+
+def test_check_that_an_error_has_failed_has_causes_and_a_remedy(acme: Any) -> None:
+    done = acme("doctor", mode="unusable")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    at = lines.index("BAD libacme: it does not start [acmeInit returned an unknown code (5)]")
+    assert lines[at + 1 : at + 4] == ["likely: the fan", "likely: the dog", "to do: reinstall libacme"]
+    told = json.loads(acme("doctor", "--json", mode="unusable").stdout)["backends"][0]["checks"]
+    (check,) = [each for each in told if each["name"] == "libacme"]
+    assert (check["causes"], check["remedy"]) == (["the fan", "the dog"], "reinstall libacme")
 
 
 def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any) -> None:
@@ -150,7 +168,6 @@ def test_doctor_ends_well_where_a_library_is_missing_and_another_backend_works(a
     done = acme("doctor", mode="unavailable", backends="acme,host")
     assert done.returncode == 0
     assert "BAD devices: libacme.so is missing" in done.stdout
-    assert "to do: install acme-driver" in done.stdout
 
 
 def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
@@ -192,7 +209,14 @@ def test_commands_of_other_packages_are_added(acme: Any, tmp_path: Path) -> None
         (DeviceNotFoundError("none", reason="no_device"), 3),
         (UnsupportedError("no", capability="x"), 3),
         (BadArgumentError("no", reason="bad_device_id"), 2),
+        (BadArgumentError("no", reason="other"), 1),
         (XsemError("no", reason="other"), 1),
+        (WaitTimeoutError("no"), 1),
+        (OutOfMemoryError("no", reason="host_memory"), 3),
+        (CannotWriteError("no", reason="cannot_write"), 2),
+        (ModuleNotFoundError("No module named 'numpy'", name="numpy"), 3),
+        (OSError(24, "Too many open files"), 3),
+        (MemoryError(), 3),
         (SystemExit(5), 5),
         (SystemExit(None), 0),
         (SystemExit("words"), 1),

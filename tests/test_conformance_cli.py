@@ -191,6 +191,36 @@ def test_what_a_driver_prints_does_not_steer_the_terminal(run: Run) -> None:
     assert counts(done.stdout) == {"ERROR": 1}
 
 
+def test_reports_replace_links_and_are_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [tmp_path / name for name in ("out.json", "out.html", "out.md", "out.xml")]
+    (tmp_path / "mine").write_text("mine")
+    for path in places:
+        path.symlink_to("mine")
+    options = [each for option, path in zip(("--report", "--html", "--markdown", "--junit"), places, strict=True)
+               for each in (option, str(path))]
+    assert run_here(*ONE, *options)[0] == 0
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not [path for path in places if path.is_symlink()]
+    before = [path.read_bytes() for path in places]
+    replace = os.replace
+
+    def full(old: Path, new: Path) -> None:
+        if new == places[0]:
+            raise OSError(28, "No space left on device")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", full)
+    status, output = run_here(*ONE, *options)
+    assert status == 3   # it conforms, and the report is not there
+    assert f"{places[0]} cannot be written: No space left on device" in output
+    assert ": 1 passed, 0 failed" in output
+    assert places[0].read_bytes() == before[0]
+    assert places[1].read_bytes() != before[1]   # the others are written: they have another time
+    assert sorted(os.listdir(tmp_path)) == ["mine", "out.html", "out.json", "out.md", "out.xml"]
+
+
 # ---- waivers
 @pytest.mark.parametrize(("case", "expires", "said"), [
     ("XSEM-BUF-006/*/*/*", "2020-01-01", "ended on 2020-01-01"),
@@ -231,6 +261,10 @@ def test_device_that_is_no_name_is_usage(run: Run) -> None:
     (["run", "--waivers", "gone.toml"], "gone.toml"),
     (["run", "--html", "gone/out.html"], "cannot be written"),
     (["run", "--report", "."], "cannot be written"),
+    (["run", "--junit", "/dev/full"], "not an ordinary file"),
+    (["run", "--markdown", "/proc/out.md"], "cannot be written"),
+    (["run", "--report", "out", "--html", "out"], "out is the file of --report, too"),
+    (["run", "--only", ""], "no requirement's id begins with ''"),
     (["run", "--patience", "0"], "--patience"),
     (["show", "XSEM-NOPE-001"], "there is no requirement 'XSEM-NOPE-001'"),
     (["list", "--area", "NOPE"], "'NOPE' is none of DISC"),
@@ -249,13 +283,15 @@ def test_wrong_usage_ends_with_2(
     assert said in ended.output
 
 
-def test_report_that_could_not_be_written_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_that_a_report_needs_and_is_missing_is_said_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
     for package, option in (("jsonschema", "--report"), ("jinja2", "--html")):
         with monkeypatch.context() as without:
             without.setattr("importlib.util.find_spec", lambda name, lacks=package: name != lacks or None)
-            status, output = run_here(option, "out")
-        assert status == 2
+            status, output = run_here(option, str(tmp_path / "out"))
+        assert status == 3
         assert f"a report needs {package}: pip install 'xsem[conformance]'" in " ".join(output.split())
 
 
@@ -324,6 +360,8 @@ def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
     (_report(), _report("host"), 2, "differ in their backend"),
     (_report(), "{", 2, "cannot compare"),
     (_report(), "[]", 2, "not a report"),
+    (_report(), "[" * 100_000, 2, "cannot compare"),
+    (_report("a\x1b[2J"), _report("b\nc"), 2, "differ in their backend: a�[2J and b c"),
     ({}, {}, 2, "cannot compare"),
     (_report(a="PASS"), _report(a="OK"), 2, "cannot compare"),
     (_report(), _report() | {"cases": 3}, 2, "cannot compare"),

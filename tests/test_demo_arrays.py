@@ -63,17 +63,23 @@ def test_staged_work_fails_in_words_when_the_wait_is_never_met(device: xsem.Devi
     found.commands.synchronize(timeout_s=10)
 
 
+def library(*, usable: bool) -> Any:
+    return SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: usable))
+
+
 def test_cuda_memory_is_filtered_by_what_is_installed(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = shared(device)
     on_gpu: Any = SimpleNamespace(__dlpack_device__=lambda: (2, 1), size=buffer.size, shape=buffer.shape)
     made: list[tuple[str, int]] = []
     for name in ("cupy", "torch"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+        monkeypatch.setitem(sys.modules, name, library(usable=True))
         monkeypatch.setattr(arrays, f"_{name}", lambda device, module, ordinal, buffer, name=name:
                             made.append((name, ordinal)))
     arrays.arrays_for(device, on_gpu, 10)
     monkeypatch.setitem(sys.modules, "cupy", None)
     arrays.arrays_for(device, on_gpu, 10)
     assert made == [("cupy", 1), ("torch", 1)]
+    monkeypatch.setitem(sys.modules, "torch", library(usable=False))   # torch's build for CPUs
+    assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"
     monkeypatch.setitem(sys.modules, "torch", None)
     assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from xsem.cli.files import CannotWriteError, check_writable, write_file
+from xsem.cli.status import tell
+from xsem.cli.text import printable
 from xsem_conformance import verdict, waivers
 from xsem_conformance.compare import NotComparableError
 from xsem_conformance.compare import compare as compare_reports
@@ -48,38 +51,35 @@ def run(
     try:
         waived = waivers.load(waiver_file) if waiver_file is not None else []
     except waivers.WaiverError as error:
-        raise typer.BadParameter(str(error), param_hint="--waivers") from error
-    for option, path in (("--report", report), ("--html", html), ("--markdown", markdown), ("--junit", junit)):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise typer.BadParameter(f"{path} cannot be written", param_hint=option)   # said now, not after minutes
-    for package, options in (("jsonschema", (report, html, markdown, junit)), ("jinja2", (html,))):
-        if any(options) and importlib.util.find_spec(package) is None:
-            raise typer.BadParameter(f"a report needs {package}: pip install 'xsem[conformance]'")
+        raise typer.BadParameter(printable(str(error)), param_hint="--waivers") from error
+    places = {option: path for option, path in (("--report", report), ("--html", html), ("--markdown", markdown),
+                                                ("--junit", junit)) if path is not None}
+    _check_places(places)
     # Only now, so that --help needs neither a device nor the suite.
     from xsem_conformance.requirements import load
     from xsem_conformance.runner import UnavailableError
     from xsem_conformance.session import run as run_suite
 
     for each in only or ():
-        if not any(name.startswith(each) for name in load().requirements):
+        if not each or not any(name.startswith(each) for name in load().requirements):
             raise typer.BadParameter(f"no requirement's id begins with {each!r}", param_hint="--only")
 
     try:
         ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
                           quirks=quirks)
     except UnavailableError as error:   # a name that is none; all else is an outcome
-        print(f"xsem: {error}", file=sys.stderr)
+        print(f"xsem: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(verdict.USAGE) from error
-    _write(ended, report, html, markdown, junit, commit)
+    written = _write(ended, places, commit)
     for problem in ended.problems:
-        print(_shown(problem))
+        print(printable(problem))
     counts = verdict.counts(ended.results)
     lesser = verdict.lesser_failures(ended.results, ended.requirements)
     words = {Outcome(name): f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()}
     if lesser:   # they cost nothing: who reads "0 failed" may trust it
         words[Outcome.FAIL] = f"{counts[Outcome.FAIL.value] - lesser} failed (and {lesser} SHOULD or MAY)"
     print(f"conformance of {device} with {exporter}, profile {profile}: {', '.join(words.values())}")
-    raise typer.Exit(ended.status)
+    raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))
 
 
 _WORDS = {
@@ -97,14 +97,7 @@ def _progress(result: Result, done: int, total: int) -> None:
 
     known = load().requirements.get(result.case.requirement)   # a capability that is asked for is none
     level = "" if known is None or known.level == "MUST" else f" ({known.level})"
-    print(f"  {result.outcome.value}{level} {result.case.key}: {_shown(result.detail)[:400]}", flush=True)
-
-
-def _shown(text: str) -> str:
-    # What a driver says neither steers the terminal nor ends the run where its encoding has no such character.
-    line = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
-    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    return line.encode(encoding, "backslashreplace").decode(encoding)
+    print(f"  {result.outcome.value}{level} {result.case.key}: {printable(result.detail)[:400]}", flush=True)
 
 
 def _asked(arguments: list[str]) -> list[str]:
@@ -122,29 +115,55 @@ def _asked(arguments: list[str]) -> list[str]:
 _PLACES = frozenset({"--report", "--html", "--markdown", "--junit"})
 
 
-def _write(
-    ended: Any, report: Path | None, html: Path | None, markdown: Path | None, junit: Path | None, commit: str
-) -> None:
-    if not any((report, html, markdown, junit)):
-        return
+def _check_places(places: dict[str, Path]) -> None:
+    """Refuse what no report can be written to, before minutes have been spent."""
+    named: dict[Path, str] = {}
+    for option, path in places.items():
+        try:
+            check_writable(path)
+        except CannotWriteError as error:
+            raise typer.BadParameter(printable(error.message), param_hint=option) from error
+        other = named.setdefault(path.absolute(), option)
+        if other != option:
+            raise typer.BadParameter(f"{path} is the file of {other}, too", param_hint=option)
+    for package, needed in (("jsonschema", bool(places)), ("jinja2", "--html" in places)):
+        if needed and importlib.util.find_spec(package) is None:
+            print(f"xsem: a report needs {package}: pip install 'xsem[conformance]'", file=sys.stderr)
+            raise typer.Exit(verdict.NOT_TRIED)
+
+
+def _write(ended: Any, places: dict[str, Path], commit: str) -> bool:
+    """Write the reports; whether all could be written. The others are written where one cannot be."""
+    if not places:
+        return True
     from xsem_conformance.report.build import build, check
 
     built = build(ended, command=" ".join(["xsem", *_asked(sys.argv[1:])]), commit=commit)
     check(built)
-    if report is not None:
-        report.write_text(json.dumps(built, indent=1) + "\n", encoding="utf-8")
-    if html is not None:
-        from xsem_conformance.report.html import html as page
+    good = True
+    for option, path in places.items():
+        try:
+            write_file(path, _made(option, built).encode(errors="replace"))
+        except CannotWriteError as error:
+            tell(error)
+            good = False
+    return good
 
-        html.write_text(page(built), encoding="utf-8", errors="replace")
-    if markdown is not None:
-        from xsem_conformance.report.markdown import markdown as text
 
-        markdown.write_text(text(built), encoding="utf-8", errors="replace")
-    if junit is not None:
-        from xsem_conformance.report.junit import junit as xml
+def _made(option: str, built: dict[str, Any]) -> str:
+    if option == "--html":
+        from xsem_conformance.report.html import html
 
-        junit.write_text(xml(built), encoding="utf-8")
+        return html(built)
+    if option == "--markdown":
+        from xsem_conformance.report.markdown import markdown
+
+        return markdown(built)
+    if option == "--junit":
+        from xsem_conformance.report.junit import junit
+
+        return junit(built)
+    return json.dumps(built, indent=1) + "\n"
 
 
 @app.command("list")
@@ -193,11 +212,11 @@ def compare(before: Path, after: Path) -> None:
     try:
         found = compare_reports(json.loads(before.read_text(encoding="utf-8")),
                                 json.loads(after.read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError, NotComparableError) as error:
-        print(f"xsem: cannot compare: {error}", file=sys.stderr)
+    except (OSError, KeyError, TypeError, ValueError, RecursionError, NotComparableError) as error:
+        print(f"xsem: cannot compare: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(2) from error
     for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
         for line in lines:
-            print(f"{title}: {line}")
+            print(f"{title}: {printable(line)}")
     print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone")
     raise typer.Exit(1 if found.worse else 0)

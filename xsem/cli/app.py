@@ -10,14 +10,9 @@ from typing import Annotated
 import typer
 
 from xsem import __version__
-from xsem.cli.status import BAD_ANSWER, NOT_TRIED, USAGE, tell
-from xsem.errors import (
-    BackendUnavailableError,
-    BadArgumentError,
-    DeviceNotFoundError,
-    UnsupportedError,
-    XsemError,
-)
+from xsem.cli.status import status_of, tell
+from xsem.cli.text import printable
+from xsem.errors import XsemError
 
 __all__ = ["run"]
 
@@ -71,7 +66,10 @@ def demo(
     frames: Annotated[int, typer.Option(min=1, max=100_000)] = 120,
     width: Annotated[int, typer.Option(min=8, max=16384)] = 640,
     height: Annotated[int, typer.Option(min=8, max=16384)] = 360,
-    output: Annotated[Path | None, typer.Option(help="The contact sheet; default: demo-DEVICE.png here.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The contact sheet; default: demo-DEVICE.png here, or demo-DEVICE-without-wait.png."),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a frame may take.")] = 30.0,
 ) -> None:
     """Render in one process, filter in another, synchronise with imported semaphores, check every pixel."""
@@ -80,7 +78,7 @@ def demo(
 
     plan = Plan(device=device, exporter=exporter, binary=binary, without_wait=without_wait, frames=frames, width=width,
                 height=height, timeout_s=timeout)
-    raise typer.Exit(show(plan, output or Path(f"demo-{device.replace(':', '-')}.png")))
+    raise typer.Exit(show(plan, output))
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -92,15 +90,9 @@ def run(arguments: list[str] | None = None) -> int:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except KeyboardInterrupt:
         return 130
-    except (BackendUnavailableError, DeviceNotFoundError, UnsupportedError) as error:
+    except (XsemError, ImportError, OSError, MemoryError) as error:
         tell(error)
-        return NOT_TRIED
-    except BadArgumentError as error:
-        tell(error)
-        return USAGE
-    except XsemError as error:
-        tell(error)
-        return BAD_ANSWER
+        return status_of(error)
     return 0
 
 
@@ -109,5 +101,6 @@ def _add_commands_of_others() -> None:
     for entry_point in metadata.entry_points(group="xsem.commands"):
         try:
             app.add_typer(entry_point.load(), name=entry_point.name)
-        except Exception as error:  # one that is broken must not take the rest along
-            print(f"xsem: the command {entry_point.name!r} cannot be loaded: {error}", file=sys.stderr)
+        except (Exception, SystemExit) as error:  # one that is broken must not take the rest along
+            print(f"xsem: the command {entry_point.name!r} cannot be loaded: {printable(str(error))}",
+                  file=sys.stderr)

@@ -48,12 +48,19 @@ def arrays_for(device: Device, buffer: Buffer, timeout_s: float) -> Arrays:
         return _Direct("numpy", device.create_command_list(), np.from_dlpack(buffer), nullcontext)
     if kind == _CUDA:
         for library in ("cupy", "torch"):
-            try:
-                module = importlib.import_module(library)
-            except ImportError:
-                continue
-            return (_cupy if library == "cupy" else _torch)(device, module, ordinal, buffer)
+            module = _usable(library)
+            if module is not None:
+                return (_cupy if library == "cupy" else _torch)(device, module, ordinal, buffer)
     return _Staged(device, buffer, timeout_s)
+
+
+def _usable(library: str) -> Any:
+    """The library; None where it is missing, does not load, or was built without CUDA."""
+    try:
+        module = importlib.import_module(library)
+    except (ImportError, OSError):
+        return None
+    return module if module.cuda.is_available() else None
 
 
 class _Direct(Arrays):

@@ -5,6 +5,7 @@ Started by `show` as ``python -m xsem.cli.demo.compute FD PLAN``; one text for e
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 
@@ -12,7 +13,7 @@ import xsem
 from xsem import ipc
 from xsem.cli.demo.arrays import Arrays, arrays_for
 from xsem.cli.demo.picture import filter_in_place
-from xsem.cli.demo.plan import Plan, hear, say
+from xsem.cli.demo.plan import PeerError, Plan, hear, opened, say, say_failed
 from xsem.errors import XsemError
 
 __all__ = ["main"]
@@ -24,26 +25,28 @@ _AHEAD = 64
 def main(sock: socket.socket, plan: Plan) -> None:
     """Answer the renderer's frames until all are done."""
     try:
-        device = xsem.open_device(plan.device)
-    except XsemError as error:
-        say(sock, failed=error.message, reason=error.reason)
-        return
-    with device:
+        _compute(sock, plan)
+    except PeerError:
+        return   # the renderer has ended: it is told nothing
+    except (XsemError, ImportError, OSError, MemoryError) as error:
+        with contextlib.suppress(PeerError):
+            say_failed(sock, error)
+
+
+def _compute(sock: socket.socket, plan: Plan) -> None:
+    with opened(plan.device) as device:
         # A semaphore of `host` belongs to no device, so it must be stamped for the one that will import it, and only
         # this process knows which that is.
         say(sock, uuid=None if device.info.uuid is None else device.info.uuid.hex,
             signal_first=plan.type not in device.capabilities.wait_before_signal)
-        try:
-            with ipc.receive(sock, timeout_s=plan.timeout_s) as message:
-                drawn = device.import_semaphore(message.semaphores[0], label="drawn")
-                filtered = device.import_semaphore(message.semaphores[1], label="filtered") if plan.binary else drawn
-                memory = device.import_memory(message.memories[0])
-            buffer = memory.map_buffer(shape=plan.shape)
-            arrays = arrays_for(device, buffer, plan.timeout_s)
-            say(sock, ready=arrays.name)
-            _filter_frames(sock, plan, arrays, drawn, filtered, memory)
-        except XsemError as error:
-            say(sock, failed=f"compute process: {error}", reason=error.reason)
+        with ipc.receive(sock, timeout_s=plan.timeout_s) as message:
+            drawn = device.import_semaphore(message.semaphores[0], label="drawn")
+            filtered = device.import_semaphore(message.semaphores[1], label="filtered") if plan.binary else drawn
+            memory = device.import_memory(message.memories[0])
+        buffer = memory.map_buffer(shape=plan.shape)
+        arrays = arrays_for(device, buffer, plan.timeout_s)
+        say(sock, ready=arrays.name)
+        _filter_frames(sock, plan, arrays, drawn, filtered, memory)
 
 
 def _filter_frames(

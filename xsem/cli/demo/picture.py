@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["contact_sheet", "draw", "filter_in_place"]
+from xsem.cli.files import CannotWriteError
+
+__all__ = ["contact_sheet", "draw", "filter_in_place", "format_of"]
 
 
 def draw(frame: int, shape: tuple[int, int, int]) -> Any:
@@ -34,21 +38,56 @@ def filter_in_place(frame: Any) -> None:
     frame[:, 5:, :3] = (frame[:, 5:, :3] >> 1) + 128 - (frame[:, :-5, :3] >> 1)
 
 
-def contact_sheet(pairs: list[tuple[int, Any, Any]], path: Path) -> None:
-    """Write frames before and after as one picture: a column each, before above after."""
+def format_of(path: Path) -> str:
+    """Return Pillow's name for the format that the file's suffix stands for.
+
+    Raises
+    ------
+    CannotWriteError
+        ``cannot_write``: Pillow writes no such pictures.
+    """
+    from PIL import Image
+
+    Image.init()
+    found = Image.registered_extensions().get(path.suffix.lower(), "")
+    try:
+        Image.new("RGB", (1, 1)).save(io.BytesIO(), found)
+    except Exception as error:  # each format has its own; some are known by name only
+        raise CannotWriteError(f"{path} cannot be written: Pillow writes no pictures with the suffix {path.suffix!r}",
+                               reason="cannot_write") from error
+    return found
+
+
+def contact_sheet(samples: Sequence[tuple[int, Any, Any, str]], file_format: str) -> bytes:
+    """Return frames before and after as one picture: a column each, before above after.
+
+    Parameters
+    ----------
+    samples : sequence of (int, array, array, str)
+        Number of the frame, as drawn, as found, and what was found.
+    file_format : str
+        As `format_of` gives it.
+
+    Raises
+    ------
+    OSError, ValueError
+        The format does not take a picture of this size.
+    """
     from PIL import Image, ImageDraw
 
-    columns = max(1, len(pairs))
-    height, width = pairs[0][1].shape[:2] if pairs else (1, 1)
+    columns = max(1, len(samples))
+    height, width = samples[0][1].shape[:2] if samples else (1, 1)
     scale = min(1.0, 320 / width)
     tile = (max(1, round(width * scale)), max(1, round(height * scale)))
     gap, line = 8, 18
     sheet = Image.new("RGB", (gap + columns * (tile[0] + gap), 2 * (tile[1] + line + gap) + gap), (24, 24, 28))
     pen = ImageDraw.Draw(sheet)
-    for column, (number, before, after) in enumerate(pairs):
+    for column, (number, before, after, found) in enumerate(samples):
         left = gap + column * (tile[0] + gap)
-        for row, (what, pixels) in enumerate((("drawn", before), ("filtered", after))):
+        for row, (what, pixels) in enumerate((("drawn", before), (found, after))):
             top = gap + row * (tile[1] + line + gap)
             pen.text((left, top), f"frame {number} {what}", fill=(220, 220, 220))
             sheet.paste(Image.fromarray(pixels[..., :3].copy()).resize(tile), (left, top + line))
-    sheet.save(path)
+    encoded = io.BytesIO()
+    sheet.save(encoded, file_format)
+    return encoded.getvalue()

@@ -7,15 +7,21 @@ import socket
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import xsem
 from xsem import ipc
-from xsem.errors import BadArgumentError, XsemError
+from xsem.cli.status import BAD_ANSWER, explain, status_of
+from xsem.errors import BackendUnavailableError, BadArgumentError, XsemError, what
 from xsem.types import SemaphoreHandleType
 
-__all__ = ["PeerError", "Plan", "hear", "say"]
+__all__ = ["PeerError", "Plan", "hear", "opened", "say", "say_failed"]
 
 
 class PeerError(XsemError):
-    """The compute process failed; `reason` is the one that it gives."""
+    """The compute process failed; `reason` and `status`, the exit status, are the ones that it gives."""
+
+    def __init__(self, message: str, *, status: int = BAD_ANSWER, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.status = status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +65,43 @@ class Plan:
         return cls(**json.loads(text))
 
 
+def opened(device: str) -> xsem.Device:
+    """Open a device; a driver that fails at it is no verdict on the device.
+
+    Raises
+    ------
+    XsemError
+        As `xsem.open_device`; BackendUnavailableError in place of what the driver says.
+    """
+    try:
+        return xsem.open_device(device)
+    except XsemError as error:
+        if status_of(error) != BAD_ANSWER:
+            raise
+        raise BackendUnavailableError(
+            f"{device} cannot be opened: {error.message}", reason=error.reason, backend=error.backend, call=error.call,
+            code=error.code, code_name=error.code_name, likely_causes=error.likely_causes) from error
+
+
 def say(sock: socket.socket, **note: Any) -> None:
-    """Pass a note to the other process."""
-    ipc.send(sock, payload=json.dumps(note).encode())
+    """Pass a note to the other process.
+
+    Raises
+    ------
+    PeerError
+        It has ended.
+    """
+    try:
+        ipc.send(sock, payload=json.dumps(note).encode())
+    except ConnectionError as error:
+        raise PeerError("the other process has ended", reason="peer_closed") from error
+
+
+def say_failed(sock: socket.socket, error: Exception) -> None:
+    """Tell the other process how this one fails, with the exit status for it."""
+    told = error if isinstance(error, XsemError) else PeerError(explain(error), reason="compute_failed")
+    say(sock, failed=f"compute process: {what(told)}", reason=told.reason, causes=told.likely_causes,
+        status=status_of(error))
 
 
 def hear(sock: socket.socket, timeout_s: float) -> dict[str, Any]:
@@ -82,5 +122,6 @@ def hear(sock: socket.socket, timeout_s: float) -> dict[str, Any]:
     except ConnectionResetError as error:
         raise PeerError("the other process has ended", reason="peer_closed") from error
     if "failed" in note:
-        raise PeerError(note["failed"], reason=note["reason"])
+        raise PeerError(note["failed"], reason=note["reason"], likely_causes=tuple(note["causes"]),
+                        status=note["status"])
     return note

@@ -10,7 +10,7 @@ from typing import Any
 import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
-from xsem.cli.demo.plan import Plan, hear, say
+from xsem.cli.demo.plan import Plan, hear, opened, say
 from xsem.types import MemoryHandleType
 
 __all__ = ["Tally", "render"]
@@ -18,13 +18,16 @@ __all__ = ["Tally", "render"]
 
 @dataclass
 class Tally:
-    """What came of the frames; `samples` are (number, drawn, found), `library` is what filtered them."""
+    """What came of the frames.
+
+    `samples` are (number, drawn, found, what was found), `library` is what filtered them.
+    """
 
     library: str
     frames: int = 0
     stale: int = 0
     errors: int = 0
-    samples: list[tuple[int, Any, Any]] = field(default_factory=list)
+    samples: list[tuple[int, Any, Any, str]] = field(default_factory=list)
 
 
 class _Canvas:
@@ -64,7 +67,7 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
         The exporter's; PeerError for what the compute process reports of itself.
     """
     compute = hear(sock, plan.timeout_s)
-    with xsem.open_device(plan.exporter) as device:
+    with opened(plan.exporter) as device:
         drawn = device.create_semaphore(plan.type, label="drawn")
         filtered = device.create_semaphore(plan.type, label="filtered") if plan.binary else drawn
         memory = device.create_memory(MemoryHandleType.OPAQUE_FD, plan.height * plan.width * 4)
@@ -95,21 +98,23 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
                 hear(sock, plan.timeout_s)
             commands.append_wait(filtered, plan.filtered(frame), acquire=[memory])
             found = canvas.get()
-            _count(tally, picture, found)
+            what = _count(tally, picture, found)
             if frame in kept:
-                tally.samples.append((frame, picture, found))
+                tally.samples.append((frame, picture, found, what))
             progress(tally)
         return tally
 
 
-def _count(tally: Tally, picture: Any, found: Any) -> None:
+def _count(tally: Tally, picture: Any, found: Any) -> str:
+    """Count a frame, and return what it is, for its caption."""
     expected = picture.copy()
     filter_in_place(expected)
     tally.frames += 1
     if (found == expected).all():
-        return
+        return "filtered"
     if (found == picture).all():
         # The frame as drawn: the filter ran on what was there before, and its result was drawn over.
         tally.stale += 1
-    else:
-        tally.errors += 1
+        return "stale: not filtered"
+    tally.errors += 1
+    return "wrong"

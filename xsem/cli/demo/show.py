@@ -12,42 +12,56 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from xsem.cli.demo.picture import contact_sheet
+from xsem.cli.console import console as new_console
+from xsem.cli.demo.picture import contact_sheet, format_of
 from xsem.cli.demo.plan import PeerError, Plan
 from xsem.cli.demo.renderer import Tally, render
-from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED, USAGE, tell
-from xsem.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError, XsemError
+from xsem.cli.files import check_writable, write_file
+from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED, status_of, tell
+from xsem.cli.text import printable
+from xsem.errors import UnsupportedError, XsemError
 
 __all__ = ["run"]
 
-_NOT_TRIED = frozenset({"unknown_backend", "plugin_failed", "backend_excluded", "no_device", "no_such_device",
-                        "unsupported", "platform"})
-_USAGE = frozenset({"bad_device_id", "bad_backends"})
 
+def run(plan: Plan, output: Path | None) -> int:
+    """Run the demo; its exit status.
 
-def run(plan: Plan, output: Path) -> int:
-    """Run the demo; its exit status."""
-    console = Console(highlight=False, markup=False)
-    console.print(f"renderer on {plan.exporter}, compute on {plan.device}, "
+    Parameters
+    ----------
+    plan : Plan
+        What was asked for.
+    output : Path or None
+        Where the contact sheet goes; None: a name for the device and the mode, in the current folder.
+    """
+    console = new_console()
+    path = output if output is not None else default_output(plan)
+    check_writable(path, make_folders=True)
+    file_format = format_of(path)
+    console.print(f"renderer on {printable(plan.exporter)}, compute on {printable(plan.device)}, "
                   f"{'two binary semaphores' if plan.binary else 'one timeline'}, {plan.width} x {plan.height}"
                   + (", without the compute side's wait" if plan.without_wait else ""))
     try:
         with _compute_process(plan) as sock, _progress(console, plan) as show:
             tally = render(sock, plan, show)
-    except (BackendUnavailableError, DeviceNotFoundError, UnsupportedError) as error:
-        tell(error)
-        return NOT_TRIED
     except XsemError as error:
         tell(error)
-        if error.reason in _USAGE:
-            return USAGE
-        return NOT_TRIED if isinstance(error, PeerError) and error.reason in _NOT_TRIED else BAD_ANSWER
-    output.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(tally.samples, output)
+        return error.status if isinstance(error, PeerError) else status_of(error)
     console.print(f"filtered by {tally.library}")
-    console.print(f"contact sheet: {output.resolve()}", soft_wrap=True)
+    status = DONE if tally.stale == tally.errors == 0 else BAD_ANSWER
+    try:
+        write_file(path, contact_sheet(tally.samples, file_format), make_folders=True)
+        console.print(f"contact sheet: {printable(str(path.absolute()))}", soft_wrap=True)
+    except (XsemError, OSError, ValueError) as error:
+        tell(error)
+        status = status or NOT_TRIED
     print(f"demo: {tally.frames} frames, {tally.stale} stale, {tally.errors} errors")
-    return DONE if tally.stale == tally.errors == 0 else BAD_ANSWER
+    return status
+
+
+def default_output(plan: Plan) -> Path:
+    """Return where the contact sheet goes by default; a run that must be wrong leaves the good picture alone."""
+    return Path(f"demo-{plan.device.replace(':', '-')}{'-without-wait' if plan.without_wait else ''}.png")
 
 
 @contextlib.contextmanager
@@ -61,11 +75,15 @@ def _compute_process(plan: Plan) -> Iterator[socket.socket]:
         with theirs:
             process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
                 [sys.executable, "-m", "xsem.cli.demo.compute", str(theirs.fileno()), plan.to_json()],
-                pass_fds=[theirs.fileno()],
+                # A session of its own: Ctrl-C is for the renderer, which ends it.
+                pass_fds=[theirs.fileno()], start_new_session=True,
             )
         try:
             yield ours
-            process.wait(timeout=plan.timeout_s)
+            try:
+                process.wait(timeout=plan.timeout_s)
+            except subprocess.TimeoutExpired as error:
+                raise PeerError("the compute process does not end", reason="timeout") from error
         finally:
             if process.poll() is None:
                 process.kill()
