@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The suite and the backends of this tree, not those of an installation of another one.
 sys.path[:0] = [str(ROOT / "conformance"), str(ROOT)]
 
+from xsem.cli.files import write_file  # noqa: E402
 from xsem_conformance.report.build import check  # noqa: E402
 from xsem_conformance.report.code import digest  # noqa: E402
 from xsem_conformance.report.html import html  # noqa: E402
@@ -41,12 +42,17 @@ def made(root: Path) -> dict[Path, str]:
     Raises
     ------
     ValueError
-        A report is none, or README has not the two comments, once each and in this order.
+        A report is none (its file is named), or README has not the two comments, once each and in this order.
     """
-    reports = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted((root / REPORTS).glob("*.json"))}
+    reports = {}
+    for path in sorted((root / REPORTS).glob("*.json")):
+        try:
+            reports[path] = json.loads(path.read_text(encoding="utf-8"))
+            check(reports[path])
+        except ValueError as error:
+            raise ValueError(f"{path.relative_to(root).as_posix()}: {error}") from error
     files: dict[Path, str] = {}
     for path, report in reports.items():
-        check(report)
         files[path.with_suffix(".html")] = html(report)
         files[path.with_suffix(".md")] = markdown(report)
     packages, backends = contracts.packages(root), contracts.backends(root)
@@ -74,7 +80,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
              if not path.exists() or path.read_text(encoding="utf-8") != text}
     for path, text in wrong.items():
         if not arguments:
-            path.write_text(text, encoding="utf-8")
+            write_file(path, text.encode())
         print(f"{'written' if not arguments else 'not what the reports make'}: {path.relative_to(root).as_posix()}")
     if wrong and arguments:
         print("run `python tools/report_files.py` and commit what it writes. Where it writes `stale`, the code has "
