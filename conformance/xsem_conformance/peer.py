@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import xsem
 from xsem import ipc
-from xsem.errors import XsemError
+from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.actor import OPERATIONS, Actor
 from xsem_conformance.endings import end_with
@@ -73,7 +73,7 @@ class Peer:
             asked = json.dumps({"operation": operation, "arguments": arguments})
             ipc.send(self._socket, *descs, payload=asked.encode())
             message = ipc.receive(self._socket, timeout_s=_ANSWER_S)
-        except (XsemError, OSError) as error:
+        except XsemError as error:
             raise self._failure(f"the {self.role}'s process does not answer: {error}") from error
         answer = json.loads(message.payload)
         if "error" in answer:
@@ -197,7 +197,9 @@ def _serve(connection: socket.socket, actor: Actor | None, failure: dict[str, st
             answer, descs = _answer(actor, message) if actor is not None else ({"error": failure}, [])
         try:
             ipc.send(connection, *descs, payload=json.dumps(answer).encode())
-        except OSError:
+        except BadArgumentError as error:
+            if error.reason != "peer_closed":
+                raise
             return
         finally:
             for desc in descs:

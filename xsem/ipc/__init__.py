@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
-from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
 from xsem.handles import check_open
 from xsem.ipc import wire
-from xsem.ipc.sockets import MAX_FDS, Receiver, check_socket, end_of_stream, send_all
+from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
 from xsem.timeouts import DEFAULT_TIMEOUT_S
-from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["Message", "receive", "receive_fds", "send"]
 
@@ -51,45 +51,65 @@ class Message:
         self.close()
 
 
-def send(sock: socket.socket, *descs: SemaphoreDesc | MemoryDesc, payload: bytes = b"") -> None:
+def send(
+    sock: socket.socket, *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"",
+    timeout_s: float | Literal["socket"] | None = "socket",
+) -> None:
     """Send descriptors and a payload as one message.
 
     Parameters
     ----------
     sock : socket.socket
-        Connected; its own timeout and blocking mode do not matter and stay as they are.
+        Connected. Its timeout and its flags stay as they are.
     *descs : SemaphoreDesc or MemoryDesc
         At most 64, of types whose handle is a file descriptor. The kernel duplicates the fds for the receiver: the
         caller's stay open, whatever happens.
-    payload : bytes
-        At most 64 KiB.
+    payload : bytes or another C-contiguous buffer
+        At most 65,536 bytes, whatever the buffer's elements are.
+    timeout_s : float, None or "socket"
+        Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`), or
+        30 s where it has none. With 0, and so on a non-blocking socket, nothing is waited for.
 
     Raises
     ------
     UnsupportedError
         A Win32, KMT or NvSci handle: it means nothing in another process.
     BadHandleError
-        ``closed_fd``; ReleasedError for a closed `OwnedHandle`. Nothing was sent.
+        ``closed_fd``, ``negative_fd``; ReleasedError for a closed `OwnedHandle`. Nothing was sent.
     BadArgumentError
-        ``not_a_descriptor``, ``too_many_descriptors``, ``payload_too_long``, ``not_a_unix_socket``.
+        ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``bad_payload``, ``payload_too_long``;
+        ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``. Nothing was sent.
+        ``peer_closed``: the peer closed its socket; ``truncated_message``: after a part of the message.
+    BusyError
+        ``fd_limit``: more fds are on their way than this process may have open.
     WaitTimeoutError
-        The peer does not read; if part of the message has gone, the socket's sending side has been shut down.
-    OSError
-        The socket's own, e.g. BrokenPipeError.
+        ``timeout``: the peer does not read.
+
+    Notes
+    -----
+    After an error or Ctrl-C the message has gone as a whole, or nothing of it, or a stream's sending side has been shut
+    down; the next `send` then raises ``peer_closed``.
     """
     check_socket(sock)
     if len(descs) > wire.MAX_DESCRIPTORS:
         raise BadArgumentError(f"a message takes at most {wire.MAX_DESCRIPTORS} descriptors, not {len(descs)}",
                                reason="too_many_descriptors")
-    if not isinstance(payload, bytes | bytearray | memoryview) or len(payload) > wire.MAX_PAYLOAD_BYTES:
-        raise BadArgumentError(f"payload is bytes, at most {wire.MAX_PAYLOAD_BYTES}", reason="payload_too_long")
+    content = _content(payload)
     fds = [_fd(desc) for desc in descs]
-    data = wire.encode(descs, [fd is not None for fd in fds], bytes(payload))
-    send_all(sock, data, [fd for fd in fds if fd is not None], DEFAULT_TIMEOUT_S)
+    data = wire.encode(descs, [fd is not None for fd in fds], content)
+    with Sender(sock, data, [fd for fd in fds if fd is not None], _limit(sock, timeout_s)) as sender, sender:
+        sender.send()
 
 
-def receive(sock: socket.socket, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:
+def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None = "socket") -> Message:
     """Receive one message; never reads into the next. Ctrl-C works.
+
+    Parameters
+    ----------
+    sock : socket.socket
+        Connected. Its timeout and its flags stay as they are.
+    timeout_s : float, None or "socket"
+        Seconds for the whole message, as in `send`.
 
     Returns
     -------
@@ -99,8 +119,9 @@ def receive(sock: socket.socket, *, timeout_s: float | None = DEFAULT_TIMEOUT_S)
     Raises
     ------
     BadArgumentError
-        ``peer_closed``: the peer closed the socket between messages; ``truncated_message``, ``message_truncated``,
-        ``bad_magic``, ``bad_version``, ``bad_message``.
+        ``peer_closed``: the peer closed its socket between messages; ``truncated_message``: within one.
+        ``message_truncated``, ``bad_magic``, ``bad_version``, ``bad_message``: also an empty packet.
+        ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``.
     BadHandleError
         ``fd_count``, ``fds_truncated``.
     WaitTimeoutError
@@ -108,15 +129,14 @@ def receive(sock: socket.socket, *, timeout_s: float | None = DEFAULT_TIMEOUT_S)
 
     Notes
     -----
-    On an error every file descriptor that came is closed, and a stream in the middle of a message is shut down for
-    reading: what would follow is no message.
+    After an error or Ctrl-C every file descriptor that came is closed. A stream in the middle of a message is shut down
+    for reading, because what would follow is no message; the next `receive` then raises ``peer_closed``. On a
+    SOCK_SEQPACKET socket the packet is lost, and the next one comes. Before the first byte nothing changes.
     """
     check_socket(sock)
-    with Receiver(sock, wire.MAX_DESCRIPTORS, timeout_s) as receiver:
+    with Receiver(sock, wire.MAX_DESCRIPTORS, _limit(sock, timeout_s)) as receiver, receiver:
         if sock.type == socket.SOCK_SEQPACKET:
             data = receiver.receive_once(wire.MAX_MESSAGE_BYTES)
-            if not data:
-                raise end_of_stream(False)
             if len(data) < wire.HEADER_BYTES:
                 raise wire.bad_message("it is shorter than a header")
             header, body = wire.decode_header(data[: wire.HEADER_BYTES]), data[wire.HEADER_BYTES :]
@@ -129,12 +149,13 @@ def receive(sock: socket.socket, *, timeout_s: float | None = DEFAULT_TIMEOUT_S)
             raise BadHandleError(f"{len(receiver.handles)} file descriptors came with a message that announces "
                                  f"{header.fds}", reason="fd_count")
         semaphores, memories, payload = wire.decode_body(header, body, receiver.handles)
+        message = Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=payload)
         receiver.take()
-    return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=payload)
+    return message
 
 
 def receive_fds(
-    sock: socket.socket, max_bytes: int, max_fds: int, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    sock: socket.socket, max_bytes: int, max_fds: int, *, timeout_s: float | Literal["socket"] | None = "socket"
 ) -> tuple[bytes, list[OwnedHandle]]:
     """Receive bytes and file descriptors from a sender that knows nothing of xsem: one recvmsg.
 
@@ -142,18 +163,23 @@ def receive_fds(
     ----------
     max_bytes, max_fds : int
         How much is taken at most; `max_fds` at most 253.
+    timeout_s : float, None or "socket"
+        Seconds, as in `send`.
 
     Returns
     -------
     tuple of bytes and list of OwnedHandle
         The handles are the caller's, close-on-exec. On a stream the bytes may be fewer than the sender wrote at once.
+        On a SOCK_SEQPACKET socket b"" is an empty packet; a last one, before the peer closes, is seen only if
+        something comes with it.
 
     Raises
     ------
     BadHandleError
         ``fd_count``: more than `max_fds` came; ``fds_truncated``. All that came are closed.
     BadArgumentError
-        ``peer_closed``; ``message_truncated`` (SOCK_SEQPACKET).
+        ``peer_closed``; ``message_truncated`` (SOCK_SEQPACKET); ``bad_size``; ``not_a_unix_socket``,
+        ``socket_closed``, ``not_connected``; ``bad_timeout``.
     WaitTimeoutError
         ``timeout``.
     """
@@ -161,11 +187,30 @@ def receive_fds(
     for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high or value == max_bytes == 0:
             raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
-    with Receiver(sock, max_fds, timeout_s) as receiver:
+    with Receiver(sock, max_fds, _limit(sock, timeout_s)) as receiver, receiver:
         data = receiver.receive_once(max_bytes)
-        if not data:
-            raise end_of_stream(False)
         return data, receiver.take()
+
+
+def _limit(sock: socket.socket, timeout_s: float | Literal["socket"] | None) -> float | None:
+    if isinstance(timeout_s, str) and timeout_s == "socket":
+        own = sock.gettimeout()
+        return DEFAULT_TIMEOUT_S if own is None else own
+    return timeout_s
+
+
+def _content(payload: bytes | bytearray | memoryview) -> bytes:
+    try:
+        with memoryview(payload) as view:
+            size, contiguous = view.nbytes, view.c_contiguous
+            if contiguous and size <= wire.MAX_PAYLOAD_BYTES:
+                return view.tobytes()
+    except (TypeError, ValueError, BufferError) as error:  # no buffer; or it was released, or closed
+        raise BadArgumentError(f"payload must be bytes or another buffer: {error}", reason="bad_payload") from error
+    if not contiguous:
+        raise BadArgumentError("payload must be contiguous: pass its copy, for instance bytes(payload)",
+                               reason="bad_payload")
+    raise BadArgumentError(f"payload is at most {wire.MAX_PAYLOAD_BYTES} bytes, not {size}", reason="payload_too_long")
 
 
 def _fd(desc: SemaphoreDesc | MemoryDesc) -> int | None:
@@ -182,6 +227,20 @@ def _fd(desc: SemaphoreDesc | MemoryDesc) -> int | None:
     handle = desc.handle
     if handle == -1:
         return None
-    number = handle if isinstance(handle, int) else handle.fileno() if handle is not None else -1
+    number = _number(handle)
     check_open(number)
+    return number
+
+
+def _number(handle: Handle | None) -> int:
+    if handle is None or isinstance(handle, int):
+        return -1 if handle is None else handle
+    try:
+        number = handle.fileno()
+    except ReleasedError:
+        raise
+    except (ValueError, OSError) as error:  # a closed file object says so with ValueError
+        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
+    if type(number) is not int:
+        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
     return number

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import select
 import socket
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Self
 
-from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError, WaitTimeoutError
+from xsem.errors import (
+    BadArgumentError,
+    BadHandleError,
+    BusyError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    WaitTimeoutError,
+    XsemError,
+)
+from xsem.ipc.arrivals import Arrivals
 from xsem.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
-__all__ = ["MAX_FDS", "Receiver", "check_socket", "send_all"]
+__all__ = ["MAX_FDS", "Receiver", "Sender", "check_socket"]
 
 MAX_FDS: Final = 253
 """SCM_MAX_FD: the most file descriptors that the kernel passes in one message."""
 
 _SLICE_MS: Final = 50
+_LONGEST_S: Final = 1e9
+_HANG_UP: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLRDHUP", 0)
 
 
 def check_socket(sock: socket.socket) -> None:
@@ -30,7 +42,7 @@ def check_socket(sock: socket.socket) -> None:
     Raises
     ------
     BadArgumentError
-        ``not_a_unix_socket``.
+        ``not_a_unix_socket``; ``socket_closed``; ``not_connected``: the socket listens.
     UnsupportedError
         This system passes no file descriptors through sockets.
     """
@@ -41,92 +53,148 @@ def check_socket(sock: socket.socket) -> None:
             or sock.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)):
         raise BadArgumentError(f"a connected AF_UNIX socket, SOCK_STREAM or SOCK_SEQPACKET, is needed, not {sock!r}",
                                reason="not_a_unix_socket")
-
-
-def send_all(sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None) -> None:
-    """Send everything; the fds go with the first byte. The caller's fds stay open.
-
-    If it fails after the first byte, the sending side is shut down: half a message would put the reader out of step.
-    """
-    if sys.platform == "win32":
-        raise NotImplementedError
-    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    clock = _Clock(timeout_s)
-    sent = 0
     try:
-        while sent < len(data):
-            clock.wait(sock, select.POLLOUT, "the peer does not read")
-            try:
-                sent += sock.sendmsg([data[sent:]], ancillary if sent == 0 else [],
-                                     socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            except BlockingIOError:
-                continue
-    except BaseException:
-        if sent:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_WR)
-        raise
+        listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise _refusal(sock, "getsockopt", error) from error
+    if listens:  # the kernel would let a receiver wait for a message that cannot come
+        raise _not_connected(sock)
 
 
-class Receiver:
-    """One message in the making: what has come so far is closed again unless it is `taken`."""
+class _Transfer:
+    """One message on its way; entered twice, ``with transfer, transfer:``.
 
-    def __init__(self, sock: socket.socket, max_fds: int, timeout_s: float | None) -> None:
+    The end of ``with`` closes it: a stream that has passed a part of the message is shut down, because the reader would
+    take the rest for the start of the next message. Where Ctrl-C interrupts the inner end, the outer one does the rest.
+    """
+
+    _direction: int
+
+    def __init__(self, sock: socket.socket, timeout_s: float | None) -> None:
         check_timeout(timeout_s)
         self._sock = sock
-        self._max_fds = max_fds
         self._clock = _Clock(timeout_s)
-        self._begun = False
-        self._taken = False
-        self.handles: list[OwnedHandle] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of the message has passed, and not the whole."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give up what is not done; harmless the second time."""
+        if self.begun and self._sock.type == socket.SOCK_STREAM:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(self._direction)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._taken:
-            return
-        for handle in self.handles:
-            handle.close()
-        if error is not None and self._begun and self._sock.type == socket.SOCK_STREAM:
-            # The rest of this message would be read as the start of the next.
-            with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RD)
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Sender(_Transfer):
+    """Sends one message. The file descriptors go with the first byte, and the caller's stay open."""
+
+    _direction = socket.SHUT_WR
+
+    def __init__(self, sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None) -> None:
+        self._data = data
+        self._fds = fds
+        self._sent: list[int] = []  # bytes, of each call
+        super().__init__(sock, timeout_s)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of the message has gone, and not the whole."""
+        return 0 < sum(self._sent) < len(self._data)
+
+    def send(self) -> None:
+        """Send everything.
+
+        Raises
+        ------
+        BadArgumentError
+            ``peer_closed``, ``truncated_message``; ``not_connected``; ``payload_too_long``: the packet is longer than
+            the socket's buffer.
+        BusyError
+            ``fd_limit``.
+        WaitTimeoutError
+        """
+        if sys.platform == "win32":
+            raise NotImplementedError
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", self._fds))] if self._fds else []
+        while (sent := sum(self._sent)) < len(self._data):
+            self._clock.wait(self._sock, select.POLLOUT, "the peer does not read")
+            try:
+                # One call of C from the kernel's answer to the note of it: Ctrl-C comes before or after it.
+                self._sent.extend(map(self._sock.sendmsg, ([self._data[sent:]],), ([] if sent else rights,),
+                                      (socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,)))
+            except (BlockingIOError, TimeoutError):
+                continue
+            except OSError as error:
+                raise _refusal(self._sock, "sendmsg", error, begun=self.begun) from error
+
+
+class Receiver(_Transfer):
+    """Receives one message. What came is closed again, unless it is taken."""
+
+    _direction = socket.SHUT_RD
+
+    def __init__(self, sock: socket.socket, max_fds: int, timeout_s: float | None) -> None:
+        self._max_fds = max_fds
+        self._arrivals = Arrivals()
+        super().__init__(sock, timeout_s)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of the message has come, and was not taken."""
+        return self._arrivals.begun
+
+    @property
+    def handles(self) -> Sequence[OwnedHandle]:
+        """The file descriptors that came."""
+        return self._arrivals.handles
 
     def take(self) -> list[OwnedHandle]:
-        """The handles, to be owned by the caller."""
-        self._taken = True
-        return self.handles
+        """The handles, to be owned by the caller: the message is whole."""
+        return self._arrivals.take()
+
+    def close(self) -> None:
+        """Give up what was not taken; harmless the second time."""
+        super().close()
+        self._arrivals.close()
 
     def receive_once(self, size: int) -> bytes:
-        """What one recvmsg gives, at most `size` bytes; b"" at the end of the stream.
+        """What one recvmsg gives, at most `size` bytes; b"" stands for an empty packet.
 
         Raises
         ------
         BadHandleError
             ``fds_truncated``: more came than there was room for, or this process may have open.
         BadArgumentError
-            ``message_truncated``.
+            ``peer_closed``: the stream ended before the message; ``truncated_message``: within it.
+            ``message_truncated``; ``not_connected``.
         WaitTimeoutError
         """
         if sys.platform == "win32":
             raise NotImplementedError
+        reset = False
         while True:
-            self._clock.wait(self._sock, select.POLLIN, "the peer sent nothing" if not self._begun else
-                             "the peer stopped in the middle of a message")
+            events = self._clock.wait(self._sock, select.POLLIN | _HANG_UP, "the peer sent nothing" if not self.begun
+                                      else "the peer stopped in the middle of a message")
             try:
                 # Room for one more than is wanted: the kernel would drop it, with no more than MSG_CTRUNC to tell.
-                data, ancillary, flags, _ = self._sock.recvmsg(
-                    size, socket.CMSG_SPACE((self._max_fds + 1) * 4) + _OTHER_ANCILLARY, _RECEIVE_FLAGS)
-            except BlockingIOError:
+                data, ancillary, flags = self._arrivals.receive(self._sock, size, self._max_fds + 1)
+            except (BlockingIOError, TimeoutError):
                 continue
+            except OSError as error:
+                # The peer closed its socket before it read all of ours. What it had sent can still be read.
+                if isinstance(error, ConnectionResetError) and not reset:
+                    reset = True
+                    continue
+                raise _refusal(self._sock, "recvmsg", error, begun=self.begun) from error
             break
-        self._begun = self._begun or bool(data)
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                numbers = array.array("i")
-                numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-                self.handles += [OwnedHandle(number) for number in numbers]
         if flags & socket.MSG_CTRUNC:
             raise BadHandleError("file descriptors were lost on the way: more came than fit, or than this process may "
                                  "have open", reason="fds_truncated", likely_causes=("raise `ulimit -n`",))
@@ -135,52 +203,107 @@ class Receiver:
         if len(self.handles) > self._max_fds:
             raise BadHandleError(f"{len(self.handles)} file descriptors came, and at most {self._max_fds} are expected",
                                  reason="fd_count")
+        if not data and not ancillary and self._ended(events):
+            raise _end_of_stream(self.begun)
         return data
 
     def receive_exactly(self, size: int) -> bytes:
-        """`size` bytes of a stream.
-
-        Raises
-        ------
-        BadArgumentError
-            ``peer_closed``: the stream ended before the message; ``truncated_message``: within it.
-        """
+        """`size` bytes of a stream; errors as of `receive_once`."""
         data = b""
         while len(data) < size:
-            more = self.receive_once(size - len(data))
-            if not more:
-                raise end_of_stream(self._begun)
-            data += more
+            data += self.receive_once(size - len(data))
         return data
 
+    def _ended(self, events: int) -> bool:
+        """Whether nothing means the end of the stream. On SOCK_SEQPACKET a packet may be empty, too."""
+        if self._sock.type != socket.SOCK_SEQPACKET:
+            return True
+        if not events & _HANG_UP:
+            return False  # the peer had not closed, so the kernel had a packet
+        # Bytes after it show that it was a packet. Without them the end is all that is left to tell.
+        return not _bytes_waiting(self._sock)
 
-def end_of_stream(begun: bool) -> BadArgumentError:
-    """The error for a peer that closed its socket."""
+
+def _bytes_waiting(sock: socket.socket) -> int:
+    if sys.platform == "win32":
+        raise NotImplementedError
+    import fcntl
+    import termios
+
+    try:
+        return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError as error:
+        raise _refusal(sock, "ioctl", error) from error
+
+
+def _end_of_stream(begun: bool) -> BadArgumentError:
     if begun:
         return BadArgumentError("the peer closed the socket in the middle of a message", reason="truncated_message")
-    return BadArgumentError("the peer closed the socket", reason="peer_closed")
+    return BadArgumentError("the peer closed the socket, or a call that failed in the middle of a message shut it down",
+                            reason="peer_closed")
 
 
-# The sender's credentials and security label may come along unasked, if somebody set SO_PASSCRED or SO_PASSSEC.
-_OTHER_ANCILLARY: Final = 512
-_RECEIVE_FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0) | getattr(socket, "MSG_DONTWAIT", 0)
+def _not_connected(sock: socket.socket) -> BadArgumentError:
+    return BadArgumentError(f"the socket is not connected: {sock!r}", reason="not_connected")
+
+
+def _closed(sock: socket.socket) -> BadArgumentError:
+    return BadArgumentError(f"the socket is closed or detached: {sock!r}", reason="socket_closed")
+
+
+def _refusal(sock: socket.socket, call: str, error: OSError, *, begun: bool = False) -> XsemError:
+    """What the kernel's refusal of a call means."""
+    number = error.errno or 0
+    if number in (errno.EPIPE, errno.ECONNRESET):
+        return _end_of_stream(begun)
+    if sock.fileno() < 0:
+        return _closed(sock)
+    if number in (errno.EBADF, errno.ENOTSOCK):
+        return BadHandleError("a file descriptor of the message or of the socket was closed during the call",
+                              reason="closed_fd", call=call)
+    if number == errno.ENOTCONN or (number == errno.EINVAL and not _has_peer(sock)):
+        return _not_connected(sock)
+    if number == errno.EMSGSIZE:
+        return BadArgumentError("the packet is longer than the socket's send buffer: raise SO_SNDBUF",
+                                reason="payload_too_long", call=call)
+    if number in (errno.ETOOMANYREFS, errno.EMFILE, errno.ENFILE):
+        return BusyError(f"more file descriptors are on their way than this process may send: {error.strerror}",
+                         reason="fd_limit", call=call)
+    if number in (errno.ENOMEM, errno.ENOBUFS):
+        return OutOfMemoryError(f"the kernel has no memory for the message: {error.strerror}", reason="out_of_memory",
+                                call=call)
+    return DriverError(f"{call} failed: {error.strerror or error}", reason="system_call_failed", call=call, code=number,
+                       code_name=errno.errorcode.get(number))
+
+
+def _has_peer(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 class _Clock:
-    """Waits for the socket in slices, so that Ctrl-C works, whatever timeout the socket itself has."""
+    """Waits for the socket in slices, so that Ctrl-C works."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + min(timeout_s, _LONGEST_S)
 
-    def wait(self, sock: socket.socket, events: int, why: str) -> None:
+    def wait(self, sock: socket.socket, events: int, why: str) -> int:
+        """Return the events of poll; a socket that is closed has some, too."""
         if sys.platform == "win32":
             raise NotImplementedError
         poller = select.poll()
-        poller.register(sock, events)
+        try:
+            poller.register(sock, events)
+        except ValueError as error:  # its number is -1
+            raise _closed(sock) from error
         while True:
             left_ms = _SLICE_MS if self._deadline is None else (self._deadline - time.monotonic()) * 1000
-            if poller.poll(max(0.0, min(_SLICE_MS, left_ms))):
-                return
+            ready = poller.poll(max(0.0, min(_SLICE_MS, left_ms)))
+            if ready:
+                return ready[0][1]
             if left_ms <= 0:
                 raise WaitTimeoutError(f"{why} for {self._timeout_s:g} s")
