@@ -130,6 +130,13 @@ def test_what_names_no_device_is_refused(use: Any, name: Any) -> None:
     assert not backend.asked
 
 
+@pytest.mark.parametrize("name", [["acme"], ("acme",), {"acme"}, 0, b"acme", object()], ids=repr)
+def test_what_names_no_backend_is_refused(use: Any, name: Any) -> None:
+    backend = use(Acme(info(0)))
+    refused(lambda: xsem.devices(name), BadArgumentError, "bad_device_id")
+    assert backend.asked == 0
+
+
 @pytest.mark.parametrize("name", ["acme:3", "acme:999999999"])
 def test_an_index_that_nobody_has_is_refused_with_the_candidates(use: Any, name: str) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1)))

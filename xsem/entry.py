@@ -48,8 +48,12 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     ------
     BackendUnavailableError
         The backend that was named cannot be used.
+    BadArgumentError
+        ``bad_device_id``: `backend` is not a str.
     """
     if backend is not None:
+        if not isinstance(backend, str):
+            raise BadArgumentError(f"a backend is named like 'cuda', not {backend!r}", reason="bad_device_id")
         chosen = registry().get(backend)
         with _asking(backend):
             return tuple(chosen.devices())
