@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from at_once import in_threads
 from fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
+from open_files import numbers
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WaitTimeoutError, WrongDeviceError
@@ -43,6 +44,46 @@ def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> Non
     assert repr(sem) == f"<Semaphore {type.value} 'frames' on fake:0>"
     sem.release()
     assert repr(sem).endswith(" released>")
+
+
+@pytest.mark.parametrize("label", [None, 5, b"frames", ["frames"], np.array([1, 2]), np.array([]), object()],
+                         ids=lambda label: type(label).__name__)
+def test_label_that_is_not_a_str_is_refused_before_anything_is_made(opened: Opened, label: Any) -> None:
+    device, driver = opened
+    with OwnedHandle(os.eventfd(0)) as handle:
+        theirs = SemaphoreDesc.timeline_fd(handle, device_uuid=None)
+        before, files = driver.calls, numbers()
+        with pytest.raises(BadArgumentError) as caught:
+            device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, label=label)
+        assert caught.value.reason == "bad_label"
+        with pytest.raises(BadArgumentError) as caught:
+            device.import_semaphore(theirs, label=label)
+        assert caught.value.reason == "bad_label"
+        assert (driver.calls, numbers()) == (before, files)
+
+
+@pytest.mark.parametrize("label", [
+    "\x1b[31mred\x1b[0m", "two\nlines", "nul\0", "\u202edetrever", "lone \ud800", "\x9b2J",
+], ids=ascii)
+def test_control_characters_of_a_label_are_escaped_where_it_is_shown(opened: Opened, label: str) -> None:
+    device, driver = opened
+    driver.everything_is_done = False
+    sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, label=label)
+    assert sem.label == label
+    commands = device.create_command_list()
+    commands.append_wait(sem, 1)
+    with pytest.raises(BadArgumentError) as caught:
+        sem.host_signal()
+    with pytest.raises(WaitTimeoutError) as late:
+        sem.host_wait(5, timeout_s=0)
+    shown = [repr(sem), str(caught.value), str(late.value), *(str(op.semaphore) for op in device.pending()),
+             *late.value.likely_causes]
+    assert all(text.isprintable() for text in shown)
+    sem.release()
+    assert all(name.isprintable() for name in device.releasing())
+    with pytest.raises(xsem.ReleasedError) as gone:
+        sem.value()
+    assert str(gone.value).isprintable()
 
 
 def test_native_handle_is_the_drivers(opened: Opened) -> None:

@@ -70,10 +70,12 @@ class Device(Resource):
             Borrowed: the caller's handle is neither consumed nor closed, on success or failure. The driver gets a
             duplicate of its own.
         label : str
-            Names the semaphore in errors and reports.
+            Names the semaphore in errors and reports, which show its ``repr()``.
 
         Raises
         ------
+        BadArgumentError
+            ``not_a_descriptor``; ``bad_label``: it is not a str.
         UnsupportedError
             ``unsupported``: the device does not declare this type (a Win32 handle on Linux, say).
         WrongDeviceError
@@ -108,9 +110,16 @@ class Device(Resource):
         type : SemaphoreHandleType
             One of `Capabilities.semaphore_export`.
         initial_value : int
-            Timelines alone.
+            Timelines only: 0 … 2**64 - 1.
         label : str
-            Names the semaphore in errors and reports.
+            Names the semaphore in errors and reports, which show its ``repr()``.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_type``; ``value_out_of_range``, ``value_not_allowed``; ``bad_label``: it is not a str.
+        UnsupportedError
+            ``unsupported``: the device does not declare this type.
         """
         self._check()
         return _semaphore.create_semaphore(self, self._session, type, initial_value, label)

@@ -35,7 +35,7 @@ class Semaphore(Resource):
     type : SemaphoreHandleType
     kind : Kind
     label : str
-        The application's own name for it, used in reports.
+        The application's own name for it. Errors and reports show its ``repr()``, without control characters.
     """
 
     def __init__(self, device: Device, session: Session, state: SemaphoreState) -> None:
@@ -191,6 +191,7 @@ class Semaphore(Resource):
 
 def import_semaphore(device: Device, session: Session, desc: SemaphoreDesc, label: str) -> Semaphore:
     """The facade's half of `Device.import_semaphore`."""
+    _check_label(label)
     if not isinstance(desc, SemaphoreDesc):
         raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
@@ -206,6 +207,7 @@ def create_semaphore(
     device: Device, session: Session, type: SemaphoreHandleType, initial_value: int, label: str
 ) -> Semaphore:
     """The facade's half of `Device.create_semaphore`."""
+    _check_label(label)
     if not isinstance(type, SemaphoreHandleType):
         raise BadArgumentError(f"type must be a SemaphoreHandleType, not {type!r}", reason="bad_type")
     if type not in session.capabilities.semaphore_export:
@@ -219,6 +221,12 @@ def create_semaphore(
         token = session.driver.create_semaphore(type, initial_value)
         return _wrap(device, session, type, label, token, imported=False,
                      initial_value=initial_value if timeline else None)
+
+
+def _check_label(label: object) -> None:
+    # Any text will do: whatever shows a label shows its repr(), which escapes control characters.
+    if not isinstance(label, str):
+        raise BadArgumentError(f"label must be a str, not {type(label).__name__}", reason="bad_label")
 
 
 def _wrap(
