@@ -37,6 +37,11 @@ def test_import_loads_nothing_that_is_used_later(done: str) -> None:
     assert [name for name in LATE if name in loaded] == []
 
 
+def test_public_modules_need_no_import_of_their_own() -> None:
+    assert run("import xsem; print(xsem.ipc.receive.__module__, xsem.errors.XsemError.__module__)").split() == [
+        "xsem.ipc", "xsem.errors"]
+
+
 @pytest.mark.parametrize("late", ["numpy", "rich"])
 def test_what_is_loaded_is_seen(late: str) -> None:
     assert late in run(f"import xsem, {late}\n{SEEN}").split()
@@ -82,6 +87,8 @@ for name in MODULES:
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Refuse())
 sys.platform = platform_name
+import xsem
+assert xsem.ipc.receive
 for package in packages:
     root = importlib.import_module(package)
     for each in pkgutil.walk_packages(root.__path__, package + "."):

@@ -63,7 +63,7 @@ def _described(name: str, thing: griffe.Object, listed: set[str]) -> Iterator[st
     elif isinstance(thing, griffe.Attribute):
         yield _attribute(name, thing)
     else:
-        yield f"{thing.kind.value} {name}"
+        yield f"{name}: {thing.kind.value} {thing.path}"
 
 
 def _attribute(name: str, thing: griffe.Attribute) -> str:

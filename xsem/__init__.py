@@ -3,6 +3,7 @@
 `open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends implement `xsem.spi`.
 """
 
+from xsem import ipc
 from xsem.buffer import Buffer
 from xsem.commands import CommandList
 from xsem.device import Device
@@ -108,5 +109,6 @@ __all__ = [
     "__version__",
     "backends",
     "devices",
+    "ipc",
     "open_device",
 ]

@@ -5,7 +5,6 @@ import struct
 import torch
 
 import xsem
-from xsem import ipc
 
 HEADER = struct.Struct("<16sQIIII")           # uuid, allocation size, buffer offset, width, height, row pitch: *theirs*
 
@@ -13,7 +12,7 @@ HEADER = struct.Struct("<16sQIIII")           # uuid, allocation size, buffer of
 def main() -> None:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect("/run/renderer.sock")
-    raw, (mem_fd, sem_fd) = ipc.receive_fds(sock, HEADER.size, 2)                       # a foreign protocol
+    raw, (mem_fd, sem_fd) = xsem.ipc.receive_fds(sock, HEADER.size, 2)                  # a foreign protocol
     uuid, alloc, offset, width, height, pitch = HEADER.unpack(raw)
 
     device = xsem.open_device("cuda", uuid=uuid)                        # uuid alone matches cuda, vulkan AND opencl
