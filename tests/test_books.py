@@ -596,6 +596,45 @@ def test_event_of_a_captured_operation_is_not_asked(opened: Opened) -> None:
     assert not event.query()
 
 
+def test_own_list_can_be_captured_once_its_native_handle_is_known(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    driver.lists[0].capture = True
+    commands.append_signal(sem, 1)   # an answer that costs a driver call: not asked for yet
+    assert len(commands._book.entries) == 1
+    assert commands.native_handle == driver.lists[0].key
+    commands.append_signal(sem, 2)   # the general way, and the one of values alone
+    commands.append_signal(sem, 3)
+    assert len(commands._book.entries) == 1
+    for ask in (commands.query, commands.synchronize):
+        with pytest.raises(BusyError) as caught:
+            ask()
+        assert caught.value.reason == "capturing"
+    assert driver.lists[0].markers == 0
+    driver.lists[0].capture = False
+    assert not commands.query()
+    assert driver.lists[0].markers == 1
+
+
+def test_wait_for_a_foreign_event_can_take_an_own_list_into_a_capture(opened: Opened) -> None:
+    device, driver = opened
+    commands, foreign, bound = device.create_command_list(), device.event(FakePoint(7, "foreign")), device.create_event()
+
+    def join() -> None:
+        driver.lists[0].capture = True
+
+    driver.lists[0].during = join
+    commands.append_barrier(wait_events=[foreign], signal_event=bound)
+    assert device.pending() == ()
+    for ask in (commands.query, bound.query):
+        with pytest.raises(BusyError) as caught:
+            ask()
+        assert caught.value.reason == "capturing"
+    driver.lists[0].capture = False
+    commands.append_barrier()
+    assert not commands.query()
+
+
 def test_capture_does_not_count_towards_the_limit() -> None:
     with limited(10) as (device, driver):
         commands, sem = device.command_list(FakeStream(7)), timeline(device)

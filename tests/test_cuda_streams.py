@@ -399,3 +399,56 @@ def test_event_of_a_capture_is_neither_queried_nor_waited_for_outside() -> None:
                 with pytest.raises(xsem.BusyError):
                     call()
         own.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_capture_of_an_own_lists_stream_is_left_alone() -> None:
+    with rig() as at:
+        cu = driver()
+        there, here = at.semaphore()
+        own = at.here.create_command_list()
+        with context_of(at.here):
+            stream = cu.CUstream(own.native_handle)
+            ask(cu.cuStreamBeginCapture, stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+            inside = at.here.create_event()
+            own.append_signal(here, 1)
+            own.append_signal(here, 2, signal_event=inside)
+            own.append_signal(here, 3)
+            for call in (own.query, own.synchronize, inside.query):
+                with pytest.raises(xsem.BusyError) as caught:
+                    call()
+                assert caught.value.reason == "capturing"
+            graph = ask(cu.cuStreamEndCapture, stream)
+            own.append_signal(here, 4)
+            own.synchronize(timeout_s=BOUND_S)
+            assert there.value() == 4
+            launched = ask(cu.cuGraphInstantiate, graph, 0)
+            ask(cu.cuGraphLaunch, launched, stream)
+            ask(cu.cuStreamSynchronize, stream)
+            assert there.value() == 3
+            for call, what in ((cu.cuGraphExecDestroy, launched), (cu.cuGraphDestroy, graph)):
+                ask(call, what)
+
+
+@on_stand_in
+def test_own_list_that_waits_for_a_captured_event_is_in_that_capture() -> None:
+    with rig() as at:
+        cu = driver()
+        stream, fork, join = at.stream(), Event(at.here), Event(at.here)
+        there, here = at.semaphore()
+        own = at.here.create_command_list()
+        with capture(at.here, stream):
+            ask(cu.cuEventRecord, fork.native, stream.native)
+            inside = at.here.create_event()
+            own.append_signal(here, 1, wait_events=[at.here.event(fork)], signal_event=inside)
+            for call in (own.query, own.synchronize, inside.query):
+                with pytest.raises(xsem.BusyError) as caught:
+                    call()
+                assert caught.value.reason == "capturing"
+            ask(cu.cuEventRecord, join.native, cu.CUstream(own.native_handle))
+            ask(cu.cuStreamWaitEvent, stream.native, join.native, 0)
+        own.append_signal(here, 2)
+        own.synchronize(timeout_s=BOUND_S)
+        assert there.value() == 2
+        for event in (fork, join):
+            ask(cu.cuEventDestroy, event.native)

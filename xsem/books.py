@@ -76,7 +76,9 @@ class Book(Progress):
                 # The list itself before anything is asked of its driver: from here on nobody closes it under us.
                 self.record.use(self, seq)
                 self.raise_failure()
-                captured = self.recording or (self.borrowed and self.driver.capturing())
+                foreign = any(point.book is None for point in kept)
+                self.exposed = self.exposed or foreign
+                captured = self.recording or (self.exposed and self.driver.capturing())
                 if not captured:
                     self._check_room()
                 for record in records:
@@ -95,6 +97,8 @@ class Book(Progress):
                     seq = self.seq = self.seq + 1
                     self.record.uses[self] = seq
                 self._issued = seq
+            # A wait for an event of a capture takes this queue into that capture.
+            captured = captured or (foreign and self.driver.capturing())
             entry = Entry(seq, operation, targets, kept, None, rewinds, signals)
             if captured:
                 # It runs when the graph is launched, as often as that is; no marker can tell.
@@ -149,7 +153,7 @@ class Book(Progress):
                 if (
                     user.released or plain.dropped or self.recording or self.failure is not None
                     or (plain.seen != releaser.releases and plain.released())
-                    or (self.borrowed and self.driver.capturing())
+                    or (self.exposed and self.driver.capturing())
                     or (self._slots >= self._due and self._room() <= 1)
                 ):
                     return False

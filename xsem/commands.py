@@ -433,6 +433,8 @@ class CommandList(Resource):
     def native_handle(self) -> int:
         """The native stream or queue."""
         self._check()
+        # From here on the application can capture the stream.
+        self._book.exposed = True
         return self._book.driver.key
 
     def __repr__(self) -> str:

@@ -52,6 +52,9 @@ class Progress:
         The queue's work failed: nothing more of it will be done.
     recording : bool
         Appends are recorded, not executed.
+    exposed : bool
+        A capture can begin on the queue, and the driver is asked for one: the application has the native handle, or
+        the queue has waited for a foreign event, which may be a captured one.
     closed : bool
         The list is closed: nothing will be appended any more.
     """
@@ -68,6 +71,7 @@ class Progress:
         self.entries: deque[Entry | PlainFacts] = deque()
         self.failure: DriverError | None = None
         self.recording = False
+        self.exposed = borrowed
         self.closed = False
         self.record: Record  # set by Session.add_book
         self._markers: deque[_Marker] = deque()
@@ -154,7 +158,7 @@ class Progress:
         return [PlainEntry(*each) if isinstance(each, tuple) else each for each in list(self.entries)]
 
     def _is_captured(self) -> bool:
-        return self.recording or (self.borrowed and not self.closed and self.driver.capturing())
+        return self.recording or (self.exposed and not self.closed and self.driver.capturing())
 
     def _newest_marker(self) -> _Marker | None:
         try:

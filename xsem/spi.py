@@ -440,5 +440,5 @@ class CommandListDriver(ABC):
         work()
 
     def capturing(self) -> bool:
-        """Whether a foreign capture (CUDA graph) is on; only asked of borrowed lists."""
+        """Whether a foreign capture (CUDA graph) is on; asked of lists whose queue the application can capture."""
         return False

@@ -222,6 +222,9 @@ class StreamList(CommandListDriver):
             with self._scope:
                 for point in wait_points:
                     call(self._driver.cuStreamWaitEvent, self._stream, point.event, 0)
+                    if self._captured is False and not point.owned:
+                        # An event of the application's capture takes this stream into that capture.
+                        self.capturing()
                 operation()
                 if event is None:
                     return None
