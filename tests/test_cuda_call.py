@@ -101,7 +101,13 @@ def test_documented_code_does_not_blame_earlier_work(name: str, code: int) -> No
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))
-@pytest.mark.parametrize("code", [999, 101, 205])
+@pytest.mark.parametrize("code", [1, 101, 201, 304, 801])
+def test_code_of_a_calls_own_arguments_does_not_blame_earlier_work(name: str, code: int) -> None:
+    assert not getattr(failing(name, code), "from_earlier_work", False)
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+@pytest.mark.parametrize("code", [999, 200, 205, 911])
 def test_undocumented_code_is_from_earlier_work(name: str, code: int) -> None:
     error = failing(name, code)
     assert isinstance(error, DriverError)

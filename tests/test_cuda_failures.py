@@ -72,6 +72,9 @@ NAMES = {1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 3: "CUDA_
 @pytest.mark.parametrize(
     ("function", "code", "expected", "reason", "earlier"),
     [
+        ("cuImportExternalSemaphore", 1, "DriverError", "invalid_value", False),
+        ("cuSignalExternalSemaphoresAsync", 1, "DriverError", "invalid_value", False),
+        ("cuWaitExternalSemaphoresAsync", 1, "DriverError", "invalid_value", False),
         ("cuImportExternalSemaphore", 3, "DriverError", "not_initialized", False),
         ("cuImportExternalSemaphore", 801, "UnsupportedError", "not_supported", False),
         ("cuImportExternalSemaphore", 400, "BadHandleError", "refused_by_driver", False),

@@ -137,6 +137,19 @@ def test_batch_gives_each_object_its_own_fence_beside_a_timeline() -> None:
 
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
+def test_fence_of_another_object_blames_the_wait_and_no_earlier_work() -> None:
+    with opened() as device:
+        here, other = (device.import_semaphore(xsem.SemaphoreDesc.nvscisync(each)) for each in (OBJECT, OTHER))
+        commands, written = device.create_command_list(), fence()
+        commands.append_signal(here, SignalParams(nvscisync_fence=address(written)))
+        with pytest.raises(xsem.DriverError) as caught:
+            commands.append_wait(other, WaitParams(nvscisync_fence=address(written)))
+        assert (caught.value.reason, caught.value.from_earlier_work) == ("invalid_value", False)
+        assert "fence" in caught.value.likely_causes[0]
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_signal_without_a_fence_is_refused() -> None:
     with opened() as device:
         semaphore = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
