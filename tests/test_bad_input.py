@@ -419,6 +419,11 @@ def test_create_memory_takes_a_member_of_the_enum(opened: Opened, wrong: Any) ->
     refused(lambda: opened.create_memory(wrong, 4096), BadArgumentError, "bad_type")
 
 
+@pytest.mark.parametrize("wrong", [None, 0, 1, "False"])
+def test_create_memory_takes_a_bool_for_dedicated(opened: Opened, wrong: Any) -> None:
+    refused(lambda: opened.create_memory(M.OPAQUE_FD, 4096, dedicated=wrong), BadArgumentError, "not_a_bool")
+
+
 # ---- devices
 def test_open_device_refuses_what_is_not_there() -> None:
     refused(lambda: xsem.open_device("nonesuch"), BackendUnavailableError, "unknown_backend")

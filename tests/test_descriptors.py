@@ -9,6 +9,7 @@ import socket
 import uuid
 from typing import Any
 
+import numpy as np
 import pytest
 
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
@@ -20,6 +21,8 @@ from xsem.types import (
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
+    SignalParams,
+    WaitParams,
 )
 
 S = SemaphoreHandleType
@@ -451,6 +454,79 @@ def test_other_formats_are_refused(component: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:
         image(format=component)
     assert caught.value.reason == "bad_format"
+
+
+@pytest.mark.parametrize("component", [np.dtype("uint8"), np.uint8, np.array(["uint8"]), None, b"uint8"])
+def test_format_is_a_name_and_no_dtype(component: Any) -> None:
+    # np.dtype("uint8") == "uint8", and a table whose keys are names does not have it.
+    with pytest.raises(BadArgumentError) as caught:
+        image(format=component)
+    assert caught.value.reason == "bad_format"
+
+
+# ---- wrong types, in every field
+TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
+    SemaphoreDesc: (
+        {"type": S.OPAQUE_FD, "handle": 5},
+        {"type": (S,), "handle": (int,), "name": (type(None),), "device_uuid": (uuid.UUID, type(None)),
+         "driver_uuid": (uuid.UUID, type(None))}),
+    MemoryDesc: (
+        {"type": M.OPAQUE_FD, "handle": 5, "allocation_size": 4096},
+        {"type": (M,), "allocation_size": (int,), "handle": (int,), "name": (type(None),), "dedicated": (bool,),
+         "device_uuid": (uuid.UUID, type(None)), "driver_uuid": (uuid.UUID, type(None))}),
+    MipmapDesc: (
+        {"extent": (8, 8, 0), "format": "uint8", "channels": 4},
+        {"extent": (tuple,), "format": (str,), "channels": (int,), "levels": (int,), "layers": (int,),
+         "offset": (int,), "cubemap": (bool,), "surface_load_store": (bool,), "color_attachment": (bool,)}),
+    SignalParams: (
+        {}, {"value": (int, type(None)), "key": (int, type(None)), "nvscisync_fence": (int, type(None)),
+             "skip_nvscibuf_memsync": (bool,), "allow_rewind": (bool,)}),
+    WaitParams: (
+        {}, {"value": (int, type(None)), "key": (int, type(None)), "timeout_ms": (int, type(None)),
+             "nvscisync_fence": (int, type(None)), "skip_nvscibuf_memsync": (bool,)}),
+}
+ODD: list[Any] = [None, True, False, 0, 1, -1, 2**70, 1.0, 2.5, float("nan"), "", "1", "False", "uint8", "a\0b",
+                  "\ud800", b"", b"x", [], {}, (1, 2, 3), object(), int, np.int64(4), np.uint8(2), np.bool_(True), np.float32(1),
+                  np.dtype("uint8"), np.uint8, np.array(3), np.array([1, 2, 3]), S.OPAQUE_FD, M.OPAQUE_FD]
+
+
+def test_fields_of_all_dataclasses_are_looked_at() -> None:
+    for made, (_, fields) in TAKEN.items():
+        assert {field.name for field in dataclasses.fields(made)} == set(fields)
+
+
+@pytest.mark.parametrize(("made", "field"), [(made, field) for made in TAKEN for field in TAKEN[made][1]])
+def test_field_holds_its_type_or_is_refused(made: Any, field: str) -> None:
+    right, types = TAKEN[made][0], TAKEN[made][1][field]
+    for value in ODD:
+        try:
+            desc = made(**{**right, field: value})
+        except XsemError:
+            continue
+        assert type(getattr(desc, field)) in types, value
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_each_length_of_an_extent_is_an_int_or_is_refused(place: int) -> None:
+    for value in ODD:
+        extent: list[Any] = [8, 8, 0]
+        extent[place] = value
+        try:
+            desc = image(extent=extent)
+        except XsemError:
+            continue
+        assert type(desc.extent[place]) is int, value
+
+
+@pytest.mark.parametrize("value", [0, 1, None, "False", np.bool_(True)])
+def test_flag_is_a_bool(value: Any) -> None:
+    for make_one in (
+        lambda: image(cubemap=value), lambda: SignalParams(allow_rewind=value),
+        lambda: WaitParams(skip_nvscibuf_memsync=value), lambda: make(M.OPAQUE_FD, handle=5, dedicated=value),
+    ):
+        with pytest.raises(BadArgumentError) as caught:
+            make_one()
+        assert caught.value.reason == "not_a_bool"
 
 
 @pytest.mark.parametrize(

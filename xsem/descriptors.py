@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.handle_types import Carrier, MemoryHandleType, SemaphoreHandleType
 from xsem.handles import Handle, OwnedHandle
-from xsem.params import UINT64_MAX, check_int
+from xsem.params import UINT64_MAX, check_bool, check_int
 from xsem.spawning import carry, uncarry
 from xsem.uuids import UUIDLike, parse_uuid
 
@@ -170,6 +170,7 @@ class MemoryDesc:
         _check_type(self.type, MemoryHandleType)
         _check_identity(self)
         check_int("allocation_size", self.allocation_size, 1, UINT64_MAX, reason="bad_size")
+        check_bool("dedicated", self.dedicated)
         _check_carrier(self.type, self.type.carrier, self.handle, self.name)
         if self.type.dedicated:
             object.__setattr__(self, "dedicated", True)
@@ -290,8 +291,10 @@ class MipmapDesc:
         check_int("depth", depth, 0, UINT64_MAX, reason="bad_extent")
         if depth and not height:
             raise BadArgumentError("an image with a depth has a height", reason="bad_extent")
-        if self.format not in _FORMATS:
-            raise BadArgumentError(f"format is one of {', '.join(_FORMATS)}, not {self.format!r}", reason="bad_format")
+        # A dtype object equals its name, and is no key of the backends' tables.
+        if not isinstance(self.format, str) or self.format not in _FORMATS:
+            raise BadArgumentError(f"format is one of the names {', '.join(_FORMATS)}, not {self.format!r}",
+                                   reason="bad_format")
         check_int("channels", self.channels, 1, 4, reason="bad_channels")
         if self.channels == 3:
             raise BadArgumentError("channels is 1, 2 or 4, not 3", reason="bad_channels")
@@ -299,6 +302,8 @@ class MipmapDesc:
         check_int("levels", self.levels, 1, max(width, height, depth).bit_length(), reason="bad_levels")
         check_int("layers", self.layers, 0, 2**32 - 1, reason="bad_layers")
         check_int("offset", self.offset, 0, UINT64_MAX, reason="bad_offset")
+        for flag in ("cubemap", "surface_load_store", "color_attachment"):
+            check_bool(flag, getattr(self, flag))
         if self.layers and depth:
             raise BadArgumentError("an image with a depth has no layers", reason="bad_layers")
         if self.cubemap and (self.layers == 0 or self.layers % 6 or width != height):

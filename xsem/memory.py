@@ -11,7 +11,7 @@ from xsem.errors import BadArgumentError
 from xsem.lifetime import Record
 from xsem.mipmap import MipmappedArray, map_mipmapped_array
 from xsem.ownership import import_with_duplicate
-from xsem.params import UINT64_MAX, check_int
+from xsem.params import UINT64_MAX, check_bool, check_int
 from xsem.resource import Resource
 from xsem.session import Session
 from xsem.spi import Token
@@ -190,6 +190,7 @@ def create_memory(device: Device, session: Session, type: MemoryHandleType, size
     if type not in session.capabilities.memory_export:
         session.unsupported(f"memory.export.{type.value}")
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
+    check_bool("dedicated", dedicated)
     with session.calling(type):
         token, allocated = session.driver.create_memory(type, size, dedicated)
         return _wrap(device, session, type, allocated, token, imported=False, dedicated=dedicated)

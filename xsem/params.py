@@ -23,13 +23,21 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
         raise BadArgumentError(f"{what} must be in {low} … {high}, not {value}", reason=reason)
 
 
-def _check_common(value: int | None, key: int | None, fence: int | None) -> None:
+def check_bool(what: str, value: object) -> None:
+    """Refuse what is not a bool: it would become a driver's flag by its truth, a string of "False" among them."""
+    if type(value) is not bool:
+        raise BadArgumentError(f"{what} must be a bool, not {type(value).__name__} {value!r}", reason="not_a_bool")
+
+
+def _check_common(params: SignalParams | WaitParams) -> None:
+    value, key, fence = params.value, params.key, params.nvscisync_fence
     if value is not None:
         check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
     if key is not None:
         check_int("key", key, 0, UINT64_MAX, reason="key_out_of_range")
     if fence is not None:
         check_int("nvscisync_fence", fence, 1, UINT64_MAX, reason="null_fence")
+    check_bool("skip_nvscibuf_memsync", params.skip_nvscibuf_memsync)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +65,8 @@ class SignalParams:
     allow_rewind: bool = False
 
     def __post_init__(self) -> None:
-        _check_common(self.value, self.key, self.nvscisync_fence)
+        _check_common(self)
+        check_bool("allow_rewind", self.allow_rewind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +94,6 @@ class WaitParams:
     skip_nvscibuf_memsync: bool = False
 
     def __post_init__(self) -> None:
-        _check_common(self.value, self.key, self.nvscisync_fence)
+        _check_common(self)
         if self.timeout_ms is not None:
             check_int("timeout_ms", self.timeout_ms, 0, INFINITE, reason="timeout_out_of_range")
