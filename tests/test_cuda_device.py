@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import uuid
@@ -292,7 +293,6 @@ def two_gpus(driver: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     driver.answers["cuDeviceGetAttribute"] = lambda which, _device: (values.get(which, 0),)
     driver.answers["cuDevicePrimaryCtxRetain"] = lambda device: (cuda.CUcontext(OURS + int(device)),)
     driver.answers["cuCtxGetDevice"] = lambda: (cuda.CUdevice(1),)
-    driver.answers["cuDeviceGetLuid"] = lambda device: (b"luid%d123" % int(device), 1)
     monkeypatch.setattr(_load, "bindings", lambda: driver)
     return driver
 
@@ -304,12 +304,47 @@ def test_devices_have_their_uuids_and_names(two_gpus: Recorder) -> None:
         ("cuda:1", 1, "GPU 1", uuid.UUID(int=UUID.int + 1), None, "13.1")]
 
 
-def test_devices_on_windows_have_luids(two_gpus: Recorder) -> None:
-    assert [info.luid for info in CudaBackend("win32").devices()] == [b"luid0123", b"luid1123"]
+@pytest.fixture
+def luid_of(two_gpus: Recorder) -> Iterator[Callable[[Callable[[int], tuple[int, bytes]]], None]]:
+    """Have cuDeviceGetLuid, at its address, answer with a code and 8 bytes; the node mask is 2 ** device."""
+    kept: list[Any] = []
+
+    def answer(asked: Callable[[int], tuple[int, bytes]]) -> None:
+        def function(luid: int, mask: int, device: int) -> int:
+            code, told = asked(device)
+            if not code:
+                ctypes.memmove(luid, told, len(told))
+                ctypes.c_uint.from_address(mask).value = 1 << device
+            return code
+
+        kept.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(function))
+        address = ctypes.cast(kept[-1], ctypes.c_void_p).value
+        two_gpus.answers["cuGetProcAddress"] = lambda *_: (address, 1)
+
+    yield answer
 
 
-def test_device_without_a_luid_has_none(two_gpus: Recorder) -> None:
-    two_gpus.codes["cuDeviceGetLuid"] = 801
+def test_luid_is_8_bytes_whatever_they_are(luid_of: Callable[..., None]) -> None:
+    luids = [b"\xf4\x03\x01\0\0\0\0\0", b"\0\x01\0\xff\xff\xff\xff\xff"]
+    luid_of(lambda device: (0, luids[device]))
+    assert [info.luid for info in CudaBackend("win32").devices()] == luids
+    assert [CudaBackend("win32").details(index)["luid_node_mask"] for index in (0, 1)] == ["0x1", "0x2"]
+    assert [info.luid for info in CudaBackend("linux").devices()] == [None, None]
+    assert "luid_node_mask" not in CudaBackend("linux").details(0)
+
+
+@pytest.mark.parametrize("answer", [(801, b""), (0, bytes(8))])
+def test_device_without_a_luid_has_none(luid_of: Callable[..., None], answer: tuple[int, bytes]) -> None:
+    luid_of(lambda _device: answer)
+    assert [info.luid for info in CudaBackend("win32").devices()] == [None, None]
+    assert "luid_node_mask" not in CudaBackend("win32").details(0)
+
+
+def test_driver_that_tells_no_addresses_tells_no_luid(two_gpus: Recorder) -> None:
+    def missing(*_: object) -> tuple[Any, ...]:
+        raise RuntimeError("cuGetProcAddress is not found")
+
+    two_gpus.answers["cuGetProcAddress"] = missing
     assert [info.luid for info in CudaBackend("win32").devices()] == [None, None]
 
 

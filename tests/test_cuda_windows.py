@@ -153,10 +153,10 @@ def test_memory_of_each_type_is_imported_mapped_and_used(handle_type: MemoryHand
             device.release_memory(memory)
 
 
-@on_stand_in(SIMCUDA_PLATFORM="windows")
-def test_devices_have_luids() -> None:
+@on_stand_in(SIMCUDA_PLATFORM="windows", SIMCUDA_DEVICES="2")
+def test_devices_have_luids_of_8_bytes_with_zeros_among_them() -> None:
     from xsem_cuda._backend import CudaBackend
 
-    (info,) = CudaBackend("win32").devices()
-    assert info.luid is not None
-    assert len(info.luid) == 8
+    backend = CudaBackend("win32")
+    assert [info.luid for info in backend.devices()] == [bytes([0xF4, 3, 1 + each, 0, 0, 0, 0, 0]) for each in (0, 1)]
+    assert backend.details(0)["luid_node_mask"] == "0x1"

@@ -15,6 +15,7 @@ from xsem_cuda._call import call
 from xsem_cuda._capabilities import Attributes, capabilities_of
 from xsem_cuda._context import Context
 from xsem_cuda._device import CudaDevice
+from xsem_cuda._direct import luid_of
 from xsem_cuda._load import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
 from xsem_cuda._recording import OLDEST_DRIVER
 
@@ -86,7 +87,9 @@ class CudaBackend(Backend):
     def details(self, index: int) -> Mapping[str, str]:
         """Versions and attributes."""
         driver = started()
-        attributes = _attributes(driver, call(driver.cuDeviceGet, index))
+        device = call(driver.cuDeviceGet, index)
+        attributes = _attributes(driver, device)
+        found = luid_of(driver, device) if self._platform == "win32" else None
         return {
             "cuda_bindings": bindings_version(),
             "cuda_driver_api": _version(driver),
@@ -95,6 +98,7 @@ class CudaBackend(Backend):
             "compute_capability": ".".join(map(str, attributes.compute_capability)),
             "timeline_semaphores": str(attributes.timeline).lower(),
             "integrated": str(attributes.integrated).lower(),
+            **({} if found is None else {"luid_node_mask": f"{found[1]:#x}"}),
         }
 
     def checks(self) -> Sequence[Check]:
@@ -129,13 +133,8 @@ class CudaBackend(Backend):
         )
 
     def _luid(self, driver: Any, device: Any) -> bytes | None:
-        if self._platform != "win32":
-            return None
-        try:
-            luid, _node_mask = call(driver.cuDeviceGetLuid, device)
-        except XsemError:  # a device without a display driver has none
-            return None
-        return bytes(luid[:8])
+        found = luid_of(driver, device) if self._platform == "win32" else None
+        return None if found is None else found[0]
 
 
 _REMEDIES: Final = {

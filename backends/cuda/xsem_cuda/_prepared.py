@@ -11,17 +11,13 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from xsem.errors import UnsupportedError
-from xsem_cuda._call import call
+from xsem_cuda._direct import address_of, check
 from xsem_cuda._semaphores import SemaphoreToken
 
 __all__ = ["prepared"]
 
 # CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS: 144 bytes each, and the fence's value is the first 8.
 _PARAMS_SIZE: Final = 144
-
-_SINCE: Final = 10000
-"""The version of CUDA whose functions these are."""
 
 
 def prepared(
@@ -38,10 +34,7 @@ def prepared(
     name : str
         cuSignalExternalSemaphoresAsync or cuWaitExternalSemaphoresAsync.
     """
-    try:
-        address, _found = call(driver.cuGetProcAddress, name.encode(), _SINCE, 0)
-    except UnsupportedError:
-        return None
+    address = address_of(driver, name)
     return _append(driver, name, address, semaphores, stream) if address else None
 
 
@@ -65,7 +58,7 @@ def _append(
         fence[0] = value
         code = function(*arguments)
         if code:
-            _report(driver, name, code)
+            check(driver, name, code)
 
     def several(values: Sequence[int], _alive: object = (natives, where)) -> None:
         try:
@@ -74,16 +67,6 @@ def _append(
             raise ValueError(str(error)) from error
         code = function(*arguments)
         if code:
-            _report(driver, name, code)
+            check(driver, name, code)
 
     return one if count == 1 else several
-
-
-def _report(driver: Any, name: str, code: int) -> None:
-    """Raise the error that stands for what the function returned."""
-
-    def said() -> tuple[Any, ...]:
-        return (driver.CUresult(code),)  # a ValueError where it is no code that the bindings know
-
-    said.__name__ = name
-    call(said)
