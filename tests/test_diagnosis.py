@@ -164,8 +164,7 @@ def test_value_that_somebody_else_signalled_hides_no_stuck_wait(opened: Opened) 
     commands, sem, theirs = device.create_command_list(), timeline(device), timeline(device)
     commands.append_wait(theirs, 1)
     commands.append_signal(sem, 5)
-    sem.host_signal(10)   # to get somebody else going: the list is still stuck
-    assert driver.values[sem._state.token] == 10
+    at(driver, sem, 10)   # the list is still stuck
     assert stuck(commands) == short(device.pending()) == [("wait", 1), ("signal", 5)]
 
 
@@ -431,3 +430,24 @@ def test_report_says_nothing_of_a_device_that_is_released_meanwhile(opened: Open
     device.release()
     assert session_pending(device._session) == ()
     assert driver.misuse == []
+
+
+def test_value_that_fell_is_named(opened: Opened) -> None:
+    device, driver = opened
+    sem, first, second = timeline(device), device.create_command_list(), device.create_command_list()
+    signalled = device.create_event()
+    first.append_signal(sem, 4)
+    second.append_signal(sem, 5, signal_event=signalled)
+    with pytest.raises(WaitTimeoutError) as caught:
+        sem.host_wait(5, timeout_s=0)
+    assert "was done after" not in str(caught.value)   # both are pending
+    assert not first.query()
+    driver.lists[0].reach_all()
+    driver.lists[1].reach_all()
+    at(driver, sem, 4)
+    assert first.query()
+    assert signalled.query()
+    second.append_wait(sem, 5)
+    for wait in (lambda: sem.host_wait(5, timeout_s=0), lambda: second.synchronize(timeout_s=0)):
+        with pytest.raises(WaitTimeoutError, match="a signal of 4 was done after one of 5"):
+            wait()

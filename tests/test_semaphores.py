@@ -16,8 +16,15 @@ from fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
 from open_files import numbers
 
 import xsem
-from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WaitTimeoutError, WrongDeviceError
-from xsem.types import Capabilities, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.errors import (
+    BadArgumentError,
+    BusyError,
+    DriverError,
+    UnsupportedError,
+    WaitTimeoutError,
+    WrongDeviceError,
+)
+from xsem.types import Capabilities, Feature, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SignalParams
 
 S = SemaphoreHandleType
 Opened = tuple[xsem.Device, FakeDriver]
@@ -216,6 +223,69 @@ def test_rising_values_of_many_threads_are_stored_rising(opened: Opened) -> None
     assert stored == sorted(stored)
     assert len(stored) + len(refused) == 1000
     assert sem.value() == max(stored)
+
+
+def host_signal_refused(sem: xsem.Semaphore, value: int) -> str:
+    before = sem.value()
+    with pytest.raises(BusyError) as caught:
+        sem.host_signal(value)
+    assert (caught.value.reason, caught.value.handle_type) == ("signal_pending", S.TIMELINE_SEMAPHORE_FD)
+    assert sem.value() == before
+    return str(caught.value)
+
+
+def test_host_signal_over_a_pending_signal_is_refused(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+    commands.append_signal(sem, 3)
+    commands.append_signal(sem, 4)   # of values alone, another way into the records
+    assert f"a signal of 3 on {commands._book.name} is pending" in host_signal_refused(sem, 5)
+    with pytest.raises(BadArgumentError) as caught:   # the refused value is not noted, and the pending one still counts
+        sem.host_signal(4)
+    assert caught.value.reason == "value_not_above_last"
+    driver.lists[0].reach_all()
+    sem.host_signal(5)
+    assert sem.value() == 5
+
+
+def test_host_signal_asks_the_value_before_the_lists(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+    commands.append_signal(sem, 4)
+    driver.values[sem._state.token] = 4   # the signal is done, and no point of the list has been seen reached
+    sem.host_signal(5)
+    assert driver.lists[0].markers == 0
+
+
+def test_host_signal_beside_a_pending_wait_is_taken(opened: Opened) -> None:
+    device, driver = opened
+    sem, other, commands = timeline(device), timeline(device), device.create_command_list()
+    commands.append_wait(sem, 1)
+    commands.append_signal(other, 9)
+    sem.host_signal(1)
+    assert driver.lists[0].markers == 0
+
+
+def test_pending_signal_that_goes_back_is_not_told_by_the_value(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+    sem.host_signal(9)
+    commands.append_signal(sem, SignalParams(value=2, allow_rewind=True))
+    assert "a signal of 2" in host_signal_refused(sem, 3)
+    driver.lists[0].reach_all()
+    sem.host_signal(3)
+
+
+def test_pending_signal_of_a_device_whose_values_cannot_be_read_is_found() -> None:
+    without = dataclasses.replace(ALL, features=ALL.features - {Feature.READ_VALUE})
+    with fake(without) as (device, driver):
+        sem, commands = timeline(device), device.create_command_list()
+        commands.append_signal(sem, 4)
+        with pytest.raises(BusyError) as caught:
+            sem.host_signal(5)
+        assert caught.value.reason == "signal_pending"
+        driver.lists[0].reach_all()
+        sem.host_signal(5)
 
 
 def test_kinds_that_count_and_kinds_that_do_not() -> None:

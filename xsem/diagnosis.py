@@ -67,6 +67,8 @@ def host_wait_timeout(
     session: Session, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float
 ) -> WaitTimeoutError:
     """The error for `Semaphore.host_wait`."""
+    for book in session.live_books():
+        book.poll()
     look = _Look(session)
     op = PendingOp(
         operation="wait",
@@ -254,6 +256,16 @@ def _at_least(current: int | None, value: int | None) -> bool:
 
 
 _BEHIND = "behind this very wait"
+_PENDING = " pending)"
+
+
+def _fell(op: PendingOp) -> bool:
+    """Whether what the wait needs was signalled here, is not pending any more, and the value is below it."""
+    now, last = op.current_value, op.last_signalled_here
+    return (
+        now is not None and last is not None and op.value is not None and now < op.value <= last
+        and not any(_PENDING in who or _BEHIND in who for who in op.possible_signallers)
+    )
 
 
 def _sentence(op: PendingOp) -> str:
@@ -272,6 +284,9 @@ def _sentence(op: PendingOp) -> str:
 def _causes(op: PendingOp) -> list[str]:
     if op.semaphore is None or not _waits(op.operation):
         return ["the device is still busy with it, or something outside this list holds it"]
+    if _fell(op):
+        return [f"a signal of {op.current_value} was done after one of {op.last_signalled_here}: lists that signal one "
+                "timeline are not in order with each other; have one wait for the other"]
     if not op.possible_signallers:
         return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]
     causes = []

@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from xsem.diagnosis import host_wait_timeout
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, BusyError
 from xsem.ownership import import_with_duplicate
 from xsem.params import UINT64_MAX, check_int
+from xsem.queued import queued_signal
 from xsem.resource import Resource
 from xsem.session import Session
 from xsem.spi import Token
@@ -121,6 +122,14 @@ class Semaphore(Resource):
         ----------
         value : int, optional
             Timelines: required, above the last one signalled here. Other kinds: refused.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_not_above_last`` and others.
+        BusyError
+            ``signal_pending``: a signal of this timeline, appended here, is not done. Its lower value would be stored
+            after this one (Vulkan forbids it, VUID-VkSemaphoreSignalInfo-value-03259).
         """
         self._check()
         session, state = self._session, self._state
@@ -131,6 +140,8 @@ class Semaphore(Resource):
             limit = session.capabilities.max_value_difference
             previous = None if value is None else state.advance(value, allow_rewind=False, limit=limit)
             try:
+                if value is not None:
+                    self._check_none_queued(value)
                 session.driver.host_signal(state.token, value)
             except BaseException:
                 if value is not None:
@@ -166,6 +177,15 @@ class Semaphore(Resource):
             )
         if not met:
             raise host_wait_timeout(session, state, value, timeout_s, time.monotonic() - began)
+
+    def _check_none_queued(self, value: int) -> None:
+        queued = queued_signal(self._session, self._state)
+        if queued is not None:
+            name, lower = queued
+            raise BusyError(
+                f"a signal of {lower} on {name} is pending, and would be stored after {value}: wait for it first, or "
+                "append this signal to that list", reason="signal_pending", handle_type=self.type,
+            )
 
     def _check_value(self, value: int | None) -> int | None:
         if self.kind is Kind.TIMELINE:
