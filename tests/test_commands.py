@@ -312,6 +312,7 @@ def test_value_not_above_the_last_one_is_refused(opened: Opened) -> None:
         assert "5" in str(error)
     refused(driver, "value_not_above_last", lambda: sem.host_signal(5))
     commands.append_signal(sem, 6)
+    driver.values[sem._state.token] = 6   # the list's signals are done
     sem.host_signal(7)
     refused(driver, "value_not_above_last", lambda: commands.append_signal(sem, 7))
 
@@ -349,6 +350,7 @@ def test_value_of_a_failed_append_can_be_signalled_again(opened: Opened) -> None
     with pytest.raises(DriverError):
         commands.append_signal(sems, [5, 6])
     assert [sem._state.last_signalled for sem in sems] == [3, 4]
+    driver.values[sems[0]._state.token] = 3   # the list's signals are done
     driver.fail_signal = DriverError("no", reason="driver")
     with pytest.raises(DriverError):
         sems[0].host_signal(5)
