@@ -618,7 +618,8 @@ def test_own_list_can_be_captured_once_its_native_handle_is_known(opened: Opened
 
 def test_wait_for_a_foreign_event_can_take_an_own_list_into_a_capture(opened: Opened) -> None:
     device, driver = opened
-    commands, foreign, bound = device.create_command_list(), device.event(FakePoint(7, "foreign")), device.create_event()
+    commands, bound = device.create_command_list(), device.create_event()
+    foreign = device.event(FakePoint(7, "foreign"))
 
     def join() -> None:
         driver.lists[0].capture = True

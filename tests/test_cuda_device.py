@@ -305,7 +305,7 @@ def test_devices_have_their_uuids_and_names(two_gpus: Recorder) -> None:
 
 
 @pytest.fixture
-def luid_of(two_gpus: Recorder) -> Iterator[Callable[[Callable[[int], tuple[int, bytes]]], None]]:
+def luid_of(two_gpus: Recorder) -> Callable[[Callable[[int], tuple[int, bytes]]], None]:
     """Have cuDeviceGetLuid, at its address, answer with a code and 8 bytes; the node mask is 2 ** device."""
     kept: list[Any] = []
 
@@ -321,7 +321,7 @@ def luid_of(two_gpus: Recorder) -> Iterator[Callable[[Callable[[int], tuple[int,
         address = ctypes.cast(kept[-1], ctypes.c_void_p).value
         two_gpus.answers["cuGetProcAddress"] = lambda *_: (address, 1)
 
-    yield answer
+    return answer
 
 
 def test_luid_is_8_bytes_whatever_they_are(luid_of: Callable[..., None]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from cuda_sim import on_stand_in
+from importer import soon
 
-from xsem.errors import WaitTimeoutError
+import xsem
+from xsem.device import Device
 from xsem.spi import CommandListDriver
 from xsem.types import (
     Kind,
@@ -114,22 +117,137 @@ def test_semaphores_of_one_name_are_one(handle_type: SemaphoreHandleType) -> Non
             device.release_semaphore(each)
 
 
+class Frames:
+    """A device through the facade, a mutex that is free with key 0, and a timeline."""
+
+    def __init__(self) -> None:
+        from xsem_cuda._backend import CudaBackend
+
+        backend = CudaBackend("win32")
+        self.device = Device(backend.devices()[0], backend.open(0))
+        self.mutex = self.device.import_semaphore(SemaphoreDesc.d3d11_keyed_mutex_kmt(KMT))
+        self.timeline = self.timeline_of("Local\\turns")
+
+    def timeline_of(self, name: str) -> xsem.Semaphore:
+        return self.device.import_semaphore(SemaphoreDesc.timeline_win32(name=name, device_uuid=None))
+
+    def all_arrive_but_those_of(self, commands: xsem.CommandList, other: xsem.CommandList) -> None:
+        """One list has failed by its wait, and another has done all of its work."""
+        other.synchronize(timeout_s=BOUND_S)
+        for call in (lambda: commands.synchronize(timeout_s=BOUND_S), commands.query, commands.append_barrier):
+            with pytest.raises(xsem.DriverError) as caught:
+                call()
+            assert (caught.value.reason, caught.value.from_earlier_work) == ("mutex_timeout", True)
+            assert (caught.value.call, caught.value.code) == ("cuWaitExternalSemaphoresAsync", 909)
+
+
+@contextmanager
+def frames() -> Iterator[Frames]:
+    at = Frames()
+    with at.device:
+        yield at
+    soon(lambda: not at.device.releasing())
+
+
 @on_stand_in(SIMCUDA_PLATFORM="windows")
-def test_keyed_mutex_that_nobody_releases_ends_in_a_timeout() -> None:
-    with opened() as device:
-        mutex = device.import_semaphore(SemaphoreDesc(type=S.D3D11_KEYED_MUTEX_KMT, handle=KMT), None)
-        commands = device.create_command_list()
-        commands.append_wait([mutex], [WaitParams(key=9, timeout_ms=20)], (), (), False)
-        # The driver tells with a later call.
-        deadline = time.monotonic() + BOUND_S
-        with pytest.raises(WaitTimeoutError) as caught:
-            while time.monotonic() < deadline:
-                commands.append_signal([mutex], [SignalParams(key=9)], (), (), False)
-                time.sleep(0.005)
-        assert (caught.value.reason, caught.value.code) == ("timeout", 909)
-        assert is_done(device, commands)
-        commands.close()
-        device.release_semaphore(mutex)
+def test_timeout_of_a_keyed_mutex_fails_the_list_of_its_wait() -> None:
+    with frames() as at:
+        commands, other = at.device.create_command_list(), at.device.create_command_list()
+        commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))   # a key that nobody releases it with
+        ran = at.device.create_event()
+        commands.append_barrier(signal_event=ran)
+        value = 0
+
+        def failed() -> bool:
+            # The driver tells with whatever call comes next.
+            nonlocal value
+            value += 1
+            other.append_signal(at.timeline, value)
+            try:
+                return commands.query()
+            except xsem.DriverError as error:
+                return error.reason == "mutex_timeout"
+
+        soon(failed)
+        other.append_wait(at.timeline, value)
+        at.all_arrive_but_those_of(commands, other)
+        with pytest.raises(xsem.DriverError) as caught:
+            ran.query()
+        assert caught.value.reason == "mutex_timeout"
+
+
+TOLD_BY: dict[str, tuple[str, Callable[[Frames, xsem.CommandList], object]]] = {
+    "signal": ("cuSignalExternalSemaphoresAsync",
+               lambda at, other: other.append_signal(at.timeline, SignalParams(value=5))),
+    "signal of a value alone": ("cuSignalExternalSemaphoresAsync",
+                                lambda at, other: other.append_signal(at.timeline, 5)),
+    "wait": ("cuWaitExternalSemaphoresAsync", lambda at, other: other.append_wait(at.timeline, WaitParams(value=4))),
+    "fill": ("cuMemsetD8Async", lambda at, other: other.append_fill(at.device.host_buffer(64), b"x")),
+    "query": ("cuEventQuery", lambda _, other: other.query()),
+    "import": ("cuImportExternalSemaphore", lambda at, _: at.timeline_of("Local\\other")),
+    "event": ("cuEventRecord", lambda at, other: other.append_barrier(signal_event=at.device.create_event())),
+}
+
+
+@on_stand_in(SIMCUDA_PLATFORM="windows")
+@pytest.mark.parametrize("told_by", TOLD_BY)
+def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
+    name, call = TOLD_BY[told_by]
+    with frames() as at:
+        commands, other = at.device.create_command_list(), at.device.create_command_list()
+        for value in (2, 4):   # the second signal of values alone is a prepared one
+            other.append_signal(at.timeline, value)
+        commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
+        with answering(name, 909):
+            call(at, other)
+        if "signal" in told_by:
+            other.append_wait(at.timeline, 5)   # it was given to the driver
+        at.all_arrive_but_those_of(commands, other)
+        commands.release()
+        fresh = at.device.create_command_list()
+        fresh.append_signal(at.mutex, SignalParams(key=0))
+        fresh.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="windows")
+def test_timeout_in_a_replay_fails_the_list_of_the_replay() -> None:
+    with frames() as at:
+        commands = at.device.create_command_list()
+        with commands.record() as recording:
+            commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))
+        commands.synchronize(timeout_s=BOUND_S)   # what is recorded does not run
+        recording.replay()
+        with pytest.raises(xsem.DriverError) as caught:
+            commands.synchronize(timeout_s=BOUND_S)
+        assert caught.value.reason == "mutex_timeout"
+        recording.release()
+
+
+@on_stand_in(SIMCUDA_PLATFORM="windows")
+def test_mutex_that_is_acquired_in_time_is_not_suspected_later() -> None:
+    with frames() as at:
+        commands = at.device.create_command_list()
+        commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
+        commands.append_signal(at.mutex, SignalParams(key=0))
+        commands.synchronize(timeout_s=BOUND_S)
+        with answering("cuSignalExternalSemaphoresAsync", 909), pytest.raises(xsem.DriverError) as caught:
+            commands.append_signal(at.timeline, 1)   # of another stream of the application's
+        assert (caught.value.reason, caught.value.from_earlier_work) == ("earlier_work_failed", True)
+        commands.synchronize(timeout_s=BOUND_S)
+        with answering("cuWaitExternalSemaphoresAsync", 909), pytest.raises(xsem.WaitTimeoutError):
+            commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@contextmanager
+def answering(name: str, code: int) -> Iterator[None]:
+    """The driver's function returns that code at its next call, and does nothing."""
+    library = ctypes.CDLL("libcuda.so.1")
+    library.simcuda_fail(f"{name}:{code}:1".encode(), None)
+    try:
+        yield
+    finally:
+        library.simcuda_fail(None, None)
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows")

@@ -285,8 +285,8 @@ def _causes(op: PendingOp) -> list[str]:
     if op.semaphore is None or not _waits(op.operation):
         return ["the device is still busy with it, or something outside this list holds it"]
     if _fell(op):
-        return [f"a signal of {op.current_value} was done after one of {op.last_signalled_here}: lists that signal one "
-                "timeline are not in order with each other; have one wait for the other"]
+        fell = f"a signal of {op.current_value} was done after one of {op.last_signalled_here}"
+        return [f"{fell}: lists that signal one timeline are not in order with each other; have one wait for the other"]
     if not op.possible_signallers:
         return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]
     causes = []

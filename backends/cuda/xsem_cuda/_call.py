@@ -20,6 +20,7 @@ from xsem.errors import (
     WaitTimeoutError,
     XsemError,
 )
+from xsem_cuda._mutexes import TIMEOUT, timed_out
 
 __all__ = ["INVALID_CONTEXT", "INVALID_VALUE", "NOT_READY", "NO_DEVICE", "UNKNOWN", "call"]
 
@@ -36,7 +37,6 @@ _NOT_PERMITTED: Final = 800
 _NOT_SUPPORTED: Final = 801
 _FIRST_CAPTURE: Final = 900
 _LAST_CAPTURE: Final = 908
-_TIMEOUT: Final = 909
 UNKNOWN: Final = 999
 
 # Device unavailable, ECC, NVLink, contained, and what a kernel's fault leaves behind: the context answers everything
@@ -45,6 +45,7 @@ _LOST: Final = frozenset({46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 
 
 _IMPORT_SEMAPHORE: Final = "cuImportExternalSemaphore"
 _IMPORT_MEMORY: Final = "cuImportExternalMemory"
+_WAIT: Final = "cuWaitExternalSemaphoresAsync"
 _NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
 # What a handle is that a call is given; where it is no such thing, it is the handle that is bad.
 _TAKES: Final[Mapping[str, str]] = {
@@ -73,11 +74,11 @@ _CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
         "extent, format, flags or levels are not as the exporter made the image",
         "the image is dedicated and the memory was imported without dedicated=True"),
     (_NVSCISYNC, INVALID_VALUE): ("a required permission is set in the attribute list already",),
-    ("cuWaitExternalSemaphoresAsync", INVALID_VALUE): (
+    (_WAIT, INVALID_VALUE): (
         "NvSciSync: the fence is not of this NvSciSyncObj, or no signal has written it",),
     ("cuSignalExternalSemaphoresAsync", _NOT_SUPPORTED): (
         "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_SIGNAL",),
-    ("cuWaitExternalSemaphoresAsync", _NOT_SUPPORTED): (
+    (_WAIT, _NOT_SUPPORTED): (
         "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_WAIT",),
 }
 _FORK_CAUSE: Final = ("the process was forked after CUDA was started: use the spawn method",)
@@ -113,6 +114,8 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     if code:
         if code == _NOT_READY_CODE and function.__name__.endswith("Query"):
             return NOT_READY
+        if code == TIMEOUT and timed_out():
+            return call(function, *args)
         raise _from_code(function.__name__, int(code), code.name)
     return result[1] if len(result) == 2 else result[1:]
 
@@ -143,7 +146,7 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
         return DeviceLostError("the CUDA driver is shutting down", reason="driver_shut_down", **fields)
     if code == _OUT_OF_MEMORY:
         return OutOfMemoryError("the device or the host is out of memory", reason="out_of_memory", **fields)
-    if code == _TIMEOUT:
+    if code == TIMEOUT and name == _WAIT:
         return WaitTimeoutError("a keyed mutex was not released within timeout_ms", reason="timeout", **fields)
     if _FIRST_CAPTURE <= code <= _LAST_CAPTURE:
         return BusyError("a stream capture is under way and does not permit this", reason="capturing", **fields)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from xsem.errors import UnsupportedError, XsemError
 from xsem_cuda._call import call
+from xsem_cuda._mutexes import TIMEOUT, timed_out
 
 __all__ = ["address_of", "check", "luid_of"]
 
@@ -24,8 +25,8 @@ def address_of(driver: Any, name: str) -> int | None:
 
 
 def check(driver: Any, name: str, code: int) -> None:
-    """Raise the error that stands for what the function returned."""
-    if code:
+    """Raise the error that stands for what the function returned; nothing where the function is to be called again."""
+    if code and not (code == TIMEOUT and timed_out()):
         def said() -> tuple[Any, ...]:
             return (driver.CUresult(code),)  # a ValueError where it is no code that the bindings know
 

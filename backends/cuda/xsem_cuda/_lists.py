@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Self
 
 from xsem.errors import BadArgumentError, BusyError, UnsupportedError
 from xsem.spi import CommandListDriver
-from xsem.types import SignalParams, WaitParams
+from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda._call import call
 from xsem_cuda._context import Context
+from xsem_cuda._mutexes import KeyedWait, forget
 from xsem_cuda._points import Point, Points
 from xsem_cuda._prepared import prepared
 from xsem_cuda._recording import Graphs, Recorded
@@ -59,6 +60,7 @@ class StreamList(CommandListDriver):
         # False outside of captures, True in somebody else's: whether two streams are in one of those, nobody says. Each
         # recording is an object of its own: an event of one that another waits for would invalidate both (measured).
         self._captured: object = False
+        self._keyed: tuple[KeyedWait, ...] = ()  # each point has those in front of it
 
     # ---- appends
     def append_wait(
@@ -66,7 +68,11 @@ class StreamList(CommandListDriver):
         acquire: Sequence[object], want_point: bool,
     ) -> Point | None:
         """Call cuWaitExternalSemaphoresAsync."""
-        return self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
+        limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
+        if isinstance(self._captured, _Recording):
+            self._captured.timeouts += limited
+        with self._limited(limited) if limited and not self._captured else _NO_CONTEXT:
+            return self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
 
     def append_signal(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_points: Sequence[Point],
@@ -145,6 +151,7 @@ class StreamList(CommandListDriver):
         self._lent = None
         if self._own:
             self._own = False
+            forget(self._keyed)
             with self._context:
                 call(self._driver.cuStreamDestroy, self._stream)
 
@@ -168,8 +175,11 @@ class StreamList(CommandListDriver):
 
     def end_recording(self) -> Recorded:
         """End the capture, whole or not."""
-        self._captured = False
-        return self._graphs.end()
+        recording, self._captured = self._captured, False
+        recorded = self._graphs.end()
+        if isinstance(recording, _Recording):
+            recorded.timeouts = recording.timeouts
+        return recorded
 
     def replay(self, recording: Recorded, values: Sequence[tuple[SemaphoreToken, int, int]]) -> None:
         """Launch the graph with these values; it takes one place of `max_pending` (measured).
@@ -181,13 +191,26 @@ class StreamList(CommandListDriver):
         """
         if self._captured:
             raise BusyError("a recording cannot be replayed into a capture", reason="capturing")
-        self._graphs.replay(recording, {token.address: (wait, signal) for token, wait, signal in values})
+        with self._limited(recording.timeouts) if recording.timeouts else _NO_CONTEXT:
+            self._graphs.replay(recording, {token.address: (wait, signal) for token, wait, signal in values})
 
     def release_recording(self, recording: Recorded) -> None:
         """Destroy the graph and its instance."""
         self._graphs.release(recording)
 
     # ---- inside
+    @contextmanager
+    def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:
+        """Around an append of waits for keyed mutexes with timeouts in milliseconds."""
+        wait, before = KeyedWait(min(timeouts)), self._keyed
+        self._keyed = (*(each for each in before if each.pending), wait)
+        try:
+            yield
+        except BaseException:
+            self._keyed = before
+            raise
+        wait.begin()
+
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> Callable[[Any], object] | None:
@@ -233,7 +256,7 @@ class StreamList(CommandListDriver):
             if event is not None:
                 self._points.give_back(event)
             raise
-        return Point(event, captured=self._captured)
+        return Point(event, captured=self._captured, keyed=self._keyed)
 
 
 class PerThreadList(StreamList):
@@ -257,7 +280,7 @@ class PerThreadList(StreamList):
             # An event that was never recorded counts as reached.
             with self._context:
                 return Point(call(self._driver.cuEventCreate, 0))
-        return Point(newest.event, captured=newest.captured, source=newest)
+        return Point(newest.event, captured=newest.captured, source=newest, keyed=newest.keyed)
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call it, then record the newest point: markers from other threads must cover it."""
@@ -288,7 +311,10 @@ class PerThreadList(StreamList):
 
 
 class _Recording:
-    """Stands for one recording of ours."""
+    """Stands for one recording of ours; `timeouts` are those of its waits for keyed mutexes, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.timeouts: tuple[int, ...] = ()
 
 
 class _Thread(threading.local):
@@ -326,6 +352,11 @@ def _shortest_period(pattern: bytes) -> bytes:
         if len(pattern) % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
             return pattern[:width]
     return pattern
+
+
+def _timeouts(params: Sequence[WaitParams]) -> tuple[int, ...]:
+    """Of those that have one: keyed mutexes alone."""
+    return tuple(each.timeout_ms for each in params if each.timeout_ms is not None and each.timeout_ms != INFINITE)
 
 
 def _nothing() -> None:

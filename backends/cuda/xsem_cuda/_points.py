@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem_cuda._call import NOT_READY, call
 from xsem_cuda._context import Context
+from xsem_cuda._mutexes import KeyedWait, check_acquired
 
 __all__ = ["Point", "Points", "native_event"]
 
@@ -21,16 +23,21 @@ class Point:
     captured : object
         True where it was recorded into a capture, so it cannot be queried: that would invalidate the capture (measured:
         907). Which one, where that is a recording of ours.
+    keyed : sequence of KeyedWait
+        Waits with a timeout in front of it.
     source : object
         Keeps alive what owns the event: the application's object, or the point whose event is shared.
     """
 
-    __slots__ = ("captured", "event", "owned", "source")
+    __slots__ = ("captured", "event", "keyed", "owned", "source")
 
-    def __init__(self, event: Any, *, captured: object = False, source: object | None = None) -> None:
+    def __init__(
+        self, event: Any, *, captured: object = False, source: object | None = None, keyed: Sequence[KeyedWait] = ()
+    ) -> None:
         self.event = event
         self.captured = captured
         self.source = source
+        self.keyed = keyed
         self.owned = source is None
 
 
@@ -61,11 +68,23 @@ class Points:
         self._free.append(event)
 
     def done(self, point: Point) -> bool:
-        """Whether the point has been reached."""
+        """Whether the point has been reached.
+
+        Raises
+        ------
+        DriverError
+            ``mutex_timeout``: it is reached, and a wait in front of it ran out.
+        """
         if point.captured:
             raise BusyError("the event was recorded into a capture: what is captured does not run until its graph is "
                             "launched, and nobody tells xsem", reason="captured_event")
-        return call(self._query, point.event) is not NOT_READY
+        if call(self._query, point.event) is NOT_READY:
+            return False
+        if point.keyed:
+            # Once more: what ran out while the first call was under way is told by the next one.
+            call(self._query, point.event)
+            check_acquired(point.keyed)
+        return True
 
     def release(self, point: Point) -> None:
         """Recycle the event of a point; a foreign event is let go."""

@@ -56,8 +56,7 @@ def _append(
 
     def one(value: int, _alive: object = (natives, where)) -> None:
         fence[0] = value
-        code = function(*arguments)
-        if code:
+        while code := function(*arguments):
             check(driver, name, code)
 
     def several(values: Sequence[int], _alive: object = (natives, where)) -> None:
@@ -65,8 +64,7 @@ def _append(
             write(params, 0, *values)
         except struct.error as error:
             raise ValueError(str(error)) from error
-        code = function(*arguments)
-        if code:
+        while code := function(*arguments):
             check(driver, name, code)
 
     return one if count == 1 else several

@@ -83,14 +83,21 @@ class _Node:
 
 
 class Recorded(Owned):
-    """A graph and its instance; the handle is the instance's (CUgraphExec)."""
+    """A graph and its instance; the handle is the instance's (CUgraphExec).
 
-    __slots__ = ("_graph", "_nodes")
+    Attributes
+    ----------
+    timeouts : tuple of int
+        Of its waits for keyed mutexes, in milliseconds.
+    """
+
+    __slots__ = ("_graph", "_nodes", "timeouts")
 
     def __init__(self, graph: Any, instance: Any, nodes: Sequence[_Node]) -> None:
         super().__init__(instance)
         self._graph = graph
         self._nodes = nodes
+        self.timeouts: tuple[int, ...] = ()
 
     def write(self, values: Values) -> None:
         """Have the next launch wait for and signal these values: (wait, signal) by the semaphore's handle."""
