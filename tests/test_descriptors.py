@@ -487,7 +487,8 @@ TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
 }
 ODD: list[Any] = [None, True, False, 0, 1, -1, 2**70, 1.0, 2.5, float("nan"), "", "1", "False", "uint8", "a\0b",
                   "\ud800", b"", b"x", [], {}, (1, 2, 3), object(), int, np.int64(4), np.uint8(2), np.bool_(True),
-                  np.float32(1), np.dtype("uint8"), np.uint8, np.array(3), np.array([1, 2, 3]), S.OPAQUE_FD, M.OPAQUE_FD]
+                  np.float32(1), np.dtype("uint8"), np.uint8, np.array(3), np.array([1, 2, 3]),
+                  S.OPAQUE_FD, M.OPAQUE_FD]
 
 
 def test_fields_of_all_dataclasses_are_looked_at() -> None:
