@@ -672,3 +672,20 @@ def test_points_of_a_poll_are_asked_once_where_all_are_reached(opened: Opened) -
     assert commands.query()
     assert driver.calls - before <= 3
     assert len(commands._book.entries) == 0
+
+
+def test_refused_append_leaves_an_idle_list_idle(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    driver.lists[0].fail_next = DriverError("no", reason="driver")
+    with pytest.raises(DriverError):
+        commands.append_signal(sem, 1)
+    assert commands.query()
+    commands.append_signal(sem, 1)
+    assert not commands.query()
+    driver.lists[0].fail_next = DriverError("no", reason="driver")
+    with pytest.raises(DriverError):
+        commands.append_signal(sem, 2)
+    assert not commands.query()   # the first one is not done
+    driver.lists[0].reach_all()
+    assert commands.query()

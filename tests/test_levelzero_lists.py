@@ -221,13 +221,44 @@ def test_regular_list_is_refused_where_the_loader_can_tell() -> None:
 
 
 @on_level_zero
-def test_regular_list_is_named_as_the_likely_cause_where_the_loader_cannot_tell() -> None:
+def test_regular_list_is_refused_where_the_drivers_own_table_can_tell() -> None:
+    refuses_regular("not_immediate")
+
+
+@on_level_zero(SIMZE_DRIVERS="2")
+def test_regular_list_of_one_of_two_drivers_is_refused_where_its_own_table_can_tell() -> None:
+    refuses_regular("not_immediate")
+
+
+@on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
+def test_regular_list_is_named_as_the_likely_cause_where_nothing_can_tell() -> None:
     refuses_regular(None)
 
 
-@on_level_zero(SIMZE_MODE="intel")
+@on_level_zero(SIMZE_MODE="intel", SIMZE_MISSING="zeCommandListIsImmediate")
 def test_regular_list_is_named_as_the_likely_cause_on_intels_driver() -> None:
     refuses_regular(None)
+
+
+@on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
+def test_what_a_regular_list_would_never_execute_is_refused_until_it_is_known_not_to_be_one() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        buffer, source = at.here.host_buffer(PAGE), at.here.host_buffer(PAGE)
+        for immediate, stream in ((False, regular(app)), (True, app.stream())):
+            commands = at.here.command_list(stream)
+            for name, arguments in (("fill", (buffer, b"x")), ("copy", (buffer, source)), ("barrier", ()),
+                                    ("work", (lambda: pytest.fail("it was called"),))):
+                with pytest.raises(xsem.BadArgumentError, match="append a wait or a signal first") as caught:
+                    getattr(commands, f"append_{name}")(*arguments)
+                assert caught.value.reason == "not_immediate"
+            assert commands.query()   # nothing was appended
+            if immediate:
+                commands.append_signal(here, 1)
+                commands.append_fill(buffer, b"x")
+                commands.synchronize(timeout_s=BOUND_S)
+                assert bytes(buffer.numpy()) == b"x" * PAGE
+                assert there.value() == 1
 
 
 @on_level_zero(LOADER="trixie", SIMZE_DEVICES="2", ZE_ENABLE_LOADER_INTERCEPT="1")

@@ -161,7 +161,8 @@ def test_functions_stand_where_the_backend_looks_for_them(release: str, tmp_path
     tables = {"zeGetDeviceProcAddrTable": "ze_device_dditable_t",
               "zeGetCommandListProcAddrTable": "ze_command_list_dditable_t"}
     questions, answers = {"driver": "offsetof(ze_driver_dditable_t, pfnGet)"}, {"driver": 0}
-    for function, (getter, index) in _ze.EXTENSION_FUNCTIONS.items():
+    looked_for = {**_ze.EXTENSION_FUNCTIONS, "zeCommandListIsImmediate": _ze.IS_IMMEDIATE}
+    for function, (getter, index) in looked_for.items():
         field = "pfn" + function.removeprefix("zeDevice").removeprefix("zeCommandList")
         questions[function], answers[function] = f"offsetof({tables[getter]}, {field}) / sizeof(void *)", index
     assert ask_compiler(release, tmp_path, questions) == answers

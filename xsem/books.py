@@ -91,6 +91,10 @@ class Book(Progress):
                     token = issue(want_point)
                 finally:
                     self._issuing = outer
+            except XsemError:
+                if self.seq == seq:
+                    self.not_appended(seq)
+                raise
             finally:
                 if self.seq != seq:
                     # Work that appended to its own list is done after what it appended.

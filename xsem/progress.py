@@ -260,6 +260,12 @@ class Progress:
                 head = self._markers.popleft()
                 self._retire(head.seq, head.slots)
 
+    def not_appended(self, seq: int) -> None:
+        """Operation `seq` was refused: an idle list stays idle, and needs no marker for it."""
+        with self.session.releaser.lock:
+            if self.done_seq == seq - 1:
+                self.done_seq = seq
+
     def _retire(self, seq: int, slots: int) -> None:
         self.done_seq = max(self.done_seq, seq)
         self._done_slots = max(self._done_slots, slots)

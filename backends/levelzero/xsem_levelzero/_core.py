@@ -6,7 +6,7 @@ from ctypes import byref
 from typing import NamedTuple
 
 from xsem_levelzero import _ze as ze
-from xsem_levelzero._functions import Extension
+from xsem_levelzero._functions import Extension, is_immediate_of
 from xsem_levelzero._loader import Loader, filled
 
 __all__ = ["Core", "Queues", "create_context", "queues_of"]
@@ -40,6 +40,7 @@ class Core:
         self.queues = queues_of(loader, device)
         # As the extension's functions take it; translated here and nowhere else.
         self.extension_device = extension.device(device)
+        self.is_immediate = is_immediate_of(loader, driver)
 
     def properties(self) -> ze.DeviceProperties:
         """Call zeDeviceGetProperties."""

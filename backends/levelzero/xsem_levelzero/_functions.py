@@ -17,7 +17,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_uint32, c_void_p
+from ctypes import byref, c_uint8, c_uint32, c_void_p
 from typing import Any, Final
 
 from xsem.errors import UnsupportedError
@@ -25,12 +25,13 @@ from xsem_levelzero import _ze as ze
 from xsem_levelzero._loader import Loader, handle_out
 from xsem_levelzero._results import SUCCESS, error_of
 
-__all__ = ["Extension", "driver_libraries", "find_extension"]
+__all__ = ["Extension", "driver_libraries", "find_extension", "is_immediate_of"]
 
 _IMPORT: Final = "zeDeviceImportExternalSemaphoreExt"
 _RELEASE: Final = "zeDeviceReleaseExternalSemaphoreExt"
 SIGNAL: Final = "zeCommandListAppendSignalExternalSemaphoreExt"
 WAIT: Final = "zeCommandListAppendWaitExternalSemaphoreExt"
+_IS_IMMEDIATE: Final = "zeCommandListIsImmediate"
 
 LOADER_ROUTE: Final = "loader export"
 ADDRESS_ROUTE: Final = "zeDriverGetExtensionFunctionAddress"
@@ -157,11 +158,45 @@ def _by_address(loader: Loader, driver: int) -> _Functions | None:
     return functions
 
 
-def _from_tables(native: int) -> tuple[_Functions | None, str]:
+def _libraries_of(native: int) -> list[tuple[str, Any]]:
+    """The loaded library of a driver by its own handle, with the file's name: one, as far as it can be told."""
     loaded = [(name, library) for name in driver_libraries() if (library := _loaded_library(name)) is not None]
-    for name, library in loaded:
-        if native not in _drivers_of(library) and len(loaded) > 1:
-            continue
+    return [(name, library) for name, library in loaded if len(loaded) == 1 or native in _drivers_of(library)]
+
+
+def is_immediate_of(loader: Loader, driver: int) -> Callable[[int], int | None] | None:
+    """What tells whether a list of this driver is an immediate one (None: it does not say); None where nothing tells.
+
+    The loader's function, or the driver's own, which takes the driver's own handles.
+    """
+    exported = loader.find(_IS_IMMEDIATE)
+    if exported is not None:
+        return lambda handle: _asked(exported, handle)
+    native = translated(loader, ze.TRANSLATE_DRIVER, driver)
+    getter, index = ze.IS_IMMEDIATE
+    for _, library in _libraries_of(native):
+        address = _table(library, getter)[index]
+        if address:
+            own = _prototype(_IS_IMMEDIATE)(address)
+            if native == driver:
+                return lambda handle: _asked(own, handle)
+            return lambda handle: _asked(own, translated(loader, ze.TRANSLATE_COMMAND_LIST, handle))
+    return None
+
+
+def _asked(function: Callable[..., int], handle: int) -> int | None:
+    immediate = c_uint8()
+    code = function(handle, byref(immediate))
+    if code == SUCCESS:
+        return immediate.value
+    error = error_of(_IS_IMMEDIATE, code)
+    if isinstance(error, UnsupportedError):
+        return None  # the driver is older than the loader
+    raise error
+
+
+def _from_tables(native: int) -> tuple[_Functions | None, str]:
+    for name, library in _libraries_of(native):
         functions = {}
         for function, (getter, index) in ze.EXTENSION_FUNCTIONS.items():
             address = _table(library, getter)[index]

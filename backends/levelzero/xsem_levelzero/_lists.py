@@ -101,10 +101,7 @@ class ImmediateList(CommandListDriver):
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
         """Call zeCommandListAppendBarrier."""
-        if self._refused is not None:
-            # What is appended to a regular list is not executed: a marker on it would be waited for for ever.
-            raise DriverError(_RULE_8, reason="not_immediate", from_earlier_work=True, call=self._refused.call,
-                              code=self._refused.code, code_name=self._refused.code_name)
+        self._check_known()
         point = self._events.take() if want_point else None
         try:
             if self._in_order:
@@ -122,6 +119,7 @@ class ImmediateList(CommandListDriver):
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
         """Call zeCommandListAppendMemoryCopy."""
+        self._check_known()
         return self._issue(
             lambda signal, waits: self._core.loader.do(
                 "zeCommandListAppendMemoryCopy", self.key, dst, src, size, *_events(signal, waits)),
@@ -144,6 +142,7 @@ class ImmediateList(CommandListDriver):
                 f"this device fills with patterns of 1, 2, 4, … {longest} bytes, not with {len(word)}; copy from a "
                 "filled host buffer instead", reason="bad_pattern",
             )
+        self._check_known()
         data = ctypes.create_string_buffer(word, len(word))
         return self._issue(
             lambda signal, waits: self._core.loader.do(
@@ -151,6 +150,11 @@ class ImmediateList(CommandListDriver):
                 *_events(signal, waits)),
             wait_points, int(want_point),
         )
+
+    def append_work(self, work: Callable[[], object]) -> None:
+        """Call it, on a list that is known to be an immediate one."""
+        self._check_known()
+        work()
 
     def close(self) -> None:
         """Destroy a list of our own; a borrowed one is let go."""
@@ -176,7 +180,20 @@ class ImmediateList(CommandListDriver):
                 self._events.give_back(point)
             self._explain(error)
             raise
+        self._known_immediate = True  # unless it was that before, this was a wait or a signal
         return point
+
+    def _check_known(self) -> None:
+        """Refuse what a regular list would take and never execute; semaphores are refused by the driver there."""
+        if self._known_immediate:
+            return
+        if self._refused is not None:
+            raise DriverError(_RULE_8, reason="not_immediate", from_earlier_work=True, call=self._refused.call,
+                              code=self._refused.code, code_name=self._refused.code_name)
+        raise BadArgumentError(
+            "neither the loader nor the driver tells whether the list is an immediate one, and a regular one would "
+            "never execute this: append a wait or a signal first, which a regular list refuses", reason="not_immediate",
+        )
 
     def _barrier(self, signal: Point | None, waits: Sequence[Point]) -> None:
         self._core.loader.do("zeCommandListAppendBarrier", self.key, *_events(signal, waits))
@@ -198,23 +215,17 @@ class ImmediateList(CommandListDriver):
 
 
 def check_immediate(core: Core, handle: int) -> bool:
-    """Refuse a regular list, where the loader can tell (1.17 and newer); whether it could.
+    """Refuse a regular list, where the loader (1.17 and newer) or the driver (specification 1.9) tells; whether it did.
 
     Raises
     ------
     BadArgumentError
         ``not_immediate``.
     """
-    if core.loader.find("zeCommandListIsImmediate") is None:
-        return False
-    immediate = ctypes.c_uint8()
-    try:
-        core.loader.do("zeCommandListIsImmediate", handle, ctypes.byref(immediate))
-    except UnsupportedError:
-        return False  # the driver is older than the loader
-    if not immediate.value:
+    immediate = None if core.is_immediate is None else core.is_immediate(handle)
+    if immediate == 0:
         raise BadArgumentError(_RULE_8, reason="not_immediate")
-    return True
+    return immediate is not None
 
 
 def _events(signal: Point | None, waits: Sequence[Point]) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Self
 __all__ = [
     "EXTENSION",
     "EXTENSION_FUNCTIONS",
+    "IS_IMMEDIATE",
     "PROTOTYPES",
     "STRUCTS",
     "Base",
@@ -296,3 +297,6 @@ EXTENSION_FUNCTIONS: Final[dict[str, tuple[str, int]]] = {
     "zeCommandListAppendWaitExternalSemaphoreExt": ("zeGetCommandListProcAddrTable", 35),
 }
 """The four functions, and where each stands in a driver's own tables: fixed since 1.12."""
+
+IS_IMMEDIATE: Final = ("zeGetCommandListProcAddrTable", 33)
+"""zeCommandListIsImmediate there, since 1.9: loaders before 1.17 do not export it."""
