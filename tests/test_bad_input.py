@@ -118,6 +118,16 @@ def _regular(data: bytes) -> Callable[[], tuple[int, ...]]:
     return lambda: (holding(data),)
 
 
+def _path_of(make: Callable[[], int | tuple[int, ...]]) -> Callable[[], tuple[int, ...]]:
+    """Opened with O_PATH: all that can be asked of the file is answered as by an fd that can be used."""
+    def opened() -> tuple[int, ...]:
+        made = make()
+        files = (made,) if isinstance(made, int) else made
+        return (os.open(f"/proc/self/fd/{files[0]}", os.O_PATH), *files)
+
+    return opened
+
+
 SORTS: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
     "pipe, reading end": (os.pipe, "fd_is_pipe"),
     "pipe, writing end": (lambda: os.pipe()[::-1], "fd_is_pipe"),
@@ -128,6 +138,9 @@ SORTS: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
     "empty memfd": (lambda: (os.memfd_create("empty"),), "fd_is_empty_file"),
     "/dev/null": (lambda: (os.open(os.devnull, os.O_RDWR),), "fd_is_device"),
     "/dev/zero": (lambda: (os.open("/dev/zero", os.O_RDWR),), "fd_is_device"),
+    "path of an eventfd": (_path_of(lambda: os.eventfd(0)), "fd_is_path"),
+    "path of a memfd": (_path_of(_regular(b"x")), "fd_is_path"),
+    "path of a pipe": (_path_of(os.pipe), "fd_is_path"),
     "terminal, controller": (_pty, "fd_is_terminal"),
     "terminal": (lambda: _pty()[::-1], "fd_is_terminal"),
 }
@@ -168,6 +181,21 @@ def test_an_fd_of_another_sort_is_refused_before_the_driver(
     assert not driver.loud
     for number in files:
         os.close(number)
+
+
+@pytest.mark.parametrize("member", FD_TYPES, ids=named)
+def test_an_fd_that_is_open_for_reading_alone_goes_to_the_driver(
+    member: SemaphoreHandleType | MemoryHandleType
+) -> None:
+    # As the kernel makes sync files.
+    device, driver = open_fake()
+    writable = holding(b"x")
+    number = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
+    with device, untouched(number):
+        importing(device, member, number)()
+    assert len(driver.seen_handles) == 1
+    for each in (number, writable):
+        os.close(each)
 
 
 @pytest.mark.parametrize("sort", SORTS)

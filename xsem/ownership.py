@@ -160,7 +160,11 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
     """
     status = os.fstat(fd)
     sort, reason = "", ""
-    if stat.S_ISFIFO(status.st_mode):
+    # First: it says what the file is like any other fd of it, and is good for nothing else. One that is open for
+    # reading alone passes: the kernel makes sync files so, and exporters of dma-bufs may.
+    if _is_path(fd):
+        sort, reason = "opened with O_PATH, which gives no access to the file", "fd_is_path"
+    elif stat.S_ISFIFO(status.st_mode):
         sort, reason = "a pipe", "fd_is_pipe"
     elif stat.S_ISSOCK(status.st_mode):
         sort, reason = "a socket", "fd_is_socket"
@@ -189,6 +193,14 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
             f"{desc.allocation_size}",
             reason="allocation_size_beyond_file", handle_type=desc.type,
         )
+
+
+def _is_path(fd: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH)
 
 
 if sys.platform == "win32":
