@@ -31,7 +31,7 @@ INSIDE_XSEM = """
     semaphore : mipmap : buffer
     transfer
     resource
-    diagnosis : ownership : promises : stamps : issue
+    diagnosis : ownership : promises : queued : stamps : issue
     books
     progress
     entries
