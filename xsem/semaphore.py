@@ -140,8 +140,8 @@ class Semaphore(Resource):
             limit = session.capabilities.max_value_difference
             previous = None if value is None else state.advance(value, allow_rewind=False, limit=limit)
             try:
-                if value is not None:
-                    self._check_none_queued(value)
+                if value is not None and previous is not None:
+                    self._check_none_queued(value, previous)
                 session.driver.host_signal(state.token, value)
             except BaseException:
                 if value is not None:
@@ -178,8 +178,8 @@ class Semaphore(Resource):
         if not met:
             raise host_wait_timeout(session, state, value, timeout_s, time.monotonic() - began)
 
-    def _check_none_queued(self, value: int) -> None:
-        queued = queued_signal(self._session, self._state)
+    def _check_none_queued(self, value: int, last: int) -> None:
+        queued = queued_signal(self._session, self._state, last)
         if queued is not None:
             name, lower = queued
             raise BusyError(

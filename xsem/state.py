@@ -38,6 +38,8 @@ class SemaphoreState:
     newest : list of int
         The value last signalled here, alone. It is taken out under the lock, and whoever finds none asks for the lock:
         so `heapq.heappushpop` may raise it without, in one step that does nothing where there is none.
+    rewound : bool
+        A value was signalled here that is not above the one before it.
     holder : Holder or None
         Has the value taken out until it is asked for.
     plain_signals, plain_waits : dict
@@ -47,7 +49,7 @@ class SemaphoreState:
 
     __slots__ = (
         "_batches", "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label",
-        "lock", "newest", "plain_signals", "plain_waits", "record", "token", "type",
+        "lock", "newest", "plain_signals", "plain_waits", "record", "rewound", "token", "type",
     )
 
     def __init__(
@@ -69,6 +71,7 @@ class SemaphoreState:
         self.plain_signals: dict[object, Plain] = {}
         self.plain_waits: dict[object, Plain] = {}
         self._unreset = False
+        self.rewound = False
         self._signal_is_there: bool | None = imported  # of a sync file
         self.host_order = threading.RLock()
 
@@ -141,6 +144,7 @@ class SemaphoreState:
             newest = previous = self.take()
             try:
                 self._check_advance(previous, value, allow_rewind=allow_rewind, limit=limit)
+                self.rewound = self.rewound or (previous is not None and value <= previous)
                 newest = value
             finally:
                 self.put(newest)
