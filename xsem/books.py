@@ -76,7 +76,7 @@ class Book(Progress):
                 # The list itself before anything is asked of its driver: from here on nobody closes it under us.
                 self.record.use(self, seq)
                 self.raise_failure()
-                foreign = any(point.book is None for point in kept)
+                foreign = bool(kept) and any(point.book is None for point in kept)
                 self.exposed = self.exposed or foreign
                 captured = self.recording or (self.exposed and self.driver.capturing())
                 if not captured:

@@ -80,7 +80,8 @@ class WaitParams:
     key : int or None
         Keyed mutexes: the key to acquire with.
     timeout_ms : int or None
-        Keyed mutexes alone: milliseconds, 0 … 2**32 - 2; None or `INFINITE` never elapses.
+        Keyed mutexes alone: milliseconds, 0 … 2**32 - 2; None or `INFINITE` never elapses. When it elapses, the work
+        behind the wait runs without the mutex, and the list fails (``mutex_timeout``).
     nvscisync_fence : int or None
         NvSciSync: address of the fence to wait for.
     skip_nvscibuf_memsync : bool
