@@ -19,7 +19,7 @@ import pytest
 from fake_backend import ALL, INFO, FakeDriver, FakeStream, until
 
 import xsem
-import xsem.ownership
+import xsem.fds
 import xsem.plugins
 from xsem.device import Device
 from xsem.errors import ForkedError
@@ -347,10 +347,10 @@ def test_in_the_child_a_new_device_works_and_a_grandchild_is_refused_it() -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
-@pytest.mark.parametrize("lock", ["plugins", "ownership"])
+@pytest.mark.parametrize("lock", ["plugins", "fds"])
 def test_a_lock_that_another_thread_had_does_not_stop_the_child(lock: str) -> None:
     held, go_on = threading.Event(), threading.Event()
-    holder: Any = xsem.plugins._lock if lock == "plugins" else xsem.ownership._Numbers.lock
+    holder: Any = xsem.plugins._lock if lock == "plugins" else xsem.fds._Numbers.lock
 
     def hold() -> None:
         with holder:

@@ -16,6 +16,7 @@ import pytest
 
 import xsem.handles
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
+from xsem.handles import own
 from xsem.types import OwnedHandle
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="file descriptors need POSIX")
@@ -182,6 +183,34 @@ def test_of_close_and_detach_exactly_one_wins(closes: Counter[int]) -> None:
         assert is_open(number) == bool(won)
         if won:
             os.close(number)
+
+
+@pytest.mark.parametrize("way", ["close", "with", "collected"])
+def test_number_that_other_code_closed_is_a_warning(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    handle: OwnedHandle | None = OwnedHandle(new_fd())
+    assert handle is not None
+    number = handle.fileno()
+    os.close(number)
+    if way == "close":
+        handle.close()
+        assert handle.closed
+    elif way == "with":
+        with handle:
+            pass
+    handle = None   # errors of a finalizer are errors of the test
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("xsem", "WARNING")
+    assert str(number) in record.getMessage()
+    assert "other code has closed it" in record.getMessage()
+
+
+def test_what_a_call_returns_is_owned() -> None:
+    with own(os.open, os.devnull, os.O_RDONLY) as handle:
+        assert is_open(handle.fileno())
+        with own(os.dup, handle.fileno()) as other:
+            assert other.fileno() != handle.fileno()
+    with pytest.raises(FileNotFoundError):
+        own(os.open, "/no/such/file", os.O_RDONLY)
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,16 @@ import pytest
 from levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, fd_of, opened, value_of
 from levelzero_rig import rig
 from levelzero_sim import on_level_zero
+from open_files import numbers
 
 import xsem
-from xsem.spi import ImportFailure
+import xsem.fds
+from xsem.spi import ImportFailure, duplicate_fd, same_open_file
 from xsem.types import (
     Capabilities,
     Feature,
     MemoryHandleType,
+    MipmapDesc,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
@@ -185,6 +188,46 @@ def test_fds_of_a_driver_that_closes_what_it_imports_are_let_go() -> None:
 @on_level_zero(SIMZE_FD="closed")
 def test_fds_of_a_driver_that_closes_also_what_it_refuses_are_let_go() -> None:
     fates("closed")
+
+
+@on_level_zero(SIMZE_FD="on-success", SIMZE_IMAGES="1")
+@pytest.mark.parametrize("what", ["semaphore", "memory", "image"])
+def test_number_that_the_driver_closed_is_left_to_another_import_of_the_same_file(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another thread imported the file, and got the number, before this one has looked."""
+    others: list[OwnedHandle] = []
+
+    def then_another(call: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            before = numbers()
+            made = call(*arguments)
+            for number in before - numbers():
+                # The other thread's duplicates have come round to it.
+                monkeypatch.setattr(xsem.fds._Numbers, "turn", number)
+                others.append(duplicate_fd(exported.fileno()))
+                assert others[-1].fileno() == number
+            return made
+        return called
+
+    with opened() as at:
+        core = driver_of(at.here)._core
+        there: Any = at.semaphore()[0] if what == "semaphore" else at.memory(4 * PAGE)[0]
+        desc: Any = there.export(for_device=at.here)
+        exported = desc.handle
+        memory: Any = at.here.import_memory(desc) if what == "image" else None
+        owner, name = (core.extension, "import_semaphore") if what == "semaphore" else (core.loader, "make")
+        monkeypatch.setattr(owner, name, then_another(getattr(owner, name)))
+        if what == "semaphore":
+            at.here.import_semaphore(desc).release()
+        elif what == "memory":
+            at.here.import_memory(desc).release()
+        else:
+            memory.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4)).release()
+        assert len(others) == 1
+        assert same_open_file(others[0].fileno(), exported.fileno())
+        others[0].close()
+        desc.close()
 
 
 @on_level_zero(SIMZE_FD="closed")

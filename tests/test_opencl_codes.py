@@ -320,10 +320,10 @@ def test_number_is_left_where_none_is_free_to_mark_it(given: OwnedHandle, monkey
     fd = GivenFd(given)
     fd.imported()
 
-    def none() -> tuple[int, int]:
+    def none(*_arguments: object) -> int:
         raise OSError(errno.EMFILE, "too many open files")
 
-    monkeypatch.setattr(os, "pipe", none)
+    monkeypatch.setattr(os, "open", none)
     fd.object_goes()
     monkeypatch.undo()
     fd.object_gone()

@@ -13,11 +13,11 @@ import pytest
 from open_files import closed_number, holding, is_open, numbers, untouched
 
 import xsem.fds
-import xsem.ownership
 from xsem.errors import BadHandleError, BusyError, DriverError, ReleasedError, XsemError
 from xsem.fds import kernel_can_compare
+from xsem.handles import own
 from xsem.ownership import import_with_duplicate
-from xsem.spi import ImportFailure, duplicate_fd, same_open_file
+from xsem.spi import DriverFd, ImportFailure, duplicate_fd, same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that can be asked about open files")
@@ -238,7 +238,7 @@ def test_unknown_and_closed_nothing_is_closed(fd: int, way: str) -> None:
 
 
 def test_unknown_and_nobody_to_ask_the_number_is_leaked(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsem.ownership, "same_open_file", lambda a, b: None)
+    monkeypatch.setattr(xsem.fds, "same_open_file", lambda a, b: None)
     kept: list[int] = []
     before = numbers()
     with pytest.raises(RefusedError):
@@ -304,7 +304,7 @@ def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int, monkey
 
     def closed_and_taken(handle: OwnedHandle) -> None:
         os.close(handle.fileno())
-        monkeypatch.setattr(xsem.fds._Turn, "at", handle.fileno())   # a whole turn later
+        monkeypatch.setattr(xsem.fds._Numbers, "turn", handle.fileno())   # a whole turn later
         thread.start()
         assert inside.wait(10)
         assert second == [handle.fileno()], "the number went to somebody else"
@@ -453,6 +453,88 @@ def test_number_that_a_driver_closed_is_not_the_next_duplicates() -> None:
     assert len(seen) == 50
     assert min(seen) >= 512
     os.close(fd)
+
+
+def test_number_that_another_duplicate_of_the_file_got_was_closed_by_the_driver(
+    fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with duplicate_fd(fd) as given, duplicate_fd(fd) as kept:
+        at_driver = DriverFd(given, kept)
+        assert at_driver.left_open() is True
+        os.close(at_driver.number)   # by the driver
+        monkeypatch.setattr(xsem.fds._Numbers, "turn", at_driver.number)
+        with duplicate_fd(fd) as another:
+            assert another.fileno() == at_driver.number
+            assert same_open_file(kept.fileno(), at_driver.number) is True   # no answer to the question
+            assert at_driver.left_open() is False
+            at_driver.settle()
+            assert given.closed
+            at_driver.settle()   # once
+            assert is_open(another.fileno())
+
+
+def test_number_in_low_ranges_that_another_duplicate_got_was_closed_by_the_driver(fd: int) -> None:
+    # RLIMIT_NOFILE leaves no high numbers: duplicates of all sorts come from the same few.
+    resource = pytest.importorskip("resource", reason="POSIX has it")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        with duplicate_fd(fd) as given, duplicate_fd(fd) as kept:
+            at_driver = DriverFd(given, kept)
+            os.close(at_driver.number)
+            with duplicate_fd(fd, for_driver=False) as another:
+                assert another.fileno() == at_driver.number
+                at_driver.settle()
+                assert is_open(another.fileno())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.timeout(30)
+def test_duplicate_under_way_on_another_thread_is_waited_for(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other thread has its number from the kernel, and has not come as far as to say so."""
+    inside, go_on = threading.Event(), threading.Event()
+    made: list[OwnedHandle] = []
+
+    class Lock:
+        """As the real one, and lets the other thread go on where that has it."""
+
+        def __init__(self) -> None:
+            self.lock = threading.RLock()
+
+        def __enter__(self) -> None:
+            if not self.lock.acquire(blocking=False):
+                go_on.set()
+                self.lock.acquire()
+
+        def __exit__(self, *exc: object) -> None:
+            self.lock.release()
+
+    with duplicate_fd(fd) as given, duplicate_fd(fd) as kept:
+        at_driver = DriverFd(given, kept)
+        os.close(at_driver.number)   # by the driver
+        monkeypatch.setattr(xsem.fds._Numbers, "turn", at_driver.number)
+        monkeypatch.setattr(xsem.fds._Numbers, "lock", Lock())
+
+        def held(*call: Any) -> OwnedHandle:
+            handle = own(*call)
+            inside.set()
+            assert go_on.wait(10)
+            return handle
+
+        monkeypatch.setattr(xsem.fds, "own", held)
+        thread = threading.Thread(target=lambda: made.append(duplicate_fd(fd)))
+        thread.start()
+        try:
+            assert inside.wait(10)
+            left = at_driver.left_open()
+        finally:
+            go_on.set()
+            thread.join()
+        assert made[0].fileno() == at_driver.number
+        assert left is False
+        given.detach()
+        made[0].close()
 
 
 def test_numbers_begin_anew_where_there_are_no_higher_ones() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import sys
-from typing import Protocol, Self, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeAlias
 
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
 
-__all__ = ["Handle", "OwnedHandle", "SupportsFileno"]
+__all__ = ["Handle", "OwnedHandle", "SupportsFileno", "own"]
+
+_log = logging.getLogger("xsem")
 
 
 class SupportsFileno(Protocol):
@@ -73,7 +78,11 @@ class OwnedHandle:
             raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
     def close(self) -> None:
-        """Close the handle; harmless when already closed or detached."""
+        """Close the handle; harmless when already closed or detached.
+
+        Never raises an OSError. A number that other code has closed already is logged as a warning: that code may have
+        closed a number that is not its own.
+        """
         try:
             number = self._slot.pop()
         except IndexError:
@@ -93,8 +102,13 @@ class OwnedHandle:
 
     def __del__(self) -> None:
         # __init__ may have failed before the slot existed.
-        if getattr(self, "_slot", None):
+        if not getattr(self, "_slot", None):
+            return
+        try:
             self.close()
+        except BaseException:
+            self.close()  # Ctrl-C came before the number was taken from the slot
+            raise
 
     def __repr__(self) -> str:
         return f"<OwnedHandle {self._slot[0]}>" if self._slot else "<OwnedHandle closed>"
@@ -104,6 +118,21 @@ class OwnedHandle:
             "a handle cannot be pickled by itself; pickle the descriptor that holds it, while multiprocessing spawns",
             reason="handle_pickled",
         )
+
+
+def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
+    """Call a function that returns a new file descriptor, and own what it returns.
+
+    `list.extend` stores the number in C: where `call` is a function in C, Ctrl-C cannot come between the two.
+    """
+    handle = OwnedHandle.__new__(OwnedHandle)
+    handle._slot = []
+    try:
+        handle._slot.extend(map(call, *([arg] for arg in args)))
+    except BaseException:
+        handle.close()  # at once: the traceback would keep it open
+        raise
+    return handle
 
 
 Handle: TypeAlias = OwnedHandle | SupportsFileno | int
@@ -122,8 +151,10 @@ if sys.platform == "win32":
             raise BadHandleError("the NT handle is null", reason="null_handle")
 
     def close_number(handle: int) -> None:
-        """Close an NT handle."""
-        _kernel32.CloseHandle(handle)
+        """Close an NT handle; a failure is logged."""
+        if not _kernel32.CloseHandle(handle):
+            _log.warning("NT handle %#x could not be closed (error %d): other code has closed it", handle,
+                         ctypes.get_last_error())
 
 else:
 
@@ -139,5 +170,10 @@ else:
             raise BadHandleError(f"{handle} is too large for a file descriptor", reason="closed_fd") from None
 
     def close_number(handle: int) -> None:
-        """Close a file descriptor."""
-        os.close(handle)
+        """Close a file descriptor; a failure is logged."""
+        try:
+            os.close(handle)
+        except OSError as error:
+            # EBADF: other code has closed it. After any other error of close() the number is free as well (Linux).
+            _log.warning("file descriptor %d could not be closed: %s%s", handle, error.strerror,
+                         "; other code has closed it" if error.errno == errno.EBADF else "")

@@ -9,18 +9,14 @@ Closing it blindly could close another thread's file that got the number in betw
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import stat
 import sys
-import threading
-import weakref
 from collections.abc import Callable
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
-from xsem.errors import BadArgumentError, BadHandleError, BusyError, ReleasedError, XsemError
-from xsem.fds import dup_high, same_open_file
-from xsem.handles import close_number
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
+from xsem.fds import DriverFd, duplicate_fd
 from xsem.spi import ImportFailure, Token
 from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
 
@@ -46,33 +42,30 @@ def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | 
         except ImportFailure as failure:
             raise failure.error from failure.error.__cause__
     with kept:
-        given = _dup(kept.fileno(), for_driver=True)
+        given = _another(kept, desc.type.carrier)
+        fd = DriverFd(given, kept)
         try:
             token = importer(desc, given)
         except ImportFailure as failure:
-            _settle(failure.fate, kept, given)
+            _settle(failure.fate, fd, given)
             raise failure.error from failure.error.__cause__
         except BaseException:
             # A defect of the backend, or Ctrl-C in its midst: how far it came is not known.
-            _settle("unknown", kept, given)
+            _settle("unknown", fd, given)
             raise
         given.close()  # nothing, where the driver took it
         return token
 
 
-def _settle(fate: str, kept: OwnedHandle, given: OwnedHandle) -> None:
-    try:
-        number = given.detach()
-    except ReleasedError:
-        return  # the backend detached it before it failed
+def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
+    if given.closed:
+        return  # the backend closed or detached it before it failed
     if fate == "taken":
-        return
-    with _Numbers.lock:
-        if _Numbers.holders.get(number) is not given:
-            return  # closed by the driver, and another thread's import has the number by now
-        # An unanswerable question leaks this one number: better than closing another's file.
-        if fate == "left" or same_open_file(kept.fileno(), number):
-            close_number(number)
+        given.detach()
+    elif fate == "left" and fd.left_open() is not False:
+        given.close()
+    else:
+        fd.settle()
 
 
 def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
@@ -82,8 +75,10 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
         return None
     if carrier is Carrier.FD:
         number = _number(handle)
+        if number < 0:
+            raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
         try:
-            duplicate = _dup(number)
+            duplicate = duplicate_fd(number, for_driver=False)
         except XsemError as error:
             error.handle_type = desc.type
             raise
@@ -99,6 +94,12 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
     return None
 
 
+def _another(kept: OwnedHandle, carrier: Carrier) -> OwnedHandle:
+    if carrier is Carrier.NT and sys.platform == "win32":
+        return OwnedHandle(_duplicate_nt(kept.fileno()))
+    return duplicate_fd(kept.fileno())
+
+
 def _number(handle: Handle) -> int:
     if isinstance(handle, int):
         return handle
@@ -111,39 +112,6 @@ def _number(handle: Handle) -> int:
     if type(number) is not int:
         raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
     return number
-
-
-class _Numbers:
-    """Which number each duplicate got, last: two imports of one fd have one open file, so the kernel cannot tell."""
-
-    lock = threading.RLock()  # re-entrant: a finalizer of the application's may import or release something
-    holders: ClassVar[weakref.WeakValueDictionary[int, OwnedHandle]] = weakref.WeakValueDictionary()
-
-
-def _new_lock() -> None:
-    # The thread that held the old one does not exist in the child.
-    _Numbers.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)
-
-
-def _dup(number: int, *, for_driver: bool = False) -> OwnedHandle:
-    if number < 0:
-        raise BadHandleError("the file is closed", reason="closed_fd")
-    try:
-        with _Numbers.lock:
-            duplicate = OwnedHandle(dup_high(number) if for_driver else os.dup(number))
-            _Numbers.holders[duplicate.fileno()] = duplicate
-            return duplicate
-    except OverflowError:
-        raise BadHandleError(f"{number} is too large for a file descriptor", reason="closed_fd") from None
-    except OSError as error:
-        if error.errno == errno.EBADF:
-            raise BadHandleError(f"file descriptor {number} is not open", reason="closed_fd") from None
-        raise BusyError(f"file descriptor {number} cannot be duplicated: {error.strerror}",
-                        reason="fd_limit") from error
 
 
 # Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 from pluggy import HookimplMarker, HookspecMarker
 
 from xsem.errors import UnsupportedError, XsemError, what
-from xsem.fds import duplicate_fd, same_open_file
+from xsem.fds import DriverFd, duplicate_fd, same_open_file
 from xsem.types import (
     Capabilities,
     Check,
@@ -42,6 +42,7 @@ __all__ = [
     "Backend",
     "CommandListDriver",
     "DeviceDriver",
+    "DriverFd",
     "Fate",
     "ImportFailure",
     "Register",

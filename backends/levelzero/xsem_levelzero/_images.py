@@ -11,7 +11,7 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi import duplicate_fd, same_open_file
+from xsem.spi import DriverFd, duplicate_fd
 from xsem.types import MipmapDesc
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
@@ -88,17 +88,13 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         raise UnsupportedError("an image is made from a file descriptor here", capability="mipmapped_array",
                                reason="not_supported")
     # Intel's driver may crash on an fd that it does not take: this one it has taken before, as memory.
-    given = duplicate_fd(memory.kept.fileno())
-    number = given.fileno()
-    linked = memory_struct(memory.desc, number)
+    fd = DriverFd(duplicate_fd(memory.kept.fileno()), memory.kept)
+    linked = memory_struct(memory.desc, fd.number)
     wanted.pNext = ctypes.addressof(linked)
     try:
         return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)), desc)
     finally:
-        if same_open_file(memory.kept.fileno(), number):
-            given.close()
-        else:
-            given.detach()
+        fd.settle()
 
 
 def copy_image(core: Core, events: Events, image: Image, host: memoryview, *, read: bool) -> None:

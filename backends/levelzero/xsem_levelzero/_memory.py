@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, XsemError
-from xsem.spi import duplicate_fd, same_open_file
+from xsem.spi import DriverFd, duplicate_fd
 from xsem.types import Carrier, MemoryDesc, OwnedHandle
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
@@ -86,6 +86,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
     """
     number = handle.fileno() if handle is not None else _number(desc)
     kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
+    fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
     try:
         wanted = ze.DeviceMemAllocDesc.made(pNext=memory_struct(desc, number))
         address = core.loader.make("zeMemAllocDevice", core.context, byref(wanted), desc.allocation_size, 0,
@@ -99,7 +100,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
         if kept is not None:
             kept.close()
         raise
-    if kept is not None and handle is not None and not same_open_file(kept.fileno(), handle.fileno()):
+    if fd is not None and handle is not None and not fd.left_open():
         handle.detach()
     if kept is not None and not keep:
         kept.close()

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from xsem.spi import duplicate_fd, same_open_file
+from xsem.spi import DriverFd, duplicate_fd
 from xsem.types import Carrier, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
@@ -57,15 +57,12 @@ def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: O
     XsemError
         The driver refused it; `given` is closed all the same.
     """
-    number = given.fileno()
-    desc = SemaphoreDesc(type=type, handle=number)
+    fd = DriverFd(given, kept)
+    desc = SemaphoreDesc(type=type, handle=fd.number)
     try:
-        return core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, number))
+        return core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, fd.number))
     finally:
-        if same_open_file(kept.fileno(), number):
-            given.close()
-        else:
-            given.detach()
+        fd.settle()
 
 
 class Semaphore:
@@ -143,13 +140,14 @@ def import_semaphore(
     """
     number = handle.fileno() if handle is not None else _number(desc)
     kept = kept_duplicate(desc, handle)
+    fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
     try:
         made = core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, number))
     except BaseException:
         if kept is not None:
             kept.close()
         raise
-    if kept is not None and handle is not None and not same_open_file(kept.fileno(), handle.fileno()):
+    if fd is not None and handle is not None and not fd.left_open():
         handle.detach()
     if kept is not None and not wears_out:
         kept.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from xsem.spi import duplicate_fd, same_open_file
+from xsem.spi import DriverFd, duplicate_fd, same_open_file
 from xsem.types import OwnedHandle
 
 __all__ = ["GivenFd"]
@@ -33,13 +33,14 @@ class GivenFd:
         the end of a list of properties (CL_INVALID_PROPERTY, measured on an H200).
     """
 
-    __slots__ = ("_kept", "_left", "_mark", "_ours", "given")
+    __slots__ = ("_at_driver", "_kept", "_left", "_mark", "_ours", "given")
 
     def __init__(self, handle: OwnedHandle, *, ours: bool = False) -> None:
         self._kept = duplicate_fd(handle.fileno())
         zero = handle.fileno() == 0
         self._ours = ours or zero
         self.given = duplicate_fd(0) if zero else handle
+        self._at_driver = DriverFd(self.given, self._kept)
         self._left: int | None = None  # a bare number: to be forgotten must not close it
         self._mark: OwnedHandle | None = None
 
@@ -50,13 +51,14 @@ class GivenFd:
     def refused(self) -> None:
         """The import failed; what became of the handle, the facade finds out."""
         if self._ours:
-            _close_if(self.given.detach(), self._kept)
+            self._at_driver.settle()
         self._kept.close()
 
     def imported(self) -> None:
         """The import succeeded: the number is the driver's, as long as the object lives."""
+        left = self._at_driver.left_open()
         number = self.given.detach()
-        if same_open_file(self._kept.fileno(), number):
+        if left:
             self._left = number
 
     def object_goes(self) -> None:
@@ -66,28 +68,22 @@ class GivenFd:
         afterwards that one could not be told from what the driver left open.
         """
         number, self._left = self._left, None
-        if number is None or not same_open_file(self._kept.fileno(), number):
+        if number is None or not self._at_driver.left_open():
             return
         try:
-            read, write = os.pipe()
+            # Each open of it is an open file of its own, which no other number means.
+            self._mark = OwnedHandle(os.open(os.devnull, os.O_RDONLY))
         except OSError:
             return  # none is free: better to leak one number than to close another's
-        os.close(write)
-        self._mark = OwnedHandle(read)
-        os.dup2(read, number, inheritable=False)
+        os.dup2(self._mark.fileno(), number, inheritable=False)
         self._left = number
 
     def object_gone(self) -> None:
         """The object has been released; close what the driver has left open."""
         number, mark = self._left, self._mark
-        if number is not None and mark is not None:
-            _close_if(number, mark)
+        # Where the kernel cannot tell: better to leak one number than to close another's.
+        if number is not None and mark is not None and same_open_file(mark.fileno(), number):
+            OwnedHandle(number).close()
+        if mark is not None:
             mark.close()
         self._kept.close()
-
-
-def _close_if(number: int, witness: OwnedHandle) -> None:
-    """Close the number if it is the witness's file."""
-    # Where the kernel cannot tell: better to leak one number than to close another's.
-    if same_open_file(witness.fileno(), number):
-        os.close(number)
