@@ -179,12 +179,11 @@ class Device(Resource):
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
         session = self._session
-        with session.calling():
-            token, address = session.driver.host_buffer(size)
-            record = session.new_record("host buffer", lambda: session.driver.release_host_buffer(token),
-                                        may_block=True)
-        size, layout, element = buffer_layout(size, size, None, "uint8", None)
-        return Buffer(self, session, record, token, address, size, layout, element, host=True)
+        _, layout, element = buffer_layout(size, size, None, "uint8", None)
+        with session.calling(), session.making(
+                "host buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
+            token, address = making.call(session.driver.host_buffer, size)
+            return Buffer(self, session, making.record(), token, address, size, layout, element, host=True)
 
     # ---- lists and events
     def create_command_list(self) -> CommandList:

@@ -117,7 +117,10 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
     except OSError as error:
         if error.errno == errno.EBADF:
             raise BadHandleError(f"file descriptor {fd} is not open", reason="closed_fd") from None
-        raise BusyError(f"file descriptor {fd} cannot be duplicated: {error.strerror}", reason="fd_limit") from error
+        raise BusyError(
+            f"file descriptor {fd} cannot be duplicated: {error.strerror}; release something, or raise RLIMIT_NOFILE",
+            reason="fd_limit", call="dup", code=error.errno, code_name=errno.errorcode.get(error.errno or 0),
+        ) from error
 
 
 def _dup_high(fd: int) -> OwnedHandle:

@@ -6,14 +6,19 @@ import errno
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, Self, TypeAlias
+from functools import partial
+from itertools import starmap
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
 
-__all__ = ["Handle", "OwnedHandle", "SupportsFileno", "own"]
+__all__ = ["Handle", "OwnedHandle", "SupportsFileno", "own", "store"]
 
 _log = logging.getLogger("xsem")
+
+_T = TypeVar("_T")
 
 
 class SupportsFileno(Protocol):
@@ -44,12 +49,16 @@ class OwnedHandle:
     __slots__ = ("__weakref__", "_slot")
 
     def __init__(self, handle: int) -> None:
-        self._slot: list[int] = []
-        if isinstance(handle, bool) or not isinstance(handle, int):
-            raise BadArgumentError(f"a handle is an int, not {type(handle).__name__}", reason="not_an_int")
-        check_open(handle)
-        # One-element list: pop() is atomic, so that of two racing closers exactly one gets the number.
-        self._slot.append(handle)
+        # One-element list: pop() is atomic, so that of two racing closers exactly one gets the number. It has the
+        # number from here on: Ctrl-C during the checks leaves it to the finalizer.
+        self._slot: list[int] = [handle]
+        try:
+            if isinstance(handle, bool) or not isinstance(handle, int):
+                raise BadArgumentError(f"a handle is an int, not {type(handle).__name__}", reason="not_an_int")
+            check_open(handle)
+        except XsemError:
+            self._slot.clear()
+            raise
 
     def fileno(self) -> int:
         """The number, still owned by this object.
@@ -83,11 +92,16 @@ class OwnedHandle:
         Never raises an OSError. A number that other code has closed already is logged as a warning: that code may have
         closed a number that is not its own.
         """
+        number = self._slot.copy()
         try:
-            number = self._slot.pop()
-        except IndexError:
+            # From the slot to the system call in C: Ctrl-C cannot come in between. The sentinel is never met.
+            deque(map(close_number, iter(self._slot.pop, self)), maxlen=0)
+        except IndexError:  # the slot is empty, now or from the beginning
             return
-        close_number(number)
+        except OSError as error:
+            # After any error of close() the number is free (Linux).
+            _log.warning("handle %s could not be closed: %s%s", *number, error.strerror,
+                         "; other code has closed it" if error.errno == errno.EBADF else "")
 
     @property
     def closed(self) -> bool:
@@ -120,15 +134,23 @@ class OwnedHandle:
         )
 
 
+def store(into: list[_T], call: Callable[..., _T], *args: Any, **named: Any) -> None:
+    """Append what a call returns to a list.
+
+    The list takes it in C: Ctrl-C cannot come between the call's return and the list.
+    """
+    into.extend(starmap(partial(call, *args, **named), [()]))
+
+
 def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
     """Call a function that returns a new file descriptor, and own what it returns.
 
-    `list.extend` stores the number in C: where `call` is a function in C, Ctrl-C cannot come between the two.
+    Where `call` is a function in C, Ctrl-C cannot come between the two.
     """
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = []
     try:
-        handle._slot.extend(map(call, *([arg] for arg in args)))
+        store(handle._slot, call, *args)
     except BaseException:
         handle.close()  # at once: the traceback would keep it open
         raise
@@ -151,10 +173,9 @@ if sys.platform == "win32":
             raise BadHandleError("the NT handle is null", reason="null_handle")
 
     def close_number(handle: int) -> None:
-        """Close an NT handle; a failure is logged."""
+        """Close an NT handle."""
         if not _kernel32.CloseHandle(handle):
-            _log.warning("NT handle %#x could not be closed (error %d): other code has closed it", handle,
-                         ctypes.get_last_error())
+            raise OSError(errno.EBADF, f"CloseHandle failed with error {ctypes.get_last_error()}")
 
 else:
 
@@ -169,11 +190,4 @@ else:
         except OverflowError:
             raise BadHandleError(f"{handle} is too large for a file descriptor", reason="closed_fd") from None
 
-    def close_number(handle: int) -> None:
-        """Close a file descriptor; a failure is logged."""
-        try:
-            os.close(handle)
-        except OSError as error:
-            # EBADF: other code has closed it. After any other error of close() the number is free as well (Linux).
-            _log.warning("file descriptor %d could not be closed: %s%s", handle, error.strerror,
-                         "; other code has closed it" if error.errno == errno.EBADF else "")
+    close_number = os.close

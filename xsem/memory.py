@@ -28,16 +28,19 @@ __all__ = ["Memory", "create_memory", "import_memory"]
 class _Mapping:
     """A range of a memory that a buffer or an image has, or is about to get."""
 
-    __slots__ = ("end", "record", "start")
+    __slots__ = ("end", "given_up", "record", "start")
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
         self.end = end
         self.record: Record | None = None
+        self.given_up = False
 
     @property
     def in_use(self) -> bool:
-        return self.record is None or not self.record.released or self.record.held_by_others
+        if self.record is None:
+            return not self.given_up
+        return not self.record.released or self.record.held_by_others
 
 
 class Memory(Resource):
@@ -110,14 +113,13 @@ class Memory(Resource):
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
-        with self._reserved(offset, offset + size, overlap=overlap) as mapping:
-            with self._record.held(), session.calling(self.type):
-                token, address = session.driver.map_buffer(self._memory, offset, size)
-                record = session.new_record("buffer", lambda: session.driver.unmap_buffer(token), may_block=True,
-                                            parent=self._record)
-            mapping.record = record
         host = session.driver.dlpack_device()[0] == 1
-        return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
+        with (self._reserved(offset, offset + size, overlap=overlap) as mapping, self._record.held(),
+              session.calling(self.type),
+              session.making("buffer", lambda driver, made: driver.unmap_buffer(made[0]), self._record) as making):
+            token, address = making.call(session.driver.map_buffer, self._memory, offset, size)
+            mapping.record = record = making.record()
+            return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
 
     @contextmanager
     def _reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[_Mapping]:
@@ -126,20 +128,20 @@ class Memory(Resource):
         It is free again where the driver makes no mapping of it.
         """
         mapping = _Mapping(start, end)
-        with self._session.releaser.lock:
-            self._mappings = [each for each in self._mappings if each.in_use]
-            if not overlap and any(start < each.end and each.start < end for each in self._mappings):
-                raise BadArgumentError(
-                    f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the buffer's "
-                    "view(), release it, or pass overlap=True",
-                    reason="overlap",
-                )
-            self._mappings.append(mapping)
+        # All of it inside `try`: Ctrl-C may come as soon as the range is taken.
         try:
+            with self._session.releaser.lock:
+                self._mappings = [each for each in self._mappings if each.in_use]
+                if not overlap and any(start < each.end and each.start < end for each in self._mappings):
+                    raise BadArgumentError(
+                        f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the "
+                        "buffer's view(), release it, or pass overlap=True",
+                        reason="overlap",
+                    )
+                self._mappings.append(mapping)
             yield mapping
         except BaseException:
-            with self._session.releaser.lock:
-                self._mappings.remove(mapping)
+            mapping.given_up = True
             raise
 
     def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
@@ -178,9 +180,12 @@ def import_memory(device: Device, session: Session, desc: MemoryDesc) -> Memory:
     if desc.type not in session.capabilities.memory_import:
         session.unsupported(f"memory.import.{desc.type.value}")
     check_stamp(desc, session.info)
-    with session.calling(desc.type):
-        token = import_with_duplicate(desc, session.driver.import_memory)
-        return _wrap(device, session, desc.type, desc.allocation_size, token, imported=True, dedicated=desc.dedicated)
+    driver = session.driver
+    with session.calling(desc.type), session.making(
+            f"{desc.type.value} memory", lambda driver, token: driver.release_memory(token)) as making:
+        token = import_with_duplicate(desc, driver.import_memory, making.made)
+        return Memory(device, session, desc.type, desc.allocation_size, token, making.record(), imported=True,
+                      dedicated=desc.dedicated)
 
 
 def create_memory(device: Device, session: Session, type: MemoryHandleType, size: int, dedicated: bool) -> Memory:
@@ -191,14 +196,8 @@ def create_memory(device: Device, session: Session, type: MemoryHandleType, size
         session.unsupported(f"memory.export.{type.value}")
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
     check_bool("dedicated", dedicated)
-    with session.calling(type):
-        token, allocated = session.driver.create_memory(type, size, dedicated)
-        return _wrap(device, session, type, allocated, token, imported=False, dedicated=dedicated)
-
-
-def _wrap(
-    device: Device, session: Session, type: MemoryHandleType, size: int, token: Token, *, imported: bool,
-    dedicated: bool,
-) -> Memory:
-    record = session.new_record(f"{type.value} memory", lambda: session.driver.release_memory(token), may_block=True)
-    return Memory(device, session, type, size, token, record, imported=imported, dedicated=dedicated)
+    driver = session.driver
+    with session.calling(type), session.making(
+            f"{type.value} memory", lambda driver, made: driver.release_memory(made[0])) as making:
+        token, allocated = making.call(driver.create_memory, type, size, dedicated)
+        return Memory(device, session, type, allocated, token, making.record(), imported=False, dedicated=dedicated)

@@ -136,13 +136,13 @@ def map_mipmapped_array(
             f"{memory.allocation_size}",
             reason="out_of_range", handle_type=memory.type,
         )
-    with memory._reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping:
-        with memory._record.held(), session.calling(memory.type):
-            array = session.driver.map_mipmapped_array(token, desc)
-            record = session.new_record("mipmapped array", lambda: session.driver.release_array(array),
-                                        may_block=True, parent=memory._record)
-        mapping.record = record
-    return MipmappedArray(device, session, record, array, desc)
+    with (memory._reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping, memory._record.held(),
+          session.calling(memory.type),
+          session.making(
+              "mipmapped array", lambda driver, made: driver.release_array(made), memory._record) as making):
+        array = making.call(session.driver.map_mipmapped_array, token, desc)
+        mapping.record = record = making.record()
+        return MipmappedArray(device, session, record, array, desc)
 
 
 def _check_declared(session: Session, desc: MipmapDesc) -> None:

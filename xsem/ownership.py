@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
 from xsem.fds import DriverFd, duplicate_fd
+from xsem.handles import store
 from xsem.spi import ImportFailure, Token
 from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
 
@@ -25,8 +26,15 @@ __all__ = ["import_with_duplicate"]
 _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
 
-def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token]) -> Token:
+def import_with_duplicate(
+    desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token], made: list[Token] | None = None
+) -> Token:
     """Call ``importer(desc, duplicate)``; whatever happens, the caller's handle is as before and nothing is leaked.
+
+    Parameters
+    ----------
+    made : list, optional
+        Gets the token as soon as the importer returns it, so that Ctrl-C afterwards does not lose it.
 
     Raises
     ------
@@ -35,17 +43,19 @@ def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | 
     XsemError
         The driver's.
     """
+    made = [] if made is None else made
     kept = _duplicate(desc)
     if kept is None:
         try:
-            return importer(desc, None)
+            store(made, importer, desc, None)
         except ImportFailure as failure:
             raise failure.error from failure.error.__cause__
+        return made[0]
     with kept:
         given = _another(kept, desc.type.carrier)
         fd = DriverFd(given, kept)
         try:
-            token = importer(desc, given)
+            store(made, importer, desc, given)
         except ImportFailure as failure:
             _settle(failure.fate, fd, given)
             raise failure.error from failure.error.__cause__
@@ -54,7 +64,7 @@ def import_with_duplicate(desc: _Desc, importer: Callable[[_Desc, OwnedHandle | 
             _settle("unknown", fd, given)
             raise
         given.close()  # nothing, where the driver took it
-        return token
+        return made[0]
 
 
 def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:

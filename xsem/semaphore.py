@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import time
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from xsem.diagnosis import host_wait_timeout
@@ -13,7 +14,7 @@ from xsem.ownership import import_with_duplicate
 from xsem.params import UINT64_MAX, check_int
 from xsem.queued import queued_signal
 from xsem.resource import Resource
-from xsem.session import Session
+from xsem.session import Making, Session
 from xsem.spi import Token
 from xsem.stamps import check_stamp, stamp_for
 from xsem.state import SemaphoreState
@@ -218,9 +219,9 @@ def import_semaphore(device: Device, session: Session, desc: SemaphoreDesc, labe
     if desc.type not in session.capabilities.semaphore_import:
         session.unsupported(f"semaphore.import.{desc.type.value}")
     check_stamp(desc, session.info)
-    with session.calling(desc.type):
-        token = import_with_duplicate(desc, session.driver.import_semaphore)
-        return _wrap(device, session, desc.type, label, token, imported=True, initial_value=None)
+    with session.calling(desc.type), _making(session, desc.type, label) as making:
+        import_with_duplicate(desc, session.driver.import_semaphore, making.made)
+        return _wrap(device, session, desc.type, label, making, imported=True, initial_value=None)
 
 
 def create_semaphore(
@@ -237,9 +238,9 @@ def create_semaphore(
     if initial_value and not timeline:
         raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
                                reason="value_not_allowed", handle_type=type)
-    with session.calling(type):
-        token = session.driver.create_semaphore(type, initial_value)
-        return _wrap(device, session, type, label, token, imported=False,
+    with session.calling(type), _making(session, type, label) as making:
+        making.call(session.driver.create_semaphore, type, initial_value)
+        return _wrap(device, session, type, label, making, imported=False,
                      initial_value=initial_value if timeline else None)
 
 
@@ -249,13 +250,16 @@ def _check_label(label: object) -> None:
         raise BadArgumentError(f"label must be a str, not {type(label).__name__}", reason="bad_label")
 
 
+def _making(session: Session, type: SemaphoreHandleType, label: str) -> AbstractContextManager[Making]:
+    described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
+    return session.making(described, lambda driver, token: driver.release_semaphore(token))
+
+
 def _wrap(
-    device: Device, session: Session, type: SemaphoreHandleType, label: str, token: Token, *, imported: bool,
+    device: Device, session: Session, type: SemaphoreHandleType, label: str, making: Making, *, imported: bool,
     initial_value: int | None,
 ) -> Semaphore:
-    described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
-    record = session.new_record(described, lambda: session.driver.release_semaphore(token), may_block=True)
-    state = SemaphoreState(type, label, token, record, imported=imported, initial_value=initial_value,
-                           lock=session.values_lock)
+    state = SemaphoreState(type, label, making.made[0], making.record(), imported=imported,
+                           initial_value=initial_value, lock=session.values_lock)
     return Semaphore(device, session, state)
 

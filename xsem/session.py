@@ -7,11 +7,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from xsem.errors import BusyError, DriverError, ReleasedError, UnsupportedError, XsemError
+from xsem.errors import BusyError, DriverError, UnsupportedError, XsemError
 from xsem.forks import check_generation, generation
 from xsem.gate import gate_of
+from xsem.handles import store
 from xsem.lifetime import Record, Releaser
 from xsem.notify import Notifier
 from xsem.spi import DeviceDriver, Token
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from xsem.books import Book
     from xsem.progress import Progress
 
-__all__ = ["Point", "Session"]
+__all__ = ["Making", "Point", "Session"]
 
 _log = logging.getLogger("xsem")
+
+_T = TypeVar("_T")
 
 
 class Session:
@@ -135,17 +138,48 @@ class Session:
         ReleasedError
             The parent, or the device, was released meanwhile; the new object is released with it.
         """
-        gate = self.gate if may_block else None
-        parent = parent or self.record
-        record = Record(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent, light=light,
-                        gate=gate)
+        made: list[Record] = []
         try:
+            self._add_record(made, what, free, may_block=may_block, parent=parent, light=light, on_thread=on_thread)
             self.record.check()
-            parent.check()
-        except ReleasedError:
-            record.release()
+            (parent or self.record).check()
+        except BaseException:
+            for record in made:
+                record.release()
             raise
-        return record
+        return made[0]
+
+    def _add_record(
+        self, made: list[Record], what: str, free: Callable[[], None], *, may_block: bool, parent: Record | None,
+        light: bool = False, on_thread: bool = False,
+    ) -> None:
+        gate = self.gate if may_block else None
+        store(made, Record, self.releaser, what, free, may_block=on_thread or gate is not None,
+              parent=parent or self.record, light=light, gate=gate)
+
+    @contextmanager
+    def making(
+        self, what: str, free: Callable[[DeviceDriver, Any], None], parent: Record | None = None
+    ) -> Iterator[Making]:
+        """Around the driver's call for a new object, until the facade's object has it.
+
+        Where the block raises, also by Ctrl-C, what the driver made is released.
+
+        Parameters
+        ----------
+        what : str
+            As in `new_record`.
+        free : callable
+            The driver call that releases the object; given the driver, and what the driver's call returned.
+        parent : Record, optional
+            As in `new_record`.
+        """
+        making = Making(self, what, free, parent)
+        try:
+            yield making
+        except BaseException:
+            making.undo()
+            raise
 
     # ---- points
     def add_point(self, token: Token) -> int:
@@ -175,6 +209,64 @@ class Session:
             self.driver.release_point(token)
         except Exception:
             _log.warning("releasing a point failed", exc_info=True)
+
+
+class Making:
+    """A new object of the driver's, until the facade's object owns it; made by `Session.making`. Not public.
+
+    Attributes
+    ----------
+    made : list
+        What the driver's call returned; empty before the call, and after the release.
+    """
+
+    __slots__ = ("_free", "_parent", "_records", "_session", "_what", "made")
+
+    def __init__(
+        self, session: Session, what: str, free: Callable[[DeviceDriver, Any], None], parent: Record | None
+    ) -> None:
+        self.made: list[Any] = []
+        self._session = session
+        self._what = what
+        self._free = free
+        self._parent = parent
+        self._records: list[Record] = []
+
+    def call(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Make the driver's call, and keep what it returns."""
+        store(self.made, function, *args)
+        made: _T = self.made[0]
+        return made
+
+    def record(self) -> Record:
+        """The record of what was made.
+
+        Raises
+        ------
+        ReleasedError
+            The parent, or the device, was released meanwhile.
+        """
+        self._add()
+        self._session.record.check()
+        if self._parent is not None:
+            self._parent.check()
+        return self._records[0]
+
+    def undo(self) -> None:
+        """Release what was made, if anything was."""
+        if self.made and not self._records:
+            self._add()
+        for record in self._records:
+            record.release()
+
+    def _add(self) -> None:
+        made, free, driver = self.made, self._free, self._session.driver
+
+        def release() -> None:
+            if made:
+                free(driver, made.pop())
+
+        self._session._add_record(self._records, self._what, release, may_block=True, parent=self._parent)
 
 
 class Point:

@@ -22,6 +22,7 @@ from pluggy import HookimplMarker, HookspecMarker
 
 from xsem.errors import UnsupportedError, XsemError, what
 from xsem.fds import DriverFd, duplicate_fd, same_open_file
+from xsem.handles import own
 from xsem.types import (
     Capabilities,
     Check,
@@ -50,6 +51,7 @@ __all__ = [
     "duplicate_fd",
     "failed_check",
     "hookimpl",
+    "own",
     "same_open_file",
 ]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
-from xsem.spi import DeviceDriver, ImportFailure
+from xsem.spi import DeviceDriver, ImportFailure, duplicate_fd
 from xsem.types import (
     Capabilities,
     Feature,
@@ -16,7 +16,6 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_host.linux import duplicate
 from xsem_host.lists import HostList
 from xsem_host.memory import HostBuffer, HostMemory, new_memory, open_memory
 from xsem_host.points import Waitable, foreign
@@ -24,6 +23,8 @@ from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary
 from xsem_host.sharing import HostSemaphore
 
 __all__ = ["CAPABILITIES", "HostDevice"]
+
+_Opened = TypeVar("_Opened", HostSemaphore, HostMemory)
 
 _MANY_LISTS: Final = 1024
 _SEMAPHORES: Final = frozenset({SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD})
@@ -105,8 +106,7 @@ class HostDevice(DeviceDriver):
             opened = open_(given.fileno())
         except XsemError as error:
             raise ImportFailure(error, fate="left") from error
-        given.detach()
-        return opened
+        return _taken(opened, given)
 
     def release_semaphore(self, semaphore: HostSemaphore) -> None:
         """Close it, as soon as no worker of a closed list is inside any more."""
@@ -122,7 +122,7 @@ class HostDevice(DeviceDriver):
 
     def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
         """A duplicate of its fd."""
-        return OwnedHandle(duplicate(semaphore.fd))
+        return duplicate_fd(semaphore.fd, for_driver=False)
 
     def semaphore_value(self, semaphore: HostSemaphore) -> int:
         """The page's counter."""
@@ -148,8 +148,7 @@ class HostDevice(DeviceDriver):
             opened = open_memory(given.fileno(), desc.allocation_size)
         except XsemError as error:
             raise ImportFailure(error, fate="left") from error
-        given.detach()
-        return opened
+        return _taken(opened, given)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
         """A new memfd of whole pages."""
@@ -160,7 +159,7 @@ class HostDevice(DeviceDriver):
 
     def export_memory(self, memory: HostMemory) -> OwnedHandle:
         """A duplicate of its fd."""
-        return OwnedHandle(duplicate(memory.fd))
+        return duplicate_fd(memory.fd, for_driver=False)
 
     def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMemory, int]:
         """An address in the one mapping of the memory, made for the first buffer."""
@@ -198,6 +197,16 @@ class HostDevice(DeviceDriver):
 
 def _refuse(capability: str) -> NoReturn:
     raise ImportFailure(UnsupportedError(f"host does not declare {capability}", capability=capability), fate="left")
+
+
+def _taken(opened: _Opened, given: OwnedHandle) -> _Opened:
+    """What was opened, with the number its own from here on."""
+    try:
+        given.detach()
+        return opened
+    except BaseException:  # Ctrl-C
+        opened.close()
+        raise
 
 
 def _given(handle: OwnedHandle | None) -> OwnedHandle:
