@@ -14,6 +14,7 @@ from typing import Any
 
 import odd_backend
 import pytest
+import twins_backend
 from typer.testing import CliRunner
 
 from xsem_conformance import cli
@@ -62,6 +63,32 @@ def counts(output: str) -> dict[str, int]:
     found = LAST.fullmatch(output.splitlines()[-1])
     assert found is not None, output
     return {each.value: int(count) for each, count in zip(Outcome, found.groups()[1:], strict=True) if int(count)}
+
+
+# ---- which device exports
+def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
+    report = tmp_path / "out.json"
+    done = with_twins(tmp_path, "--device", "other:0", "--exporter", "twins", "--only", "XSEM-DISC-003",
+                      "--no-quirks", "--report", str(report))
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads(report.read_text())
+    assert (written["device"]["id"], written["exporter"]["id"]) == ("other:0", "twins:1")
+    assert written["device"]["uuid"] == written["exporter"]["uuid"]
+
+
+@pytest.mark.parametrize("exporter", ["twins:0", "other:1"])
+def test_exporter_of_another_device_is_one_line(tmp_path: Path, exporter: str) -> None:
+    done = with_twins(tmp_path, "--device", "other:0", "--exporter", exporter)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"xsem: {exporter} exports from another device than other:0")
+
+
+def with_twins(folder: Path, *options: str) -> Any:
+    return subprocess.run([sys.executable, "-m", "xsem", "conformance", "run", *options], capture_output=True,
+                          text=True, check=False, timeout=50, stdin=subprocess.DEVNULL, cwd=folder,
+                          env=twins_backend.installed(folder))
 
 
 # ---- a whole run

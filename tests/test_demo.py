@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import twins_backend
 from PIL import Image
 from plugin_folder import write_plugin
 
@@ -22,9 +23,9 @@ from xsem.cli.demo.plan import Plan, hear
 SMALL = ["--frames", "7", "--width", "48", "--height", "32"]
 
 
-def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def demo(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "xsem", "demo", *arguments], cwd=folder, capture_output=True,
-                          text=True, check=False, timeout=50, stdin=subprocess.DEVNULL)
+                          text=True, check=False, timeout=50, stdin=subprocess.DEVNULL, env=env)
 
 
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
@@ -81,6 +82,19 @@ def test_device_that_is_not_there(tmp_path: Path, arguments: list[str], status: 
     done = demo(tmp_path, *SMALL, *arguments)
     assert done.returncode == status
     assert done.stderr.startswith("xsem: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
+    # Two devices, which the two APIs number differently.
+    twins = twins_backend.installed(tmp_path)
+    done = demo(tmp_path, *SMALL, "--device", "other:0", "--exporter", "twins", env=twins)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "demo: 7 frames, 0 stale, 0 errors"
+    done = demo(tmp_path, *SMALL, "--device", "other:0", "--exporter", "twins:0", env=twins)
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[0].startswith("xsem: twins:0 exports from another device than other:0")
     assert "Traceback" not in done.stderr
 
 

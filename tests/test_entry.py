@@ -18,6 +18,7 @@ from xsem.errors import (
     DeviceNotFoundError,
     DriverError,
     UnsupportedError,
+    WrongDeviceError,
     XsemError,
 )
 from xsem.plugins import Problem, Registry
@@ -398,3 +399,37 @@ def test_nothing_installed_is_nothing_listed(use: Any) -> None:
     use()
     assert xsem.devices() == ()
     assert xsem.backends() == ()
+
+
+# ---- the device that exports for another
+def test_bare_exporter_is_its_device_with_the_importers_uuid(use: Any) -> None:
+    use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    assert xsem.entry.exporter_for("acme", "other:0", TWO) == "acme:1"
+    assert xsem.entry.exporter_for("acme", "other:1", ONE.hex) == "acme:0"
+    assert xsem.entry.exporter_for("acme:1", "other:0", TWO) == "acme:1"
+
+
+@pytest.mark.parametrize("exporter", ["acme", "acme:0", "acme:1"])
+def test_exporter_of_another_device_is_refused(use: Any, exporter: str) -> None:
+    use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
+    with pytest.raises(WrongDeviceError, match="other:3") as caught:
+        xsem.entry.exporter_for(exporter, "other:3", TWO)
+    assert caught.value.reason == "wrong_device"
+    assert caught.value.expected == str(TWO)
+    assert str(ONE) in caught.value.message
+
+
+def test_exporter_without_a_uuid_or_for_none_stays_as_it_is_named(use: Any) -> None:
+    use(Acme(info(0), info(1)))
+    assert xsem.entry.exporter_for("acme", "other:0", ONE) == "acme"   # which open_device then refuses
+    assert xsem.entry.exporter_for("acme:1", "other:0", ONE) == "acme:1"
+    use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    assert xsem.entry.exporter_for("acme", "host:0", None) == "acme"
+    assert xsem.entry.exporter_for("acme:7", "other:0", ONE) == "acme:7"
+
+
+def test_exporter_that_two_entries_of_one_device_match_is_not_guessed(use: Any) -> None:
+    use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
+    with pytest.raises(DeviceNotFoundError) as caught:
+        xsem.entry.exporter_for("acme", "other:0", ONE)
+    assert caught.value.reason == "ambiguous_device"

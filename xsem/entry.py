@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 
 from xsem.device import Device
-from xsem.errors import BadArgumentError, DeviceNotFoundError, XsemError
+from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
 from xsem.plugins import one_line, registry
 from xsem.promises import check_native_promise
 from xsem.spi import Backend
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 from xsem.uuids import parse_uuid
 
-__all__ = ["backends", "devices", "open_device"]
+__all__ = ["backends", "devices", "exporter_for", "open_device"]
 
 
 def backends() -> tuple[BackendInfo, ...]:
@@ -120,6 +120,47 @@ def open_device(
             with driver.quiet():
                 driver.close()
             raise
+
+
+def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
+    """The device that exports for an importing device: what `open_device` is to be given.
+
+    Parameters
+    ----------
+    exporter : str
+        ``"vulkan"``: its device with the importing device's UUID. ``"vulkan:1"``: that device, which must have this
+        UUID. Where either side has no UUID, as ``host``, the name stays as it is.
+    importer : str
+        The importing device, for messages.
+    uuid : UUID, 16 bytes or str, optional
+        The importing device's UUID.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``: the exporting device is another one than the importing device.
+    DeviceNotFoundError
+        ``ambiguous_device``: several have the UUID; ``no_device``.
+    BackendUnavailableError, BadArgumentError
+        As in `open_device`.
+    """
+    name, index = _parse(exporter)
+    there = devices(name)
+    found = tuple(info for info in there if index is None or info.index == index)
+    if uuid is None or not found:
+        return exporter
+    wanted = parse_uuid(uuid)
+    if any(info.uuid == wanted for info in found):
+        return _choose(name, found, index, wanted, None).id
+    if any(info.uuid is None for info in found):
+        return exporter
+    listed = "; ".join(f"{info.id} {info.uuid}" for info in there)
+    right = [info.id for info in there if info.uuid == wanted]
+    raise WrongDeviceError(
+        f"{exporter} exports from another device than {importer}, whose UUID is {wanted}; there is: {listed}",
+        expected=str(wanted), actual=", ".join(str(info.uuid) for info in found), reason="wrong_device", backend=name,
+        likely_causes=(f"{right[0]} is {importer}, and so is {name} without a number",) if right else (),
+    )
 
 
 @contextlib.contextmanager

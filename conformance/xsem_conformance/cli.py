@@ -32,7 +32,10 @@ def _group() -> None:
 @app.command()
 def run(
     device: Annotated[str, typer.Option(help="The device under test: host, cuda:0, …")] = "host",
-    exporter: Annotated[str, typer.Option(help="What makes semaphores and memory, in a process of its own.")] = "host",
+    exporter: Annotated[
+        str, typer.Option(help="What makes semaphores and memory, in a process of its own: host, vulkan (its device "
+                               "with that UUID), …")
+    ] = "host",
     profile: Annotated[str, typer.Option(help="core, timeline, memory or full.")] = "core",
     waiver_file: Annotated[Path | None, typer.Option("--waivers", help="TOML file of known failures.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
@@ -67,9 +70,9 @@ def run(
     try:
         ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
                           quirks=quirks)
-    except UnavailableError as error:   # a name that is none; all else is an outcome
+    except UnavailableError as error:   # a name that is none, or two devices; all else is an outcome
         print(f"xsem: {printable(str(error))}", file=sys.stderr)
-        raise typer.Exit(verdict.USAGE) from error
+        raise typer.Exit(verdict.USAGE if error.usage else verdict.NOT_TRIED) from error
     written = _write(ended, places, commit)
     for problem in ended.problems:
         print(printable(problem))

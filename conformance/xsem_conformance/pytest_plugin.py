@@ -56,12 +56,11 @@ def pytest_collection_modifyitems(
     if name not in known:
         raise pytest.UsageError(f"--xsem-profile: {name!r} is none of {', '.join(known)}")
     requirements = load().requirements
-    exporter = config.getoption("xsem_exporter")
     try:
-        surveyed = survey(device, exporter, list(requirements.values()))
-    except UnavailableError as error:   # a name that is none; all else is an outcome
+        surveyed = survey(device, config.getoption("xsem_exporter"), list(requirements.values()))
+    except UnavailableError as error:   # a name that is none, or two devices; all else is an outcome
         raise pytest.UsageError(str(error)) from error
-    suite = _Suite.from_parent(session, name=device, nodeid=device, exporter=exporter, profile=known[name],
+    suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name],
                                requirements=list(requirements.values()), surveyed=surveyed)
     cases = list(suite.collect())
     config.stash[_CASES] = len(cases)
@@ -78,10 +77,9 @@ class _Suite(pytest.Collector):
     """One device; its processes live from its first case to its last."""
 
     def __init__(
-        self, *, exporter: str, profile: Profile, requirements: list[Requirement], surveyed: Survey, **node: Any
+        self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, **node: Any
     ) -> None:
         super().__init__(**node)
-        self.exporter = exporter
         self.profile = profile
         self.requirements = requirements
         self.surveyed = surveyed
@@ -98,7 +96,7 @@ class _Suite(pytest.Collector):
         from xsem_conformance.runner import Workers
 
         if self.surveyed.capabilities is not None:
-            self.workers = Workers(self.name, self.exporter)
+            self.workers = Workers(self.name, self.surveyed.exporting)
 
     def teardown(self) -> None:
         if self.workers is not None:

@@ -28,11 +28,15 @@ _TAIL: Final = 2000
 
 
 class UnavailableError(Exception):
-    """The device cannot be opened; the message says why. `usage`: its name is that of no device."""
+    """The device cannot be opened; the message says why.
 
-    def __init__(self, message: str, *, usage: bool = False) -> None:
+    `usage`: its name is that of no device. `other_device`: it is an exporter, and another device than the importer.
+    """
+
+    def __init__(self, message: str, *, usage: bool = False, other_device: bool = False) -> None:
         super().__init__(message)
         self.usage = usage
+        self.other_device = other_device
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class About:
 class _Worker:
     """One process and the pipes to it."""
 
-    def __init__(self, device: str, exporter: str, patience_s: float) -> None:
+    def __init__(self, device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None) -> None:
         their_keys, self._keys = os.pipe()
         self._answers, their_answers = os.pipe()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
@@ -56,7 +60,7 @@ class _Worker:
             # A session of its own, so that its exporter's process ends with it.
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
                 [sys.executable, "-m", worker.__name__, str(their_keys), str(their_answers), device, exporter,
-                 str(patience_s), str(os.getpid())],
+                 str(patience_s), str(os.getpid()), *_told(importer)],
                 pass_fds=[their_keys, their_answers], stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
                 start_new_session=True,
             )
@@ -111,8 +115,14 @@ class _Worker:
         return status
 
 
-def _started(device: str, exporter: str, patience_s: float) -> tuple[_Worker, About]:
-    started = _Worker(device, exporter, patience_s)
+def _told(importer: DeviceInfo | None) -> list[str]:
+    return [] if importer is None or importer.uuid is None else [importer.id, importer.uuid.hex]
+
+
+def _started(
+    device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None
+) -> tuple[_Worker, About]:
+    started = _Worker(device, exporter, patience_s, importer)
     try:
         first = started.answer(_START_S)
     except TimeoutError:
@@ -126,7 +136,8 @@ def _started(device: str, exporter: str, patience_s: float) -> tuple[_Worker, Ab
         status = started.close(grace_s=5 if first is None else 0)
         said = (first or {}).get("unavailable") or f"{_end(status)}; it printed:\n{started.tail()}"
         started._said.close()
-        raise UnavailableError(said, usage=bool((first or {}).get("usage")))
+        raise UnavailableError(said, usage=bool((first or {}).get("usage")),
+                               other_device=bool((first or {}).get("other_device")))
     return started, About(*pickle.loads(base64.b64decode(first["about"])))  # noqa: S301 - our own process wrote it
 
 
@@ -134,15 +145,22 @@ def _end(status: int) -> str:
     return f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
 
 
-def look(device: str) -> About:
+def look(device: str, importer: DeviceInfo | None = None) -> About:
     """What a device says of itself, asked in a process of its own.
+
+    Parameters
+    ----------
+    device : str
+        As `xsem.open_device` takes it.
+    importer : DeviceInfo, optional
+        `device` is to export for this one: see `xsem.entry.exporter_for`.
 
     Raises
     ------
     UnavailableError
-        It cannot be opened, or does not answer.
+        It cannot be opened, does not answer, or is another device than the importer.
     """
-    looked, about = _started(device, device, PATIENCE_S)
+    looked, about = _started(device, device, PATIENCE_S, importer)
     looked.close(grace_s=10)
     looked._said.close()
     return about

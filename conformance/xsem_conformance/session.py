@@ -69,6 +69,8 @@ class Survey:
     unavailable : str
         Why the device cannot be opened; then its `capabilities` are None, and `cases` those of one that declares
         nothing.
+    exporting : str
+        The exporter, as `xsem.open_device` takes it.
     """
 
     device: DeviceInfo | None
@@ -77,6 +79,7 @@ class Survey:
     cases: Sequence[Planned]
     unavailable: str = ""
     code: dict[str, str] | None = None
+    exporting: str = ""
 
     @property
     def undeclared(self) -> list[str]:
@@ -87,19 +90,26 @@ class Survey:
 
 
 def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
-    """Look at both, and plan."""
+    """Look at both, and plan. A bare `exporter` is its device with the UUID of `device`.
+
+    Raises
+    ------
+    UnavailableError
+        As in `run`.
+    """
     backend = exporter.partition(":")[0]
-    exported, _ = _look(exporter)
     looked, why = _look(device)
+    exported, _ = _look(exporter, looked.info if looked is not None else None)
     if looked is None:
         around = Surroundings(backend, Capabilities(), exporter_uuid=True, second_device=True)
         cases = plan(requirements, all_checks(), Capabilities(), around)
-        return Survey(None, exported.info if exported else None, None, cases, why)
+        return Survey(None, exported.info if exported else None, None, cases, why, exporting=exporter)
     around = Surroundings(
         backend, exported.capabilities if exported else Capabilities(),
         exporter_uuid=exported is not None and exported.info.uuid is not None, second_device=looked.second)
     return Survey(looked.info, exported.info if exported else None, looked.capabilities,
-                  plan(requirements, all_checks(), looked.capabilities, around), code=looked.code)
+                  plan(requirements, all_checks(), looked.capabilities, around), code=looked.code,
+                  exporting=f"{backend}:{exported.info.index}" if exported and exporter == backend else exporter)
 
 
 def run(
@@ -114,7 +124,7 @@ def run(
     Raises
     ------
     UnavailableError
-        `device` or `exporter` is no name of a device (``usage``).
+        `device` or `exporter` is no name of a device (``usage``); `exporter` is another device (``other_device``).
     """
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
@@ -129,7 +139,7 @@ def run(
     needed = {each.undeclared for each in cases}
     asks = [each for each in found.undeclared if not only or each in needed]
     total = len(cases) + len(asks)
-    with Workers(device, exporter, patience_s) as workers:
+    with Workers(device, found.exporting, patience_s) as workers:
         for name in asks:
             run_.refusals.append(refusal(workers, name))
             progress(run_.refusals[-1], len(run_.refusals), total)
@@ -180,11 +190,11 @@ def result(
                                                       spoils=planned.check.spoils))
 
 
-def _look(name: str) -> tuple[About | None, str]:
+def _look(name: str, importer: DeviceInfo | None = None) -> tuple[About | None, str]:
     """None and why where it cannot be opened: of an exporter the cases that need it say so."""
     try:
-        return look(name), ""
+        return look(name, importer), ""
     except UnavailableError as error:
-        if error.usage:
+        if error.usage or error.other_device:
             raise
         return None, str(error)

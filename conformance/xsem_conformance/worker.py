@@ -1,4 +1,6 @@
-"""A process that runs checks for `runner`: ``python -m …worker IN OUT DEVICE EXPORTER PATIENCE PARENT``.
+"""A process that runs checks for `runner`.
+
+Its command is ``python -m …worker IN OUT DEVICE EXPORTER PATIENCE PARENT [IMPORTER UUID]``.
 
 Keys of cases come in a line each; for each one line of JSON goes out when it is done. It may hang or crash: the runner
 kills it, says so, and starts another.
@@ -16,7 +18,8 @@ import traceback
 from typing import Any, TextIO
 
 import xsem
-from xsem.errors import BadArgumentError, UnsupportedError, XsemError
+from xsem.entry import exporter_for
+from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError, XsemError
 from xsem.plugins import registry
 from xsem.spi import ImportFailure
 from xsem_conformance.bench import Bench
@@ -34,15 +37,24 @@ REFUSAL = "refusal:"
 QUIRKS = "quirks"
 
 
-def main(keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: float) -> int:
-    """Answer until there are no more keys; 3 where the device cannot be opened."""
+def main(
+    keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: float,
+    importer: tuple[str, str] | None = None,
+) -> int:
+    """Answer until there are no more keys; 3 where the device cannot be opened.
+
+    `importer` is the name and the UUID of what the device is to export for.
+    """
     try:
+        if importer is not None:
+            device = exporter_for(device, *importer)
         bench = Bench(device, exporter, patience_s)
         about = (bench.device.info, bench.device.capabilities, len(xsem.devices(bench.device.info.backend)) > 1,
                  code.of(registry().get(bench.device.info.backend)))
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
-        _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError))
+        _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError),
+             other_device=isinstance(error, WrongDeviceError))
         return 3
     _say(answers, about=base64.b64encode(pickle.dumps(about)).decode())
     for line in keys:
@@ -95,4 +107,5 @@ def _say(answers: TextIO, **what: Any) -> None:
 if __name__ == "__main__":
     end_with(int(sys.argv[6]))
     with open(int(sys.argv[1]), encoding="utf-8") as _keys, open(int(sys.argv[2]), "w", encoding="utf-8") as _answers:
-        sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4], float(sys.argv[5])))
+        sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4], float(sys.argv[5]),
+                      (sys.argv[7], sys.argv[8]) if len(sys.argv) > 8 else None))

@@ -58,7 +58,9 @@ def doctor(as_json: Json = False) -> None:
 @app.command()
 def demo(
     device: Annotated[str, typer.Option(help="Where the compute process filters: host, cuda:0, …")] = "host",
-    exporter: Annotated[str, typer.Option(help="What makes semaphores and memory: host, vulkan, …")] = "host",
+    exporter: Annotated[
+        str, typer.Option(help="What makes semaphores and memory: host, vulkan (its device with that UUID), …")
+    ] = "host",
     binary: Annotated[bool, typer.Option("--binary", help="Binary semaphores in place of a timeline.")] = False,
     without_wait: Annotated[
         bool, typer.Option("--without-wait", help="Leave out the compute side's wait: every frame must be stale.")

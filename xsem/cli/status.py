@@ -11,6 +11,7 @@ from xsem.errors import (
     DeviceNotFoundError,
     OutOfMemoryError,
     UnsupportedError,
+    WrongDeviceError,
     XsemError,
 )
 
@@ -32,7 +33,8 @@ def status_of(error: Exception) -> int:
     if isinstance(error, XsemError):
         if error.reason in _USAGE:
             return USAGE
-        lacking = BackendUnavailableError | DeviceNotFoundError | UnsupportedError | OutOfMemoryError
+        lacking = (BackendUnavailableError | DeviceNotFoundError | UnsupportedError | OutOfMemoryError
+                   | WrongDeviceError)   # the exporter that was named is on another
         return NOT_TRIED if isinstance(error, lacking) else BAD_ANSWER
     return NOT_TRIED if isinstance(error, ImportError | OSError | MemoryError) else BAD_ANSWER
 

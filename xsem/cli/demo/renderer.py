@@ -11,6 +11,7 @@ import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
 from xsem.cli.demo.plan import Plan, hear, opened, say
+from xsem.entry import exporter_for
 from xsem.types import MemoryHandleType
 
 __all__ = ["Tally", "render"]
@@ -67,7 +68,7 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
         The exporter's; PeerError for what the compute process reports of itself.
     """
     compute = hear(sock, plan.timeout_s)
-    with opened(plan.exporter) as device:
+    with opened(exporter_for(plan.exporter, plan.device, compute["uuid"])) as device:
         drawn = device.create_semaphore(plan.type, label="drawn")
         filtered = device.create_semaphore(plan.type, label="filtered") if plan.binary else drawn
         memory = device.create_memory(MemoryHandleType.OPAQUE_FD, plan.height * plan.width * 4)
