@@ -95,6 +95,18 @@ def test_semaphore_of_each_type_is_imported_by_handle_and_used(handle_type: Sema
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows")
+def test_handle_in_a_signed_int_reaches_the_driver_as_the_same_bits() -> None:
+    # The binding itself answers a negative int with a TypeError.
+    signed = -0x3FFF_FFC0   # a KMT handle of 32 bits, read as a signed int
+    with opened() as device:
+        semaphore = device.import_semaphore(SemaphoreDesc(type=S.OPAQUE_WIN32_KMT, handle=signed), None)
+        use(device, semaphore, Kind.BINARY)
+        device.release_semaphore(semaphore)
+        memory = device.import_memory(MemoryDesc(type=M.OPAQUE_WIN32_KMT, handle=signed, allocation_size=8192), None)
+        device.release_memory(memory)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="windows")
 @pytest.mark.parametrize(
     "handle_type", [each for each in SEMAPHORES if each not in (S.OPAQUE_WIN32_KMT, S.D3D11_KEYED_MUTEX_KMT)]
 )

@@ -63,7 +63,7 @@ class WithFileno:
 
 # ---- handle or name
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
-@pytest.mark.parametrize("handle", [1, 0xC0000042, 2**64 - 1])
+@pytest.mark.parametrize("handle", [1, 0xC0000042, 2**64 - 8])
 def test_an_int_is_taken_for_what_is_no_fd(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
     desc = make(member, handle=handle)
     assert desc.handle == handle
@@ -106,7 +106,7 @@ def test_no_other_type_takes_a_name(member: SemaphoreHandleType | MemoryHandleTy
 
 
 @pytest.mark.parametrize("member", NT, ids=named)
-@pytest.mark.parametrize("name", ["", "a\0b", b"Local", 5, True])
+@pytest.mark.parametrize("name", ["", "a\0b", b"Local", 5, True, "\ud800", "a\udfffb", "\udc00\ud800"])
 def test_a_name_is_text_that_windows_can_take(member: SemaphoreHandleType | MemoryHandleType, name: Any) -> None:
     error = refused(member, name=name)
     assert type(error) is BadArgumentError
@@ -130,8 +130,31 @@ def test_a_null_handle_is_refused(member: SemaphoreHandleType | MemoryHandleType
 
 
 @pytest.mark.parametrize("member", NT, ids=named)
-def test_invalid_handle_value_of_windows_is_refused(member: SemaphoreHandleType | MemoryHandleType) -> None:
-    assert refused(member, handle=-1).reason == "null_handle"
+def test_a_name_may_have_any_character_of_unicode(member: SemaphoreHandleType | MemoryHandleType) -> None:
+    assert make(member, name="Local\\\U0001f5bc bild").name == "Local\\\U0001f5bc bild"
+
+
+@pytest.mark.parametrize("member", [*NT, *KMT], ids=named)
+@pytest.mark.parametrize("handle", [-1, 2**64 - 1])
+def test_invalid_handle_value_of_windows_is_refused(
+    member: SemaphoreHandleType | MemoryHandleType, handle: int
+) -> None:
+    error = refused(member, handle=handle)
+    assert (type(error), error.reason, error.handle_type) == (BadHandleError, "null_handle", member)
+    assert "INVALID_HANDLE_VALUE" in error.message
+
+
+@pytest.mark.parametrize("member", NT, ids=named)
+@pytest.mark.parametrize("handle", [-2, -6, 2**64 - 2, 2**64 - 6])
+def test_pseudo_handles_of_windows_are_refused(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
+    error = refused(member, handle=handle)
+    assert (type(error), error.reason, error.handle_type) == (BadHandleError, "pseudo_handle", member)
+
+
+@pytest.mark.parametrize("member", NT, ids=named)
+@pytest.mark.parametrize("handle", [-7, 2**64 - 7, 2**63, 2**63 - 1, -(2**63), 4])
+def test_any_other_64_bits_may_be_an_nt_handle(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
+    assert make(member, handle=handle).handle == handle
 
 
 @pytest.mark.parametrize(

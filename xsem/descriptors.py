@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.handle_types import Carrier, MemoryHandleType, SemaphoreHandleType
-from xsem.handles import Handle, OwnedHandle
+from xsem.handles import Handle, OwnedHandle, check_nt
 from xsem.params import UINT64_MAX, check_bool, check_int
 from xsem.spawning import carry, uncarry
 from xsem.uuids import UUIDLike, parse_uuid
@@ -35,9 +35,10 @@ class SemaphoreDesc:
         binary semaphore, and the reverse, without complaint.
     handle : OwnedHandle, object with ``fileno()``, int or None
         An int or a file is borrowed and never closed by xsem. NvSciSync: the address of the object.
-        SYNC_FD: -1 stands for "already signalled".
+        SYNC_FD: -1 stands for "already signalled". Windows: an int may be signed; the same 64 bits are the same handle.
+        Null and INVALID_HANDLE_VALUE (-1 or 2**64 - 1) are refused, and of NT handles the pseudo handles -2 to -6.
     name : str or None
-        Windows: the shared object's name, in place of a handle.
+        Windows: the shared object's name, in place of a handle. Non-empty, without NUL and without lone surrogates.
     device_uuid, driver_uuid : uuid.UUID or None
         The exporting device and driver; None means not known.
 
@@ -347,6 +348,10 @@ def _check_carrier(
     if name is not None:
         if not isinstance(name, str) or not name or "\0" in name:
             raise BadArgumentError(f"{name!r} is not an object's name", reason="bad_name", handle_type=handle_type)
+        # Level Zero takes a semaphore's name in UTF-8, which has no form of it; no application means such a name.
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise BadArgumentError(f"the name {name!r} has a surrogate that is not part of a pair", reason="bad_name",
+                                   handle_type=handle_type)
         return
     if handle is None:
         raise BadHandleError(f"{spelled} needs a handle", reason="no_handle", handle_type=handle_type)
@@ -366,12 +371,19 @@ def _check_carrier(
     if carrier is Carrier.FD:
         if handle < 0 and not (handle == -1 and handle_type is SemaphoreHandleType.SYNC_FD):
             raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd", handle_type=handle_type)
-    elif handle == 0 or (carrier is Carrier.NT and handle == -1):
-        raise BadHandleError(f"{spelled}: the handle is null", reason="null_handle", handle_type=handle_type)
     # Windows handles also come as signed ints; what does not fit a pointer would be cut by ctypes in silence.
     elif not (0 if carrier is Carrier.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
         raise BadHandleError(f"{spelled}: {handle:#x} is not a pointer", reason="handle_out_of_range",
                              handle_type=handle_type)
+    elif handle == 0 or (carrier is Carrier.KMT and handle in (-1, UINT64_MAX)):
+        raise BadHandleError(f"{spelled}: the handle is {'INVALID_HANDLE_VALUE' if handle else 'null'}",
+                             reason="null_handle", handle_type=handle_type)
+    elif carrier is Carrier.NT:
+        try:
+            check_nt(handle, f"{spelled}: the handle")
+        except BadHandleError as error:
+            error.handle_type = handle_type
+            raise
 
 
 def _close(handle: Handle | None) -> None:

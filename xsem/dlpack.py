@@ -54,14 +54,12 @@ class _ManagedVersioned(ctypes.Structure):
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
-# Functions of ctypes.pythonapi are shared: what one module declares of them, others get.
-_python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
-_is_valid = _python.PyCapsule_IsValid
-_is_valid.restype = ctypes.c_int
-_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_pointer = _python.PyCapsule_GetPointer
-_pointer.restype = ctypes.c_void_p
-_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+# Functions that are attributes of ctypes.pythonapi are shared: what one module declares of them, others get. These are
+# made by prototypes of their own. (PyDLL(None) for one's own copy of pythonapi is a TypeError on Windows.)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 class HostArray:

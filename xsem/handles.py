@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
 
-__all__ = ["Handle", "OwnedHandle", "SupportsFileno", "own", "store"]
+__all__ = ["Handle", "OwnedHandle", "SupportsFileno", "check_nt", "own", "store"]
 
 _log = logging.getLogger("xsem")
 
@@ -41,7 +41,8 @@ class OwnedHandle:
     Raises
     ------
     BadHandleError
-        ``negative_fd``, ``closed_fd``: nothing is open under that number. ``null_handle`` on Windows.
+        ``negative_fd``, ``closed_fd``: nothing is open under that number. On Windows: ``null_handle``, also for
+        INVALID_HANDLE_VALUE (-1 or 2**64 - 1), and ``pseudo_handle`` (-2 to -6).
     BadArgumentError
         ``not_an_int``.
     """
@@ -134,6 +135,23 @@ class OwnedHandle:
         )
 
 
+def check_nt(handle: int, what: str = "the NT handle") -> None:
+    """Refuse a number that is no NT handle of an object: null, INVALID_HANDLE_VALUE, or a pseudo handle.
+
+    Windows handles come as signed and as unsigned ints: -1 and 2**64 - 1 are the same handle.
+
+    Raises
+    ------
+    BadHandleError
+        ``null_handle``, ``pseudo_handle``.
+    """
+    signed = handle - 2**64 if handle >= 2**63 else handle
+    if signed in (0, -1):
+        raise BadHandleError(f"{what} is {'INVALID_HANDLE_VALUE' if signed else 'null'}", reason="null_handle")
+    if -6 <= signed <= -2:  # the current thread, and its tokens: DuplicateHandle makes a handle of that
+        raise BadHandleError(f"{what} is a pseudo handle ({signed}), not an object's", reason="pseudo_handle")
+
+
 def store(into: list[_T], call: Callable[..., _T], *args: Any, **named: Any) -> None:
     """Append what a call returns to a list.
 
@@ -169,8 +187,7 @@ if sys.platform == "win32":
 
     def check_open(handle: int) -> None:
         """Refuse what cannot be an NT handle."""
-        if handle in (0, -1):
-            raise BadHandleError("the NT handle is null", reason="null_handle")
+        check_nt(handle)
 
     def close_number(handle: int) -> None:
         """Close an NT handle."""
