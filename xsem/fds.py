@@ -70,12 +70,8 @@ def same_open_file(a: int, b: int) -> bool | None:
 
 def kernel_can_compare() -> bool:
     """Whether `same_open_file` has an answer here."""
-    read, write = os.pipe()
-    try:
-        return same_open_file(read, read) is not None
-    finally:
-        os.close(read)
-        os.close(write)
+    with own(os.open, os.devnull, os.O_RDONLY) as file:
+        return same_open_file(file.fileno(), file.fileno()) is not None
 
 
 def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:

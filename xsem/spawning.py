@@ -13,7 +13,7 @@ from typing import Any
 
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 from xsem.handle_types import Carrier
-from xsem.handles import Handle, OwnedHandle
+from xsem.handles import Handle, OwnedHandle, own
 
 __all__ = ["carry", "uncarry"]
 
@@ -71,10 +71,9 @@ class _Carried:
 
     def own(self) -> OwnedHandle:
         number: int = self._dup_fd.detach()
-        if self._shared:
-            number = os.dup(number)
-        os.set_inheritable(number, False)
-        return OwnedHandle(number)
+        handle = own(os.dup, number) if self._shared else OwnedHandle(number)
+        os.set_inheritable(handle.fileno(), False)
+        return handle
 
 
 def _number(handle: Handle) -> int:
