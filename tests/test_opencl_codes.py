@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from open_files import is_open, numbers
 
+import xsem.fds
 from xsem.errors import (
     BadHandleError,
     DeviceLostError,
@@ -313,6 +314,28 @@ def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHand
     assert same_open_file(other.fileno(), number)
     os.close(number)
     other.close()
+
+
+@pytest.mark.parametrize("when", ["import", "life", "refused"])
+def test_number_that_another_import_of_the_file_got_is_left_to_it(
+    given: OwnedHandle, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = given.fileno()
+    fd = GivenFd(given, ours=True)
+    if when == "life":
+        fd.imported()
+    os.close(number)   # by the driver
+    monkeypatch.setattr(xsem.fds._Numbers, "turn", number)
+    with fd.another() as other:
+        assert other.fileno() == number
+        if when == "refused":
+            fd.refused()
+        else:
+            if when == "import":
+                fd.imported()
+            fd.object_goes()
+            fd.object_gone()
+        assert is_open(number)
 
 
 def test_number_is_left_where_none_is_free_to_mark_it(given: OwnedHandle, monkeypatch: pytest.MonkeyPatch) -> None:
