@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 __all__ = ["Background", "exiting"]
+
+_log = logging.getLogger("xsem")
+
+_AGAIN_S: Final = 0.5
 
 
 class _Exit:
@@ -30,14 +37,21 @@ def exiting() -> bool:
 class Background:
     """Runs `work` on a daemon thread of its own whenever there is something to do.
 
+    What cannot be started, or raises, is tried again: a request is never lost.
+
     Parameters
     ----------
     name : str
         The thread's.
     work : callable
-        Does what there is to do and returns when nothing is left.
+        Does what there is to do and returns when nothing is left. An exception in it is logged, and it is called again.
     busy : callable
         Whether something is left to do; asked once more when `work` has returned.
+
+    Attributes
+    ----------
+    stalled : bool
+        The last attempt to start the thread failed; `ensure` makes another one.
     """
 
     def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
@@ -45,40 +59,75 @@ class Background:
         self._work = work
         self._busy = busy
         # Holds one element while no thread runs: pop() is an atomic claim that even a finalizer may make.
-        self._idle: deque[None] = deque([None])
+        self._idle: deque[None] = deque([None], maxlen=1)
+        # The claim alone does not suffice: Ctrl-C can come between it and the start, so that it is given back although
+        # the thread runs. The second thread waits here for the end of the first one.
+        self._running = threading.Lock()
+        self.stalled = False
+        self._said = False
 
-    def wake(self) -> None:
-        """There is something to do. Takes no lock, so that a finalizer may call it."""
+    def wake(self) -> bool:
+        """There is something to do. Takes no lock, so that a finalizer may call it.
+
+        Returns
+        -------
+        bool
+            False: the system gives no thread now (a limit on processes or memory). The work stays, for `ensure`.
+        """
         if _Exit.under_way:
-            return
+            return True
         try:
             self._idle.pop()
-        except IndexError:
-            return  # it runs, and asks whether it is busy before it ends
-        try:
             # Not threading.Thread: its start() takes locks, and a finalizer can run while this thread holds them.
             _thread.start_new_thread(self._launch, ())
-        except RuntimeError:  # no more threads, or the interpreter is going down
+        except IndexError:
+            return not self.stalled  # it runs, and asks whether it is busy before it ends
+        except BaseException as error:
+            self.stalled = True
             self._idle.append(None)
+            if isinstance(error, RuntimeError | MemoryError):
+                return False
+            raise  # Ctrl-C
+        self.stalled = self._said = False
+        return True
+
+    def ensure(self) -> bool:
+        """`wake` for ordinary calls: a warning says, once, that the thread cannot be started now."""
+        if self.wake():
+            return True
+        if not self._said:
+            self._said = True
+            _log.warning("%s cannot be started: the system gives no thread now. What it does (callbacks, awaits, "
+                         "releases) waits for a later call of xsem on this device, which tries again", self._name)
+        return False
 
     def _launch(self) -> None:
         # This thread is unknown to threading, whose list would gain a dummy that outlives it as soon as somebody logs.
         try:
             threading.Thread(target=self._main, name=self._name, daemon=True).start()
-        except RuntimeError:
-            self._idle.append(None)
+        except (RuntimeError, MemoryError):
+            # No second thread can be had, so this one does the work.
+            self._main()
 
     def _main(self) -> None:
-        while not _Exit.under_way:
-            try:
-                self._work()
-            except BaseException:
+        with self._running:
+            while not _Exit.under_way:
+                failed = not self._worked()
                 self._idle.append(None)
-                raise
-            self._idle.append(None)
-            if not self._busy():
-                return
-            try:
-                self._idle.pop()
-            except IndexError:
-                return  # another thread was started for what came in between
+                if not self._busy():
+                    return
+                try:
+                    self._idle.pop()
+                except IndexError:
+                    return  # another thread was started for what came in between
+                if failed:
+                    time.sleep(_AGAIN_S)
+
+    def _worked(self) -> bool:
+        """Do the work; whether it raised nothing."""
+        try:
+            self._work()
+        except BaseException:  # also SystemExit, which ends a thread without a word
+            _log.exception("%s failed, and goes on", self._name)
+            return False
+        return True

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from xsem.diagnosis import book_pending, timeout_error
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from xsem.device import Device
 
 __all__ = ["Event", "check_event", "points_of"]
+
+_RETRY_S: Final = 0.05
 
 
 class Event(Resource):
@@ -99,7 +101,9 @@ class Event(Resource):
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
         """Have ``callback(event)`` called once, when the operation bound now is done or has failed.
 
-        It is called on a thread of xsem's, soon after; it must not block. An exception in it is logged.
+        It is called on a thread of xsem's, soon after; it must not block. An exception in it, SystemExit included, is
+        logged and disturbs no other callback. Where the system gives no thread at that moment, a warning to the logger
+        ``"xsem"`` says so, and later calls on the device try again.
 
         Raises
         ------
@@ -136,8 +140,12 @@ class Event(Resource):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(finish, failure)
 
-        remove = self._session.notifier.add(point, reached)
+        notifier = self._session.notifier
+        remove = notifier.add(point, reached)
         try:
+            # Where the system gives no thread now, the loop itself tries again: a later call may never come.
+            while notifier.stalled and not notifier.ensure():
+                yield from asyncio.sleep(_RETRY_S).__await__()
             yield from future.__await__()
         finally:
             remove()

@@ -321,6 +321,13 @@ class Releaser:
                     job()
                 except Exception:
                     _log.warning("a deferred release failed", exc_info=True)
+        if self._thread.stalled:
+            self._start()
+
+    def _start(self) -> None:
+        """Have the thread run; where none can be started now, `drain` of a later call tries again."""
+        if not self._thread.ensure():
+            self.jobs = True
 
     def submit(self, record: Record) -> None:
         """A released record: free it now where that is possible without waiting, otherwise on the releasing thread."""
@@ -331,7 +338,7 @@ class Releaser:
             return
         if record.released and not record.freed and not record.held_by_others:
             self._pending.append(record)
-            self._thread.wake()
+            self._start()
 
     def releasing(self) -> tuple[str, ...]:
         """What is released and not freed yet; what is being freed counts until the driver's call returns."""

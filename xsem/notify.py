@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from xsem.background import Background, exiting
+from xsem.errors import DriverError
 
 __all__ = ["Callback", "Notifier", "Watched"]
 
@@ -47,7 +48,7 @@ class _Request:
         if callback is not None:
             try:
                 callback(outcome)
-            except Exception:
+            except BaseException:  # also SystemExit: it would end the thread, and with it all other callbacks
                 _log.exception("a done callback raised")
 
 
@@ -59,7 +60,19 @@ class Notifier:
         self._polling = polling
         # SimpleQueue.put takes no lock that a signal or a finalizer could come in between.
         self._new: queue.SimpleQueue[_Request] = queue.SimpleQueue()
-        self._thread = Background(f"xsem-notify-{name}", self._work, lambda: not self._new.empty())
+        # Of the thread. Not a local variable of its function: what fails is tried again, and goes on with these.
+        self._requests: list[_Request] = []
+        self._thread = Background(f"xsem-notify-{name}", self._work,
+                                  lambda: bool(self._requests) or not self._new.empty())
+
+    @property
+    def stalled(self) -> bool:
+        """No thread could be started for what was added; `ensure` tries again."""
+        return self._thread.stalled
+
+    def ensure(self) -> bool:
+        """Start the thread where it is missing; False where the system gives none now."""
+        return self._thread.ensure()
 
     def add(self, point: Watched, callback: Callback) -> Callable[[], None]:
         """Have `callback` called once, on the notifier's thread, when the point is reached or never will be.
@@ -71,32 +84,32 @@ class Notifier:
         """
         request = _Request(point, callback)
         self._new.put(request)
-        self._thread.wake()
+        self._thread.ensure()
         return request.cancel
 
     def _work(self) -> None:
-        requests: list[_Request] = []
         pause_s = _PAUSE_FIRST_S
         while not exiting():
-            before = len(requests)
+            before = len(self._requests)
             try:
-                requests.append(self._new.get(timeout=pause_s) if requests else self._new.get_nowait())
+                self._requests.append(self._new.get(timeout=pause_s) if self._requests else self._new.get_nowait())
                 while True:
-                    requests.append(self._new.get_nowait())
+                    self._requests.append(self._new.get_nowait())
             except queue.Empty:
                 pass
-            new = len(requests) > before
-            waiting = self._call_settled(requests)
-            pause_s = _PAUSE_FIRST_S if new or len(waiting) < len(requests) else min(pause_s * 1.5, _PAUSE_LAST_S)
-            requests = waiting
-            if not requests and self._new.empty():
+            changed = len(self._requests) > before
+            changed |= self._call_settled()
+            pause_s = _PAUSE_FIRST_S if changed else min(pause_s * 1.5, _PAUSE_LAST_S)
+            if not self._requests and self._new.empty():
                 return
 
-    def _call_settled(self, requests: list[_Request]) -> list[_Request]:
+    def _call_settled(self) -> bool:
         # A function of its own: a variable that outlives its loop would keep an event, and its device, over the pause.
-        for request, outcome in self._settled(requests):
+        for request, outcome in self._settled(self._requests):
             request.call(outcome)
-        return [request for request in requests if request.callback is not None]
+        count = len(self._requests)
+        self._requests = [request for request in self._requests if request.callback is not None]
+        return len(self._requests) < count
 
     def _settled(self, requests: list[_Request]) -> list[tuple[_Request, Exception | None]]:
         settled: list[tuple[_Request, Exception | None]] = []
@@ -113,11 +126,21 @@ class Notifier:
                             settled.append((request, None))
                         elif point.book is not None:
                             unreached[point.book] = min(point.seq, unreached.get(point.book, point.seq))
-                    except Exception as error:
-                        settled.append((request, error))
+                    except BaseException as error:
+                        settled.append((request, _outcome(error)))
         except Exception as error:
             # The device was released: call all, so that nobody waits for ever. A copy for each: they are raised in
             # different tasks.
             known = {request for request, _ in settled}
             settled += [(request, copy.copy(error)) for request in requests if request not in known]
         return settled
+
+
+def _outcome(error: BaseException) -> Exception:
+    """What asking for a point raised, as what a callback is given."""
+    if isinstance(error, Exception):
+        return error
+    failure = DriverError(f"the driver raised {type(error).__name__} when it was asked for the event",
+                          reason="work_failed", from_earlier_work=True)
+    failure.__cause__ = error
+    return failure

@@ -62,6 +62,8 @@ class Session:
         check_generation(self.generation, self.info.id)
         self.record.check()
         self.releaser.drain()
+        if self.notifier.stalled:
+            self.notifier.ensure()
 
     def require(self, feature: Feature) -> None:
         """Refuse a call whose feature is not declared."""
