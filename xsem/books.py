@@ -150,6 +150,7 @@ class Book(Progress):
             seq = self.seq = self.seq + 1
             record.uses[self] = seq
             if record.released:
+                self._issued = seq
                 return False
             plain.last_seq = seq
             outer, self._issuing = self._issuing, True

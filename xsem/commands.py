@@ -309,7 +309,7 @@ class CommandList(Resource):
         """
         self._check()
         book = self._book
-        target = book.seq
+        target = book.appended()
         book.cover(target)
         book.poll()
         self._check_stopped()
@@ -333,13 +333,15 @@ class CommandList(Resource):
             ``timeout``, with what is pending, the stuck operation first. The work is still pending.
         DriverError
             Earlier work failed.
+        BusyError
+            ``in_append``: a signal handler that interrupted an append to this very list. ``capturing``.
         """
         check_timeout(timeout_s)
         self._check()
         self._check_stopped()
         book = self._book
         with self._record.held(), self._session.calling():
-            target = book.seq
+            target = book.appended()
             done = wait_in_slices(lambda slice_ns: book.wait(target, slice_ns), timeout_s)
         self._check_stopped()
         if not done:

@@ -88,6 +88,14 @@ class Progress:
         self._set_due()
         self._warned = False
 
+    def appended(self) -> int:
+        """Number of the last operation; of an append of this very thread that a signal handler interrupted: before it.
+
+        The handler cannot wait for that append, which goes on only after the handler.
+        """
+        # Not an attempt to acquire: Ctrl-C behind it would leave the lock taken.
+        return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
+
     # ---- markers
     def cover(self, seq: int) -> None:
         """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
@@ -111,7 +119,8 @@ class Progress:
         DriverError
             Earlier work failed.
         BusyError
-            ``capturing``: what is captured does not run, so there is nothing to ask.
+            ``capturing``: what is captured does not run, so there is nothing to ask. ``in_append``: this very thread is
+            inside an append to the queue, so the driver takes no marker now.
         """
         if self.done_seq >= seq:
             return True
@@ -121,6 +130,11 @@ class Progress:
             return False
         try:
             if not self._covered(seq):
+                if self._issuing:
+                    raise BusyError(
+                        f"this thread is inside an append to {self.name}, which a signal handler interrupted: wait "
+                        "after the handler has returned, or in another thread", reason="in_append",
+                    )
                 if self._is_captured():
                     raise BusyError(f"{self.name} is being captured", reason="capturing")
                 self._mark()
@@ -196,7 +210,9 @@ class Progress:
             The driver took no marker, this time.
         """
         # A finalizer of the application's can come here from the midst of an append of this very thread.
-        if self._issuing or self.closed or self._covered(self.seq) or self._is_captured():
+        # Not `seq`: a signal handler can come before the driver is given that operation.
+        seq = self._issued
+        if self._issuing or self.closed or self._covered(seq) or self._is_captured():
             return
         if self._room() < 1 and self._last_wait > self.done_seq:
             return
@@ -209,7 +225,7 @@ class Progress:
             self.fail(failure)
             return
         self._slots += 1
-        self._note_marker(Point(self.session, token, self, self.seq))
+        self._note_marker(Point(self.session, token, self, seq))
 
     def _note_marker(self, point: Point) -> None:
         self._markers.append(_Marker(point.seq, self._slots, point))
