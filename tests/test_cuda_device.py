@@ -530,3 +530,24 @@ def test_checks_are_all_well_where_everything_is_there(
     checks = CudaBackend("linux").checks()
     assert all(check.ok for check in checks)
     assert {"cuda-python", "libcuda.so.1", "default stream"} <= {check.name for check in checks}
+
+
+# ---- lazy loading
+@pytest.mark.parametrize("mode", ["CU_MODULE_LAZY_LOADING", "CU_MODULE_EAGER_LOADING", None])
+def test_lazy_loading_is_told_by_doctor_and_among_the_causes_of_a_timeout(
+    two_gpus: Recorder, mode: str | None
+) -> None:
+    def loading() -> tuple[Any, ...]:
+        if mode is None:   # a driver from before CUDA 11.7, which loads eagerly
+            raise RuntimeError('Function "cuModuleGetLoadingMode" not found')
+        return (getattr(two_gpus.CUmoduleLoadingMode, mode),)
+
+    two_gpus.answers["cuModuleGetLoadingMode"] = loading
+    backend = CudaBackend("linux")
+    told = [check.detail for check in backend.checks() if check.name == "module loading"]
+    causes = list(backend.open(0).timeout_causes)
+    for texts in (told, causes):
+        assert bool(texts) is (mode == "CU_MODULE_LAZY_LOADING")
+        for text in texts:
+            assert "CUDA_MODULE_LOADING=EAGER" in text
+            assert "launch each kernel once before" in text

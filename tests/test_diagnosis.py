@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -388,6 +389,24 @@ def test_signaller_that_stopped_short_is_said(opened: Opened) -> None:
     at(driver, sem, 5)
     with pytest.raises(WaitTimeoutError, match="the signaller stopped at 5, or counts differently"):
         commands.synchronize(timeout_s=0)
+
+
+def test_causes_of_the_driver_alone_are_named_where_a_wait_is_pending(opened: Opened) -> None:
+    device, driver = opened
+    driver.timeout_causes = ("the moon is full",)
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_barrier()
+    with pytest.raises(WaitTimeoutError) as caught:
+        commands.synchronize(timeout_s=0)
+    assert "the moon is full" not in caught.value.likely_causes
+    commands = device.create_command_list()
+    commands.append_wait(sem, 1)
+    waits: list[Callable[[], object]] = [partial(commands.synchronize, timeout_s=0),
+                                         partial(sem.host_wait, 1, timeout_s=0)]
+    for wait in waits:
+        with pytest.raises(WaitTimeoutError, match="the moon is full") as caught:
+            wait()
+        assert caught.value.likely_causes[-1] == "the moon is full"
 
 
 # ---- threads and release

@@ -9,15 +9,17 @@ import threading
 import types
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fake_backend import FakeDriver, fake, open_fake, timeline, until
+from fake_backend import FakeDriver, FakeList, fake, hold_next, open_fake, timeline, until
 
 import xsem
 import xsem.watch
+from xsem.diagnosis import overdue_lists
 from xsem.entries import Entry
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, OutOfMemoryError
 from xsem.types import PendingOp
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -56,6 +58,7 @@ class Looks:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     monkeypatch.setattr(xsem.watch, "_SHORTEST_S", 0.001)
+    monkeypatch.setattr(xsem.watch, "_ANSWER_S", 10)   # a machine that is busy is no driver that holds a thread
     return Looks(monkeypatch)
 
 
@@ -95,11 +98,15 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     reports: list[tuple[PendingOp, ...]] = []
     device.watch(after_s=3600, report=reports.append)
     entry = commands._book.entries[0]
-    look = xsem.watch._look
-    assert look(device._session, 3600, reports.append, set()) == set()
+    asker = xsem.watch._Asker("xsem-ask-test", 3600)
+
+    def look() -> set[tuple[str, int]]:
+        return xsem.watch._look(device._session, 3600, reports.append, set(), asker)
+
+    assert look() == set()
     assert isinstance(entry, Entry)
     entry.appended_at -= 3600
-    assert look(device._session, 3600, reports.append, set()) == {("fake:0/list-1", entry.seq)}
+    assert look() == {("fake:0/list-1", entry.seq)}
     assert [op.age_s >= 3600 for op in reports[0]] == [True]
     assert looks.count == 2
 
@@ -295,3 +302,175 @@ def test_report_that_cannot_be_called_is_refused(opened: Opened) -> None:
         device.watch(after_s=1.0, report="print")  # type: ignore[arg-type]
     assert caught.value.reason == "not_callable"
     assert not watchers()
+
+
+# ---- a driver that holds its callers
+class Held:
+    """A driver's lock: an append that is held in the driver has it; each call that xsem makes for itself needs it."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self._lock = threading.RLock()   # quiet() is entered inside quiet()
+        self.askers: list[str] = []
+        original = driver.quiet
+
+        @contextmanager
+        def quiet() -> Iterator[None]:
+            self.askers.append(threading.current_thread().name)
+            with self._lock, original():
+                yield
+
+        driver.quiet = quiet  # type: ignore[method-assign]
+
+    @contextmanager
+    def appending(self, commands: xsem.CommandList, stream: FakeList) -> Iterator[None]:
+        """Hold an append of another thread in the driver."""
+        inside, go = hold_next(stream)
+        during, stream.during = stream.during, None
+
+        def locked() -> None:
+            with self._lock:
+                assert during is not None
+                during()
+
+        stream.during = locked
+        thread = threading.Thread(target=commands.append_barrier)
+        thread.start()
+        assert inside.wait(10)
+        try:
+            yield
+        finally:
+            go.set()
+            thread.join()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xsem.watch, "_SHORTEST_S", 0.001)
+    monkeypatch.setattr(xsem.watch, "_ANSWER_S", 0.001)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the list that waits", "another list"])
+def test_report_comes_while_an_append_is_held_in_the_driver(
+    opened: Opened, impatient: None, caplog: pytest.LogCaptureFixture, same: bool
+) -> None:
+    device, driver = opened
+    waiting, other, sem = device.create_command_list(), device.create_command_list(), timeline(device, "frames")
+    driver.values[sem._state.token] = 5
+    driver.timeout_causes = ("the moon is full",)
+    waiting.append_wait(sem, 7)
+    other.append_signal(sem, 1)
+    held = Held(driver)
+    reports: list[tuple[PendingOp, ...]] = []
+    with held.appending(waiting if same else other, driver.lists[0 if same else 1]):
+        device.watch(after_s=AT_ONCE, report=reports.append)
+        until(lambda: reports)
+        # What only the driver knows is unknown.
+        assert [(op.operation, op.value, op.current_value) for op in reports[0][:2]] == [
+            ("wait", 7, None), ("signal", 1, None)]
+        assert reports[0][0].possible_signallers == ()
+        assert "fake:0 does not answer" in caplog.text
+        assert "likely: the moon is full" in caplog.text
+    assert device.pending()[0].current_value == 5   # it answers again
+
+
+def test_driver_is_asked_on_another_thread_and_not_before_something_is_overdue(opened: Opened, looks: Looks) -> None:
+    device, driver = opened
+    held = Held(driver)
+    commands, sem = device.create_command_list(), timeline(device)
+    device.watch(after_s=3600)
+    assert xsem.watch._look(device._session, 3600, print, set(), xsem.watch._Asker("xsem-ask-test", 3600)) == set()
+    commands.append_wait(sem, 1)
+    reports: list[tuple[PendingOp, ...]] = []
+    assert not [name for name in held.askers if name.startswith("xsem-ask")]
+    device.watch(after_s=AT_ONCE, report=reports.append)
+    until(lambda: reports)
+    assert "xsem-ask-fake:0" in held.askers
+    assert not [name for name in held.askers if name.startswith("xsem-watch")]
+
+
+def test_lists_with_waits_are_asked_about_first_and_others_only_where_none_is_stuck(opened: Opened) -> None:
+    """The marker takes the list's lock: on a list that the missing signal is appended to, nothing is asked for."""
+    device, driver = opened
+    signalling, waiting, sem = device.create_command_list(), device.create_command_list(), timeline(device)
+    signalling.append_barrier()
+    waiting.append_wait(sem, 1)
+    found = overdue_lists(device._session, 0)
+    assert [name for name, _, _ in found] == ["fake:0/list-2"]
+    assert (driver.lists[0].markers, driver.lists[1].markers) == (1, 1)   # the first one is the barrier itself
+    driver.lists[1].reach_all()
+    found = overdue_lists(device._session, 0)
+    assert [name for name, _, _ in found] == ["fake:0/list-1"]
+
+
+def test_list_that_is_done_and_was_never_asked_about_is_not_reported(opened: Opened) -> None:
+    """A marker that has just been appended is not reached yet, on a device that takes a moment."""
+    device, driver = opened
+    commands = device.create_command_list()
+    reports: list[tuple[PendingOp, ...]] = []
+    commands.append_barrier()
+    asker = xsem.watch._Asker("xsem-ask-test", 3600)
+    entry = commands._book.entries[0]
+    assert isinstance(entry, Entry)
+    entry.appended_at -= 2000   # not overdue, but on the way
+    assert xsem.watch._look(device._session, 3600, reports.append, set(), asker) == set()
+    driver.lists[0].reach_all()
+    entry.appended_at -= 2000
+    assert xsem.watch._look(device._session, 3600, reports.append, set(), asker) == set()
+    assert reports == []
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()], ids=repr)
+def test_report_that_exits_does_not_end_the_watch(
+    opened: Opened, looks: Looks, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    reports: list[tuple[PendingOp, ...]] = []
+
+    def report(pending: tuple[PendingOp, ...]) -> None:
+        reports.append(pending)
+        raise error
+
+    device.watch(after_s=AT_ONCE, report=report)
+    commands.append_wait(sem, 1)
+    until(lambda: "report function of watch() raised" in caplog.text)
+    driver.lists[0].reach_all()
+    commands.append_wait(sem, 2)
+    until(lambda: len(reports) >= 2)
+
+
+def test_driver_that_cannot_be_asked_does_not_end_the_watch(
+    opened: Opened, looks: Looks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    reports: list[tuple[PendingOp, ...]] = []
+
+    def fail(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(xsem.watch, "overdue_lists", fail)
+    commands.append_wait(sem, 1)
+    device.watch(after_s=AT_ONCE, report=reports.append)
+    until(lambda: reports)
+    assert "watch() cannot ask the driver" in caplog.text
+
+
+def test_watch_that_cannot_be_started_says_so_and_leaves_the_earlier_one(
+    opened: Opened, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    reports: list[tuple[PendingOp, ...]] = []
+    device.watch(after_s=AT_ONCE, report=reports.append)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OutOfMemoryError) as caught:
+            device.watch(after_s=3600)
+    assert caught.value.reason == "out_of_memory"
+    commands.append_wait(sem, 1)
+    until(lambda: reports)

@@ -327,10 +327,21 @@ class Device(Resource):
         after_s : float
             Seconds; a list is reported once for each operation that it is stuck at.
         report : callable, optional
-            Called with the operations, on a thread of xsem's; default: a warning to the logger ``"xsem"``.
+            Called with the operations, on a thread of xsem's; default: a warning to the logger ``"xsem"``. An exception
+            in it is logged.
+
+        Raises
+        ------
+        OutOfMemoryError
+            ``out_of_memory``: the system gives no thread; an earlier watch goes on.
 
         Notes
         -----
+        The driver is asked on another thread, for about a second at most. A driver can hold that thread, too, as long
+        as a wait is unmet (a kernel's first launch behind the wait on CUDA). The report then has what xsem itself
+        knows: each ``current_value`` is None, and some of the operations may be done. A warning to the logger
+        ``"xsem"`` says so.
+
         Calling it again replaces the earlier watch. It ends when the device is released or collected.
         """
         self._check()

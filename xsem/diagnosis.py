@@ -7,6 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from xsem.entries import Entry
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
@@ -16,26 +17,58 @@ from xsem.session import Session
 from xsem.state import SemaphoreState
 from xsem.types import Feature, Kind, PendingOp
 
-__all__ = ["book_pending", "host_wait_timeout", "session_pending", "stuck_lists", "timeout_error"]
+if TYPE_CHECKING:
+    from xsem.books import Book
+
+__all__ = ["Stuck", "book_pending", "host_wait_timeout", "overdue_lists", "recorded_lists", "session_pending",
+           "timeout_error"]
+
+Stuck: TypeAlias = tuple[str, int, list[PendingOp]]
+"""Of a list: its name, the number of the operation that holds it, and all that is pending."""
 
 
 def session_pending(session: Session) -> tuple[PendingOp, ...]:
     """All that is not known to be done on a device, list by list, oldest first in each; nothing once it is released."""
-    return tuple(op for _, _, ops in stuck_lists(session) for op in ops)
-
-
-def stuck_lists(session: Session) -> list[tuple[str, int, list[PendingOp]]]:
-    """Of each list with something pending: its name, the number of the operation that holds it, all that is pending."""
-    found: list[tuple[str, int, list[PendingOp]]] = []
     with contextlib.suppress(ReleasedError), session.calling():
         look = _Look(session)
-        for book in session.live_books():
-            book.cover(book.seq)
-            book.poll()
-            entries = _not_done(book.pending(), look)
-            if entries:
-                found.append((book.name, entries[0].seq, list(look.describe(book, entries))))
+        return tuple(op for book in session.live_books() for _, _, ops in _stuck(book, look) for op in ops)
+    return ()
+
+
+def overdue_lists(session: Session, after_s: float) -> list[Stuck]:
+    """The lists with an operation that is pending for `after_s` seconds or more, as the driver says.
+
+    It asks the driver, which may hold this thread as long as a wait is unmet (a kernel's first launch behind it).
+    """
+    found: list[Stuck] = []
+    with contextlib.suppress(ReleasedError), session.calling():
+        look = _Look(session)
+        for book in sorted(_overdue(session, after_s), key=lambda book: not book.may_wait):
+            # A marker is appended under the list's lock. So the lists with waits come first: where the driver holds
+            # this thread, it has the lock of such a list, and not of one that the missing signal is appended to.
+            if book.may_wait or not found:
+                found += _stuck(book, look)
     return found
+
+
+def recorded_lists(session: Session, after_s: float) -> list[Stuck]:
+    """The same from xsem's own records: no driver call, and no lock that an append holds in the driver."""
+    look = _Look(session, ask=False)
+    return [(book.name, entries[0].seq, list(look.describe(book, entries)))
+            for book in _overdue(session, after_s) if (entries := book.pending())]
+
+
+def _overdue(session: Session, after_s: float) -> list[Book]:
+    limit = time.monotonic() - after_s
+    return [book for book in session.live_books()
+            if (entries := book.pending()) and entries[0].appended_at <= limit]
+
+
+def _stuck(book: Progress, look: _Look) -> list[Stuck]:
+    book.cover(book.seq)
+    book.poll()
+    entries = _not_done(book.pending(), look)
+    return [(book.name, entries[0].seq, list(look.describe(book, entries)))] if entries else []
 
 
 def book_pending(session: Session, book: Progress, up_to: int) -> list[PendingOp]:
@@ -60,6 +93,8 @@ def timeout_error(
         if len(pending) > 1:
             message += f" (and {len(pending) - 1} more behind it)"
         causes += _causes(head)
+        if _waits(head.operation) and head.semaphore is not None:
+            causes += session.driver.timeout_causes
     return WaitTimeoutError(message, pending=tuple(pending), backend=session.info.backend, likely_causes=tuple(causes))
 
 
@@ -86,9 +121,9 @@ def host_wait_timeout(
 class _Look:
     """What one report needs to know of a device, each thing found out once."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, ask: bool = True) -> None:
         self._session = session
-        self._can_read = Feature.READ_VALUE in session.capabilities.features
+        self._can_read = ask and Feature.READ_VALUE in session.capabilities.features
         self._values: dict[SemaphoreState, int | None] = {}
         self._signals: dict[SemaphoreState, list[_Signals]] | None = None
 

@@ -159,7 +159,7 @@ class PendingOp:
     value : int or None
         Timeline value wanted (wait) or to be set (signal).
     current_value : int or None
-        The timeline's value now; None where the device cannot read it.
+        The timeline's value now; None where the device cannot read it, or did not answer (`Device.watch`).
     last_signalled_here : int or None
         The last value appended or set as a signal through this very object.
     command_list : str

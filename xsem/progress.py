@@ -157,6 +157,11 @@ class Progress:
             self.poll()
         return self._last_wait > self.done_seq and self.failure is None and not self.closed
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a wait is among what is not known to be done; asks nobody."""
+        return self._last_wait > self.done_seq
+
     def captured(self) -> bool:
         """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""
         if not self.lock.acquire(blocking=False):

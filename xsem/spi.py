@@ -179,6 +179,9 @@ class DeviceDriver(ABC):
     must be refused with `UnsupportedError` even when called directly (checked by the conformance suite).
     """
 
+    timeout_causes: Sequence[str] = ()
+    """What can keep a wait pending on this driver alone, a sentence each: likely causes of a timeout."""
+
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:

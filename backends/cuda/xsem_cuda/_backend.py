@@ -17,6 +17,7 @@ from xsem_cuda._context import Context
 from xsem_cuda._device import CudaDevice
 from xsem_cuda._direct import luid_of
 from xsem_cuda._load import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
+from xsem_cuda._loading import ADVICE, is_lazy, timeout_causes
 from xsem_cuda._recording import OLDEST_DRIVER
 
 __all__ = ["CudaBackend"]
@@ -55,13 +56,14 @@ class CudaBackend(Backend):
         driver = started()
         device = call(driver.cuDeviceGet, index)
         capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        causes = timeout_causes(driver)
         context = call(driver.cuDevicePrimaryCtxRetain, device)
 
         def close() -> None:
             call(driver.cuDevicePrimaryCtxRelease, device)
 
         try:
-            return CudaDevice(driver, device, index, context, capabilities, close)
+            return CudaDevice(driver, device, index, context, capabilities, close, causes)
         except BaseException:
             close()
             raise
@@ -82,7 +84,8 @@ class CudaBackend(Backend):
             device = call(driver.cuCtxGetDevice)
         index = int(device)
         capabilities = capabilities_of(self._platform, _attributes(driver, device))
-        return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing)
+        return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
+                                                             timeout_causes(driver))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Versions and attributes."""
@@ -102,7 +105,7 @@ class CudaBackend(Backend):
         }
 
     def checks(self) -> Sequence[Check]:
-        """Package, library, permissions."""
+        """Package, library, permissions, and how kernels are loaded."""
         checks: list[Check] = []
         try:
             bindings()
@@ -120,6 +123,10 @@ class CudaBackend(Backend):
             return tuple(checks)
         checks.append(Check(name=library_name(), ok=True,
                             detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
+        if is_lazy(driver):
+            checks.append(Check(name="module loading", ok=True,
+                                detail="lazy: a kernel's first launch behind a pending wait holds its thread until the "
+                                       f"wait is met; {ADVICE}"))
         if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
             checks.append(Check(name="default stream", ok=True,
                                 detail="cuda-python uses per-thread default streams; xsem names the legacy one itself"))

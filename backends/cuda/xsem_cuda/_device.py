@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
@@ -43,11 +43,13 @@ class CudaDevice(DeviceDriver):
     context : CUcontext
     close_context : callable
         Called once at the end: gives the primary context back, or does nothing for one that was lent.
+    timeout_causes : sequence of str
+        See `DeviceDriver`.
     """
 
     def __init__(
         self, driver: Any, device: Any, ordinal: int, context: Any, capabilities: Capabilities,
-        close_context: Callable[[], None],
+        close_context: Callable[[], None], timeout_causes: Sequence[str] = (),
     ) -> None:
         self._driver = driver
         self._device = device
@@ -57,6 +59,7 @@ class CudaDevice(DeviceDriver):
         self._close_context = close_context
         self._quiet = Quiet(driver, self._context)
         self._points = Points(driver, self._context)
+        self.timeout_causes = timeout_causes
 
     @property
     def capabilities(self) -> Capabilities:

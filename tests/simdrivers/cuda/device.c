@@ -52,6 +52,16 @@ EXPORT CUresult cuDriverGetVersion(int *version) {
     RETURN(CUDA_SUCCESS);
 }
 
+/* As the driver's default on Linux since CUDA 12.2, and as the application says. */
+EXPORT CUresult cuModuleGetLoadingMode(int *mode) {
+    CALL_AS(CALL_ANY, "%s", "");
+    REFUSE_IF(!mode, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(!sim.initialised, CUDA_ERROR_NOT_INITIALIZED);
+    const char *wanted = getenv("CUDA_MODULE_LOADING");
+    *mode = wanted && !strcmp(wanted, "EAGER") ? 1 : 2;
+    RETURN(CUDA_SUCCESS);
+}
+
 /* ---- errors */
 static const struct { const char *name; int code; } names[] = {
 #define CODE(name, number) {#name, number},
