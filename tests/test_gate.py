@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
 
 import xsem
+import xsem.lifetime
 from xsem.errors import DriverError
 from xsem.gate import Gate, gate_of
+from xsem.lifetime import Record, Releaser
 from xsem.resource import Resource
 from xsem.types import MemoryHandleType
 
@@ -116,6 +119,128 @@ def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opene
         driver.lists[0].reach_all()
         commands.synchronize()
         assert len(driver.released("release_semaphore")) == frame
+
+
+@pytest.fixture
+def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
+    """The releasing thread looks only when it is woken: by itself it would meet some of the moments."""
+    releaser = opened[0]._session.releaser
+    original = releaser._nap.wait
+    monkeypatch.setattr(xsem.lifetime, "_LOOK_S", 0)
+    monkeypatch.setattr(xsem.lifetime, "_NUDGE_IN_APPEND_S", 10)   # a busy machine may take its time
+    with monkeypatch.context() as patched:
+        patched.setattr(releaser._nap, "wait", lambda _seconds: original(20))
+        yield releaser
+    releaser._nap.set()
+
+
+def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
+    """Wake the thread until something is so."""
+    def look() -> object:
+        releaser._nap.set()
+        return condition()
+
+    until(look)
+
+
+def crowd(device: xsem.Device, count: int = 64) -> None:
+    """Release so many things behind a pending wait that appends have to look for a moment to free them."""
+    releaser = device._session.releaser
+    for _ in range(count):
+        timeline(device).release()
+    woken(releaser, lambda: releaser.crowded and len(releaser._ready) == count)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_append_of_a_wait_that_finds_none_pending_has_what_was_released_freed_first(
+    opened: Opened, asleep: Releaser, again: bool
+) -> None:
+    """A loop that never synchronizes stays bounded where its waits are met before the next one is appended."""
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    frame = 0
+    for _ in range(3 if again else 1):   # from the second time on the list knows this append
+        frame += 1
+        commands.append_wait(waited, frame)
+    for cycle in range(1, 4):
+        crowd(device)
+        driver.lists[0].reach_all()
+        frame += 1
+        commands.append_wait(waited, frame)
+        assert len(driver.released("release_semaphore")) == 64 * cycle
+        assert not asleep.crowded
+
+
+def test_append_of_a_wait_behind_a_pending_one_waits_for_no_release(opened: Opened, asleep: Releaser) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    commands.append_wait(waited, 1)
+    crowd(device)
+    rounds = asleep._rounds
+    for frame in range(2, 20):
+        commands.append_wait(waited, frame)
+        # A marker of each wait: the next append knows whether it is met.
+        assert driver.lists[0].calls[-1][0] == "barrier"
+    assert asleep._rounds == rounds
+    assert not driver.released("release_semaphore")
+
+
+def test_appends_look_for_a_moment_now_and_then_only(
+    opened: Opened, asleep: Releaser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    commands.append_wait(waited, 1)
+    crowd(device)
+    commands.append_wait(waited, 2)
+    monkeypatch.setattr(xsem.lifetime, "_LOOK_S", 3600)
+    driver.lists[0].reach_all()
+    commands.append_wait(waited, 3)
+    assert not driver.released("release_semaphore")
+
+
+def test_what_the_gate_holds_is_not_looked_at_one_by_one(
+    opened: Opened, asleep: Releaser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    commands.append_wait(waited, 1)
+    crowd(device, 500)
+    attempts: list[Record] = []
+    original = Record.free
+
+    def free(record: Record) -> bool:
+        attempts.append(record)
+        return original(record)
+
+    monkeypatch.setattr(Record, "free", free)
+    rounds = asleep._rounds
+    woken(asleep, lambda: asleep._rounds >= rounds + 5)
+    assert len(attempts) <= asleep._rounds - rounds + 1
+    driver.lists[0].reach_all()
+    woken(asleep, lambda: len(driver.released("release_semaphore")) == 500)
+
+
+def test_loop_that_always_has_a_wait_pending_is_warned_once(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    device, driver = opened
+    monkeypatch.setattr(xsem.lifetime, "_TOO_MANY", 50)
+    commands, waited = device.create_command_list(), timeline(device)
+    for _ in range(60):   # no wait is pending: it is freed as soon as the thread comes to it
+        timeline(device).release()
+    until(lambda: not device.releasing())
+    commands.append_wait(waited, 1)
+    for count in range(1, 120):
+        timeline(device).release()
+        if count in (49, 60, 110):
+            until(lambda count=count: len(device._session.releaser._ready) == count)  # type: ignore[misc]
+        assert count >= 50 or not caplog.records
+    record, = caplog.records
+    assert (record.name, record.levelno) == ("xsem", logging.WARNING)
+    for part in ("fake:0", "not freed yet", "no wait is pending", "synchronize()"):
+        assert part in record.getMessage()
+    driver.lists[0].reach_all()
 
 
 @pytest.mark.parametrize("prepared", [False, True])

@@ -70,6 +70,9 @@ class Book(Progress):
             Nothing was appended.
         """
         gate = self.session.gate if waits or kept or operation == "wait" else None
+        crowded = gate is not None and self.session.releaser.crowded
+        if crowded and gate is not None:
+            self.session.releaser.use_moment(gate)
         with self.lock, _OPEN if gate is None else gate.appending():
             seq = self.seq = self.seq + 1
             try:
@@ -119,6 +122,9 @@ class Book(Progress):
             self.entries.append(entry)
             if point is not None:
                 self._note_marker(point)
+            elif crowded:
+                # Directly behind the wait: so the next look knows whether it is met.
+                self._try_mark()
         self.keep_up()
         return point
 
@@ -164,6 +170,8 @@ class Book(Progress):
                     return False
                 gate = plain.gate
                 if gate is not None:
+                    if releaser.crowded:
+                        return False  # `append` looks first whether this is a moment to free something
                     # `gate.appending` without its lock: whoever is about to release looks at this after it closed the
                     # gate, so one of the two sees the other.
                     self._last_wait = seq

@@ -51,6 +51,10 @@ class Gate:
         with self._lock:
             self._devices.add(device)
 
+    def waiting(self) -> bool:
+        """Whether a wait may be pending on a list of one of the devices; asks the driver."""
+        return any(device.waits() for device in list(self._devices))
+
     @contextmanager
     def appending(self) -> Iterator[None]:
         """Around the append of something that may wait: no release is under way inside."""
@@ -69,7 +73,7 @@ class Gate:
         try:
             self.closed = True
             # A finalizer of the application's may bring this very thread here from the midst of an append.
-            if self._inside or any(device.waits() for device in list(self._devices)):
+            if self._inside or self.waiting():
                 return False
             act()
             return True

@@ -31,7 +31,11 @@ _log = logging.getLogger("xsem")
 _PAUSE_FIRST_S: Final = 0.0005
 _PAUSE_LAST_S: Final = 0.05
 _NUDGE_S: Final = 0.05
+_NUDGE_IN_APPEND_S: Final = 0.005
+_LOOK_S: Final = 0.01
 _MANY_USES: Final = 32
+_CROWD: Final = 64
+_TOO_MANY: Final = 1000
 
 
 class UseBook(Protocol):
@@ -258,9 +262,17 @@ class Lease:
 
 
 class Releaser:
-    """One device's releases: the inbox, the lock of all its records, and the releasing thread."""
+    """One device's releases: the inbox, the lock of all its records, and the releasing thread.
+
+    Attributes
+    ----------
+    crowded : bool
+        Much is released that could be freed if no wait were pending: an append of a wait is to use the moment before
+        it, where that is one (`use_moment`).
+    """
 
     def __init__(self, name: str, quiet: Callable[[], AbstractContextManager[None]]) -> None:
+        self._name = name
         # Re-entrant: a finalizer of the application's may release things, and can run while this thread is inside.
         self.lock = threading.RLock()
         self.quiet = quiet
@@ -276,8 +288,14 @@ class Releaser:
         self._pending: deque[Record] = deque()
         self._nap = threading.Event()
         self._rounds = 0
+        # What nothing uses any more and only the gate holds: not looked at again one by one, there may be thousands.
+        self._ready: deque[Record] = deque()
         self._held_back = False
-        self._thread = Background(f"xsem-release-{name}", self._work, lambda: bool(self.inbox or self._pending))
+        self.crowded = False
+        self._warned = False
+        self._looked = 0.0
+        self._thread = Background(f"xsem-release-{name}", self._work,
+                                  lambda: bool(self.inbox or self._pending or self._ready))
 
     def post(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done soon, on another thread or in a later call."""
@@ -355,12 +373,13 @@ class Releaser:
                     waiting.append(self._pending.popleft())
                     pause_s = _PAUSE_FIRST_S
                 _look(waiting)
-                before = len(waiting)
+                before = len(waiting) + len(self._ready)
                 waiting = self._settle(waiting)
+                self._free_ready()
                 self._rounds += 1
-                if len(waiting) < before:
+                if len(waiting) + len(self._ready) < before:
                     pause_s = _PAUSE_FIRST_S
-                if not waiting and not self.inbox and not self._pending:
+                if not waiting and not self._ready and not self.inbox and not self._pending:
                     return
                 self._nap.wait(pause_s)
                 self._nap.clear()
@@ -371,24 +390,52 @@ class Releaser:
     def _settle(self, waiting: list[Record]) -> list[Record]:
         """Free what can be freed; what is left, but for records held by something that will submit them again."""
         left: list[Record] = []
-        shut = False
         for record in waiting:
-            # Where the gate was shut for one it is not asked for the next one: each time it looks at all lists.
-            if record.freed or (record.idle and not (shut and record.gated) and record.free()):
+            if record.gated and record.idle:
+                self._ready.append(record)
                 continue
-            shut = shut or (record.gated and record.idle)
+            if record.freed or (record.idle and record.free()):
+                continue
             with self.lock:
                 if not record.held_by_others:
                     left.append(record)
-        self._held_back = shut
         return left
 
-    def nudge(self) -> None:
+    def _free_ready(self) -> None:
+        """Free what waits for a moment without pending waits, if this is one."""
+        while self._ready:
+            record = self._ready[0]
+            # What is held by something is submitted again by it.
+            if not record.freed and not record.held_by_others and not record.free():
+                break
+            self._ready.popleft()
+        self._held_back = bool(self._ready)
+        self.crowded = len(self._ready) >= _CROWD
+        if self._held_back and not self._warned and len(self.ending) >= _TOO_MANY:
+            self._warned = True
+            _log.warning(
+                "%d objects that were released on %s are not freed yet: the driver frees only while no wait is pending "
+                "on any list of the process. Let the waits end now and then (call synchronize() before the next wait "
+                "is appended), or use the same objects for all frames", len(self.ending), self._name,
+            )
+
+    def nudge(self, limit_s: float = _NUDGE_S) -> None:
         """Let the thread free what had to wait for a moment without pending waits: this may be one. Takes a moment."""
-        deadline, enough = time.monotonic() + _NUDGE_S, self._rounds + 2
+        deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
             self._nap.set()
             time.sleep(_PAUSE_FIRST_S)
+
+    def use_moment(self, gate: Gate) -> None:
+        """Before the append of a wait, where it is `crowded`: if no wait is pending now, let the thread free first.
+
+        The thread by itself meets few of these moments in a loop that appends the next wait soon.
+        """
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            if not gate.waiting():
+                self.nudge(_NUDGE_IN_APPEND_S)
 
 
 def _look(records: Iterable[Record]) -> None:
