@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import mmap
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,16 @@ class Copying(FakeList):
         driver.copies.append((dst, src, size))
         if driver.everything_is_done:
             driver.copy(dst, src, size)
+        return point
+
+    def append_level_copy(
+        self, level: int, address: int, read: bool, wait_points: Sequence[Any], want_point: bool
+    ) -> Any:
+        point = self._issue(want_point, "level", level, address, read)
+        driver = self.driver
+        assert isinstance(driver, ImageGpu)
+        if driver.everything_is_done:
+            driver.copy_level(level, address, read)
         return point
 
 
@@ -774,13 +786,12 @@ class ImageGpu(Gpu):
     def mipmap_level(self, array: int, level: int) -> int:
         return 1000 * array + level
 
-    def read_level(self, level: int, out: memoryview) -> None:
-        assert (out.format, out.ndim, out.readonly, out.c_contiguous) == ("B", 1, False, True)
-        out[:] = self.levels.get(level, bytes(len(out)))
-
-    def write_level(self, level: int, data: memoryview) -> None:
-        assert (data.format, data.ndim, data.c_contiguous) == ("B", 1, True)
-        self.levels[level] = bytes(data)
+    def copy_level(self, level: int, address: int, read: bool) -> None:
+        staging, = (each for each in self.staging.values() if ctypes.addressof(each) == address)
+        if read:
+            staging.raw = self.levels.get(level, bytes(len(staging)))
+        else:
+            self.levels[level] = staging.raw
 
     def release_array(self, array: int) -> None:
         self.log.append(("release_array", array))
@@ -958,3 +969,58 @@ def test_a_released_image_has_no_levels_any_more(images: tuple[Device, ImageGpu]
         refused(act, "released", ReleasedError)
     until(lambda: driver.released("release_memory"))
     assert [call[0] for call in driver.log][-2:] == ["release_array", "release_memory"]
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_level_that_is_not_copied_in_time_keeps_its_memory_until_it_is(
+    images: tuple[Device, ImageGpu], direction: str, interrupted: bool
+) -> None:
+    device, driver = images
+    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    array = memory.map_mipmapped_array(image())
+    level = array.level(0)
+    ones = np.ones((8, 16, 4), np.uint8)
+    level.write(2 * ones)
+    until(lambda: not driver.staging)
+    driver.everything_is_done = False
+    copy = level.read if direction == "read" else partial(level.write, ones)
+    if interrupted:
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        driver.on_wait = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            copy()
+    else:
+        driver.slices.clear()
+        with pytest.raises(WaitTimeoutError) as caught:
+            copy(timeout_s=0.11)
+        assert caught.value.reason == "timeout"
+        assert [(op.operation, op.command_list) for op in caught.value.pending] == [("copy", "fake:0/transfer")]
+        assert max(driver.slices) <= 50_000_000
+    driver.on_wait = lambda: None
+    array.release()
+    memory.release()
+    device.pending()
+    assert driver.staging
+    assert not driver.released("release_array")
+    # The late copy still finds both ends.
+    (staging,) = driver.staging.values()
+    driver.copy_level(1000 * array._array, ctypes.addressof(staging), direction == "read")
+    assert driver.levels[1000 * array._array] == bytes([2 if direction == "read" else 1]) * len(staging)
+    driver.finish()
+    until(lambda: not driver.staging)
+    until(lambda: driver.released("release_memory"))
+
+
+def test_level_copies_have_the_limit_of_every_wait_and_refuse_what_is_none(images: tuple[Device, ImageGpu]) -> None:
+    device, driver = images
+    level = device.create_memory(M.OPAQUE_FD, PAGE).map_mipmapped_array(image()).level(0)
+    for function in (level.read, level.write):
+        assert inspect.signature(function).parameters["timeout_s"].default == 30.0
+    for wrong in (-1, True, "1", float("nan")):
+        refused(lambda wrong=wrong: level.read(timeout_s=wrong), "bad_timeout")  # type: ignore[misc]
+        refused(lambda wrong=wrong: level.write(  # type: ignore[misc]
+            np.zeros((8, 16, 4), np.uint8), timeout_s=wrong), "bad_timeout")
+    assert not driver.levels

@@ -227,28 +227,28 @@ def test_levels_have_their_rows_and_slices(driver: Recorder) -> None:
 
 
 @pytest.mark.parametrize("read", [True, False])
-def test_level_is_copied_on_a_stream_of_its_own(driver: Recorder, read: bool) -> None:
+def test_level_is_copied_on_the_list_without_waiting(driver: Recorder, read: bool) -> None:
     device = open_on(driver)
     memory = device.import_memory(MemoryDesc.nvscibuf(0x98, allocation_size=1 << 20), None)
     image = device.map_mipmapped_array(memory, MipmapDesc(extent=(8, 4, 0), format="uint8", channels=4, layers=2))
     level = device.mipmap_level(image, 0)
-    data = bytearray(8 * 4 * 4 * 2)
+    address = 0x7600
+    commands = device.create_command_list()
     seen: list[Any] = []
 
     def note(copy: Any, _stream: object) -> tuple[Any, ...]:
         seen.append((int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes, copy.Height, copy.Depth,
-                     copy.dstPitch if read else copy.srcPitch))
+                     copy.dstPitch if read else copy.srcPitch, int(copy.dstHost if read else copy.srcHost)))
         return ()
 
     driver.answers["cuMemcpy3DAsync"] = note
-    if read:
-        device.read_level(level, memoryview(data))
-    else:
-        device.write_level(level, memoryview(bytes(data)))
+    point = commands.append_level_copy(level, address, read, (), True)
     host, array = 1, 3
-    assert seen == [((array, host) if read else (host, array)) + (32, 4, 2, 32)]
-    assert [name for name in driver.names[-6:] if "Stream" in name or "Memcpy" in name] == [
-        "cuStreamCreate", "cuMemcpy3DAsync", "cuStreamSynchronize", "cuStreamDestroy"]
+    assert seen == [((array, host) if read else (host, array)) + (32, 4, 2, 32, address)]
+    assert "cuStreamSynchronize" not in driver.names
+    assert point is not None
+    device.release_point(point)
+    assert commands.append_level_copy(level, address, read, (), False) is None
 
 
 def test_close_gives_the_context_back_after_the_events(driver: Recorder) -> None:

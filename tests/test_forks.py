@@ -89,6 +89,7 @@ class Watched(FakeDriver):
             "end_recording": lambda: "recording",
             "replay": lambda *_: self.noted.append("replay"),
             "release_recording": lambda _: self.noted.append("release_recording"),
+            "append_level_copy": lambda *_: self.noted.append("append_level_copy"),
         }
         vars(made).update(recording)
         return made
@@ -101,8 +102,6 @@ class Watched(FakeDriver):
     def mipmap_level(self, array: int, level: int) -> int:
         return next(self.numbers)
 
-    def read_level(self, level: int, out: memoryview) -> None: ...
-    def write_level(self, level: int, data: memoryview) -> None: ...
     def release_array(self, array: int) -> None: ...
 
     def host_buffer(self, size: int) -> tuple[int, int]:

@@ -559,7 +559,7 @@ MEMORY = frozenset({MemoryHandleType.OPAQUE_FD})
         ({"features": frozenset({Feature.READ_VALUE})}, {"semaphore_value"}),
         ({"features": frozenset({Feature.NATIVE_EVENTS})}, {"open_event"}),
         ({"features": frozenset({Feature.MIPMAPPED_ARRAY})},
-         {"map_mipmapped_array", "mipmap_level", "read_level", "write_level", "release_array"}),
+         {"map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer"}),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -594,7 +594,7 @@ def test_every_feature_is_checked_somewhere() -> None:
                 check()
             except BackendUnavailableError:
                 refused += 1
-        assert refused == 1, feature
+        assert refused >= 1, feature   # images are the device's and its lists'
 
 
 @pytest.mark.parametrize(
@@ -604,6 +604,8 @@ def test_every_feature_is_checked_somewhere() -> None:
         ({"semaphore_export": SEMAPHORE}, {"append_wait", "append_signal"}),
         ({"features": frozenset({Feature.RECORDING})},
          {"begin_recording", "end_recording", "replay", "release_recording"}),
+        ({"features": frozenset({Feature.MIPMAPPED_ARRAY})}, {"append_level_copy"}),
+        ({"features": frozenset({Feature.IMAGE})}, {"append_level_copy"}),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -14,7 +14,7 @@ from importer import soon
 from vulkan_sim import BINARY, MEMORY, driver_of, peer, use_swiftshader
 
 import xsem
-from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
+from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
 from xsem.types import Feature, MipmapDesc, SignalParams, WaitParams
 from xsem_vulkan import constants as vk
 from xsem_vulkan.instance import ImageLimits, PhysicalDevice
@@ -316,6 +316,13 @@ def test_device_that_declares_no_images_maps_none(device: xsem.Device, monkeypat
 
 
 # ---- when something goes wrong
+def transfers(device: xsem.Device) -> Any:
+    """The driver's list that copies to and from the host are made on."""
+    book = device._session.transfer_book
+    assert book is not None
+    return book.driver
+
+
 @pytest.mark.parametrize("fails", ["vkAllocateMemory", "vkBeginCommandBuffer", "vkQueueSubmit"])
 def test_copy_that_fails_leaves_nothing_and_the_next_works(
     ours: xsem.Memory, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, fails: str
@@ -335,16 +342,18 @@ def test_copy_that_fails_leaves_nothing_and_the_next_works(
         allocated.append(arguments[3][0])
         return code
 
-    with monkeypatch.context() as patch:
-        patch.setattr(gpu.vk, "vkFreeMemory", free)
-        patch.setattr(gpu.vk, "vkAllocateMemory", allocate)
+    with monkeypatch.context() as watched:
+        watched.setattr(gpu.vk, "vkFreeMemory", free)
+        watched.setattr(gpu.vk, "vkAllocateMemory", allocate)
         # A list looks its vkQueueSubmit up once.
-        submission = driver_of(device)._copier._list._submission
+        submission = transfers(device)._submission
         where, name = (submission, "_submit") if fails == "vkQueueSubmit" else (gpu.vk, fails)
-        patch.setattr(where, name, lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
-        with pytest.raises(OutOfMemoryError):
-            level.read()
-        assert set(allocated) <= set(freed)
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
+            with pytest.raises(OutOfMemoryError):
+                level.read()
+        # The marker that tells of the copy's end is a submission, too.
+        soon(lambda: set(allocated) <= set(freed))
     assert np.array_equal(level.read(), data)
 
 
@@ -359,16 +368,15 @@ def test_interrupted_copy_keeps_its_memory_until_it_is_made(
         gate = device.import_semaphore(desc)
     commands, signals = device.create_command_list(), exporter.create_command_list()
     commands.append_wait(gate)   # there is one queue: the copy waits behind this
-    copier = driver_of(device)._copier
     submitted = threading.Event()
-    real = copier._list.append_level_copy
+    real = transfers(device).append_level_copy
 
     def append(*arguments: Any, **named: Any) -> Any:
         point = real(*arguments, **named)
         submitted.set()
         return point
 
-    copier._list.append_level_copy = append
+    transfers(device).append_level_copy = append
     main = threading.get_ident()
 
     def interrupt() -> None:
@@ -380,7 +388,32 @@ def test_interrupted_copy_keeps_its_memory_until_it_is_made(
     with pytest.raises(KeyboardInterrupt):
         level.read()
     thread.join()
-    assert copier._list._commands.oldest_busy is not None   # the host memory among it
+    assert "staging buffer" in device.releasing()
     signals.append_signal(theirs)
     assert np.array_equal(level.read(), data)
     commands.synchronize(timeout_s=20)
+
+
+def test_copy_behind_an_unmet_wait_ends_in_time_and_leaves_everything_usable(
+    device: xsem.Device, exporter: xsem.Device, ours: xsem.Memory
+) -> None:
+    image = ours.map_mipmapped_array(DESC)
+    level = image.level(0)
+    data = pixels(level)
+    level.write(data)
+    soon(lambda: not device.releasing())
+    theirs = exporter.create_semaphore(BINARY)
+    with theirs.export() as desc:
+        gate = device.import_semaphore(desc)
+    commands, signals = device.create_command_list(), exporter.create_command_list()
+    commands.append_wait(gate)   # there is one queue: the copies wait behind this
+    with pytest.raises(WaitTimeoutError) as caught:
+        level.read(timeout_s=0.05)
+    assert [op.operation for op in caught.value.pending] == ["copy"]
+    with pytest.raises(WaitTimeoutError):
+        level.write(255 - data, timeout_s=0.05)
+    assert device.releasing().count("staging buffer") == 2
+    signals.append_signal(theirs)
+    assert np.array_equal(level.read(), 255 - data)   # the late write was made
+    commands.synchronize(timeout_s=20)
+    soon(lambda: not device.releasing())

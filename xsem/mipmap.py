@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.layout import parse_dtype
@@ -12,6 +12,8 @@ from xsem.params import check_int
 from xsem.resource import Resource
 from xsem.session import Session
 from xsem.spi import Token
+from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout
+from xsem.transfer import copy_level
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
@@ -75,26 +77,53 @@ class MipmapLevel:
         self._array._check()
         return self._array._session.driver.native_handle(self._level)
 
-    def read(self) -> Any:
-        """A new NumPy array, (layers or depth, height, width, channels) less the absent ones; blocks the host."""
-        import numpy as np
+    def read(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
+        """Copy the level to a new NumPy array; blocks the host. Ctrl-C works.
 
-        out = np.empty(self._shape(), self._dtype())
-        self._array._check()
-        with self._array._record.held(), self._array._session.calling():
-            self._array._session.driver.read_level(self._level, out.data.cast("B"))
-        return out
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
 
-    def write(self, array: object) -> None:
-        """Write an array of that shape and of the image's component type; blocks the host.
+        Returns
+        -------
+        numpy.ndarray
+            (layers or depth, height, width, channels) less the absent ones, of the image's component type.
 
         Raises
         ------
+        WaitTimeoutError
+            ``timeout``. The copy is still pending, into memory of xsem's; image and device stay usable.
         BadArgumentError
-            ``shape_mismatch``, ``dtype_mismatch``.
+            ``bad_timeout``.
         """
         import numpy as np
 
+        check_timeout(timeout_s)
+        out = np.empty(self._shape(), self._dtype())
+        self._copy(out.data.cast("B"), timeout_s, "read")
+        return out
+
+    def write(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Write an array of that shape and of the image's component type; blocks the host. Ctrl-C works.
+
+        Parameters
+        ----------
+        array : array_like
+            Borrowed for the call.
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``. The copy is still pending and will still be made, from a copy of the array.
+        BadArgumentError
+            ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
+        """
+        import numpy as np
+
+        check_timeout(timeout_s)
         self._array._check()
         source = np.ascontiguousarray(array)
         if source.shape != self._shape():
@@ -103,8 +132,13 @@ class MipmapLevel:
         if source.dtype != self._dtype():
             raise BadArgumentError(f"the level's dtype is {self._dtype()}, the array's {source.dtype}",
                                    reason="dtype_mismatch")
-        with self._array._record.held(), self._array._session.calling():
-            self._array._session.driver.write_level(self._level, source.data.cast("B"))
+        self._copy(source.data.cast("B"), timeout_s, "write")
+
+    def _copy(self, data: memoryview, timeout_s: float | None, direction: Literal["read", "write"]) -> None:
+        array = self._array
+        array._check()
+        with array._record.held():
+            copy_level(array._session, array._record, self._level, data, timeout_s, direction)
 
     def _shape(self) -> tuple[int, ...]:
         width, height, depth = self.extent

@@ -10,7 +10,7 @@ from xsem.types import Capabilities, DeviceInfo, Feature
 
 __all__ = ["check_device_promises", "check_list_promises", "check_native_promise"]
 
-_IMAGES = ("map_mipmapped_array", "mipmap_level", "read_level", "write_level", "release_array")
+_IMAGES = ("map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer")
 _BY_FEATURE = {
     Feature.HOST_SIGNAL: ("host_signal",),
     Feature.HOST_WAIT: ("host_wait",),
@@ -51,6 +51,8 @@ def check_list_promises(info: DeviceInfo, capabilities: Capabilities, driver: Co
         needed += ["append_wait", "append_signal"]
     if Feature.RECORDING in capabilities.features:
         needed += ["begin_recording", "end_recording", "replay", "release_recording"]
+    if capabilities.features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}:
+        needed.append("append_level_copy")
     _check(info, driver, CommandListDriver, needed)
 
 

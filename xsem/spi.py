@@ -5,8 +5,8 @@ facade's. Tokens are whatever the backend likes (an int, an object); the facade 
 inside.
 
 Threads: the facade serialises the calls on one `CommandListDriver`; all else may be called from any thread, never in a
-forked child. Nothing may block but `wait`, `host_wait`, `read_level`, `write_level` and, unless
-`Capabilities.release_never_blocks` is declared, the releases of semaphores, memory, mappings and host buffers. Failures
+forked child. Nothing may block but `wait`, `host_wait` and, unless `Capabilities.release_never_blocks` is declared, the
+releases of semaphores, memory, mappings and host buffers. Failures
 are classes of xsem.errors with ``call``, ``code`` and ``code_name``; the facade adds ``backend``.
 """
 
@@ -239,16 +239,8 @@ class DeviceDriver(ABC):
         _unsupported(self, "map_mipmapped_array")
 
     def mipmap_level(self, array: Token, level: int) -> Token:
-        """One level; it lives as long as the array."""
+        """One level, for `CommandListDriver.append_level_copy`; it lives as long as the array."""
         _unsupported(self, "mipmap_level")
-
-    def read_level(self, level: Token, out: memoryview) -> None:
-        """Copy a level to the host, rows without padding; blocks."""
-        _unsupported(self, "read_level")
-
-    def write_level(self, level: Token, data: memoryview) -> None:
-        """Copy rows without padding to a level; blocks."""
-        _unsupported(self, "write_level")
 
     def release_array(self, array: Token) -> None:
         """Undo `map_mipmapped_array`; may block."""
@@ -416,6 +408,12 @@ class CommandListDriver(ABC):
     ) -> Token | None:
         """Copy `size` bytes between addresses of `DeviceDriver.map_buffer` and `host_buffer`."""
         _unsupported(self, "append_copy")
+
+    def append_level_copy(
+        self, level: Token, address: int, read: bool, wait_points: Sequence[Token], want_point: bool
+    ) -> Token | None:
+        """Copy a level of an image to (`read`) or from rows without padding in a host buffer, at `address`."""
+        _unsupported(self, "append_level_copy")
 
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Token], want_point: bool

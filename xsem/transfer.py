@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Literal
 
 from xsem.books import Book
 from xsem.diagnosis import book_pending, timeout_error
 from xsem.lifetime import Record
 from xsem.session import Session
+from xsem.spi import CommandListDriver, Token
 from xsem.timeouts import wait_in_slices
 
-__all__ = ["copy_from_device", "copy_to_device"]
+__all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 
 
 def copy_from_device(session: Session, source: Record, address: int, size: int, timeout_s: float | None) -> bytearray:
@@ -23,7 +25,8 @@ def copy_from_device(session: Session, source: Record, address: int, size: int, 
         The copy is still pending and will still be made, into memory that is then given back.
     """
     data = bytearray(size)
-    _copy(session, source, address, size, timeout_s, data, "read")
+    _copy(session, source, data, timeout_s, "read", lambda driver, staging, want: driver.append_copy(
+        staging, address, size, (), want))
     return data
 
 
@@ -31,14 +34,24 @@ def copy_to_device(
     session: Session, target: Record, address: int, data: bytearray | memoryview, timeout_s: float | None
 ) -> None:
     """Write bytes to a device address; blocks the host until they are there."""
-    _copy(session, target, address, len(data), timeout_s, data, "write")
+    _copy(session, target, data, timeout_s, "write", lambda driver, staging, want: driver.append_copy(
+        address, staging, len(data), (), want))
+
+
+def copy_level(
+    session: Session, array: Record, level: Token, data: memoryview, timeout_s: float | None,
+    direction: Literal["read", "write"],
+) -> None:
+    """Copy an image's level to or from rows without padding; blocks the host."""
+    _copy(session, array, data, timeout_s, direction, lambda driver, staging, want: driver.append_level_copy(
+        level, staging, direction == "read", (), want))
 
 
 def _copy(
-    session: Session, record: Record, address: int, size: int, timeout_s: float | None,
-    data: bytearray | memoryview, direction: Literal["read", "write"],
+    session: Session, record: Record, data: bytearray | memoryview, timeout_s: float | None,
+    direction: Literal["read", "write"], append: Callable[[CommandListDriver, int, bool], Token | None],
 ) -> None:
-    book = _transfer_book(session)
+    book, size = _transfer_book(session), len(data)
     with session.calling():
         token, staging = session.driver.host_buffer(size)
         # Through a record: if the wait runs out, the copy may still write here; it is given back when that is done.
@@ -46,10 +59,9 @@ def _copy(
     try:
         if direction == "write":
             ctypes.memmove(staging, bytes(data), size)
-        dst, src = (staging, address) if direction == "read" else (address, staging)
         with session.calling():
-            point = book.append("copy", lambda want: book.driver.append_copy(dst, src, size, (), want),
-                                records=(record, staged), want_point=True)
+            point = book.append("copy", lambda want: append(book.driver, staging, want), records=(record, staged),
+                                want_point=True)
             done = wait_in_slices(point.wait, timeout_s)
         if not done:
             raise timeout_error(session, "the copy", timeout_s, book_pending(session, book, point.seq))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError
@@ -11,7 +10,7 @@ from xsem_cuda._call import call
 from xsem_cuda._context import Context
 from xsem_cuda._handles import Owned
 
-__all__ = ["ArrayToken", "LevelToken", "copy_level", "level_of", "mipmap_descriptor"]
+__all__ = ["ArrayToken", "LevelToken", "level_copy", "level_of", "mipmap_descriptor"]
 
 # The formats of MipmapDesc: enumerator, bytes of one component.
 _FORMATS: Final = {
@@ -96,29 +95,17 @@ def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> Le
         return LevelToken(call(driver.cuMipmappedArrayGetLevel, array.native, level), array, level)
 
 
-def copy_level(driver: Any, context: Context, level: LevelToken, host: memoryview, *, read: bool) -> None:
-    """Copy a level to or from rows without padding; returns when it is done.
-
-    On a stream of its own: the synchronous copy uses the legacy stream, which waits for every blocking stream of the
-    application, for ever behind a wait that nobody meets.
-    """
+def level_copy(driver: Any, level: LevelToken, address: int, *, read: bool) -> Any:
+    """CUDA_MEMCPY3D of all of a level, to or from rows without padding in page-locked memory."""
     copy = driver.CUDA_MEMCPY3D()
     types = driver.CUmemorytype
     if read:
-        buffer: Any = (ctypes.c_char * len(host)).from_buffer(host)
         copy.srcMemoryType, copy.srcArray = types.CU_MEMORYTYPE_ARRAY, level.native
-        copy.dstMemoryType, copy.dstHost = types.CU_MEMORYTYPE_HOST, ctypes.addressof(buffer)
+        copy.dstMemoryType, copy.dstHost = types.CU_MEMORYTYPE_HOST, address
         copy.dstPitch, copy.dstHeight = level.row_size, level.rows
     else:
-        buffer = ctypes.create_string_buffer(bytes(host), len(host))
-        copy.srcMemoryType, copy.srcHost = types.CU_MEMORYTYPE_HOST, ctypes.addressof(buffer)
+        copy.srcMemoryType, copy.srcHost = types.CU_MEMORYTYPE_HOST, address
         copy.srcPitch, copy.srcHeight = level.row_size, level.rows
         copy.dstMemoryType, copy.dstArray = types.CU_MEMORYTYPE_ARRAY, level.native
     copy.WidthInBytes, copy.Height, copy.Depth = level.row_size, level.rows, level.depth
-    with context:
-        stream = call(driver.cuStreamCreate, int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
-        try:
-            call(driver.cuMemcpy3DAsync, copy, stream)
-            call(driver.cuStreamSynchronize, stream)
-        finally:
-            call(driver.cuStreamDestroy, stream)
+    return copy

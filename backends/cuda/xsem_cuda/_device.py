@@ -18,7 +18,7 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_cuda._arrays import ArrayToken, LevelToken, copy_level, level_of, mipmap_descriptor
+from xsem_cuda._arrays import ArrayToken, LevelToken, level_of, mipmap_descriptor
 from xsem_cuda._call import UNKNOWN, call
 from xsem_cuda._context import Context, Quiet
 from xsem_cuda._handles import Owned
@@ -152,14 +152,6 @@ class CudaDevice(DeviceDriver):
     def mipmap_level(self, array: ArrayToken, level: int) -> LevelToken:
         """Call cuMipmappedArrayGetLevel."""
         return level_of(self._driver, self._context, array, level)
-
-    def read_level(self, level: LevelToken, out: memoryview) -> None:
-        """Call cuMemcpy3DAsync on a stream of its own."""
-        copy_level(self._driver, self._context, level, out, read=True)
-
-    def write_level(self, level: LevelToken, data: memoryview) -> None:
-        """Call cuMemcpy3DAsync on a stream of its own."""
-        copy_level(self._driver, self._context, level, data, read=False)
 
     def release_array(self, array: ArrayToken) -> None:
         """Call cuMipmappedArrayDestroy."""

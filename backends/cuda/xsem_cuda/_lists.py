@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from xsem.errors import BadArgumentError, BusyError, UnsupportedError
 from xsem.spi import CommandListDriver
 from xsem.types import INFINITE, SignalParams, WaitParams
+from xsem_cuda._arrays import LevelToken, level_copy
 from xsem_cuda._call import call
 from xsem_cuda._context import Context
 from xsem_cuda._mutexes import KeyedWait, forget
@@ -104,6 +105,19 @@ class StreamList(CommandListDriver):
         def copy() -> None:
             with self._context:
                 call(driver.cuMemcpyAsync, dst, src, size, self._stream)
+
+        return self._issue(copy, wait_points, want_point)
+
+    def append_level_copy(
+        self, level: LevelToken, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call cuMemcpy3DAsync; the host's side is page-locked, as for `append_copy`."""
+        driver = self._driver
+        native = level_copy(driver, level, address, read=read)
+
+        def copy() -> None:
+            with self._context:
+                call(driver.cuMemcpy3DAsync, native, self._stream)
 
         return self._issue(copy, wait_points, want_point)
 

@@ -21,7 +21,7 @@ from xsem.types import (
 )
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point, foreign_event
-from xsem_levelzero._images import Image, copy_image, make_image
+from xsem_levelzero._images import Image, make_image
 from xsem_levelzero._lists import ImmediateList, check_immediate
 from xsem_levelzero._memory import Allocation, Memory, import_memory, new_host_memory
 from xsem_levelzero._results import INVALID, UNSUPPORTED
@@ -142,14 +142,6 @@ class LevelZeroDevice(DeviceDriver):
     def mipmap_level(self, array: Image, level: int) -> Image:
         """The image itself: it has one level."""
         return array
-
-    def read_level(self, level: Image, out: memoryview) -> None:
-        """Call zeCommandListAppendImageCopyToMemory, and wait for it."""
-        copy_image(self._core, self._events, level, out, read=True)
-
-    def write_level(self, level: Image, data: memoryview) -> None:
-        """Call zeCommandListAppendImageCopyFromMemory, and wait for it."""
-        copy_image(self._core, self._events, level, data, read=False)
 
     def release_array(self, array: Image) -> None:
         """Call zeImageDestroy."""

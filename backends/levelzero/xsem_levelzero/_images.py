@@ -15,17 +15,15 @@ from xsem.spi import DriverFd, duplicate_fd
 from xsem.types import MipmapDesc
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
-from xsem_levelzero._events import Events
-from xsem_levelzero._memory import Memory, memory_struct, new_host_memory
+from xsem_levelzero._memory import Memory, memory_struct
 
-__all__ = ["Image", "copy_image", "image_desc", "make_image"]
+__all__ = ["Image", "image_desc", "make_image"]
 
 _1D, _1D_ARRAY, _2D, _2D_ARRAY, _3D = 0, 1, 2, 3, 4
 # Bits of a component: layouts with 1, 2 and 4 of them.
 _LAYOUTS: Final = {8: {1: 0, 2: 3, 4: 4}, 16: {1: 1, 2: 5, 4: 6}, 32: {1: 2, 2: 7, 4: 8}}
 _COMPONENTS: Final = {"uint": 0, "int": 1, "float": 4}
 _ZERO, _ONE = 4, 5
-_SLICE_NS: Final = 50_000_000
 
 
 class Image:
@@ -95,32 +93,3 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)), desc)
     finally:
         fd.settle()
-
-
-def copy_image(core: Core, events: Events, image: Image, host: memoryview, *, read: bool) -> None:
-    """Copy all of it to or from rows without padding, on a list of its own; returns when it is done."""
-    staging = new_host_memory(core, len(host))
-    try:
-        if not read:
-            ctypes.memmove(staging.address, bytes(host), len(host))
-        commands, _ = core.create_list(0)
-        done = events.take()
-        try:
-            if read:
-                core.loader.do("zeCommandListAppendImageCopyToMemory", commands, staging.address, image.handle, None,
-                               done.handle, 0, None)
-            else:
-                core.loader.do("zeCommandListAppendImageCopyFromMemory", commands, image.handle, staging.address, None,
-                               done.handle, 0, None)
-        except BaseException:
-            events.give_back(done)
-            core.loader.do("zeCommandListDestroy", commands)
-            raise
-        while not events.wait(done, _SLICE_NS):
-            pass
-        events.release(done)
-        core.loader.do("zeCommandListDestroy", commands)
-        if read:
-            host[:] = ctypes.string_at(staging.address, len(host))
-    finally:
-        staging.free(core)

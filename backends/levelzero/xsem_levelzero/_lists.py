@@ -12,6 +12,7 @@ from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point
 from xsem_levelzero._functions import SIGNAL, WAIT
+from xsem_levelzero._images import Image
 from xsem_levelzero._loader import handle_out
 from xsem_levelzero._results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero._semaphores import Batches, Semaphore
@@ -123,6 +124,17 @@ class ImmediateList(CommandListDriver):
         return self._issue(
             lambda signal, waits: self._core.loader.do(
                 "zeCommandListAppendMemoryCopy", self.key, dst, src, size, *_events(signal, waits)),
+            wait_points, int(want_point),
+        )
+
+    def append_level_copy(
+        self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call zeCommandListAppendImageCopyToMemory or …FromMemory."""
+        name, ends = (("zeCommandListAppendImageCopyToMemory", (address, level.handle)) if read
+                      else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(name, self.key, *ends, None, *_events(signal, waits)),
             wait_points, int(want_point),
         )
 

@@ -18,7 +18,7 @@ from xsem.types import (
 )
 from xsem_opencl._addresses import Addresses
 from xsem_opencl._core import Core
-from xsem_opencl._images import Image, copy_image, make_image
+from xsem_opencl._images import Image, make_image
 from xsem_opencl._lists import QueueList, queue_handle
 from xsem_opencl._memory import HostMemories, HostMemory, Mapping, Memory, import_memory
 from xsem_opencl._points import Point, foreign_event, is_done, release
@@ -141,14 +141,6 @@ class OpenCLDevice(DeviceDriver):
     def mipmap_level(self, array: Image, level: int) -> Image:
         """The image itself: it has one level."""
         return array
-
-    def read_level(self, level: Image, out: memoryview) -> None:
-        """Call clEnqueueReadImage, and wait for it."""
-        copy_image(self._core, level, out, read=True)
-
-    def write_level(self, level: Image, data: memoryview) -> None:
-        """Call clEnqueueWriteImage, and wait for it."""
-        copy_image(self._core, level, data, read=False)
 
     def release_array(self, array: Image) -> None:
         """Call clReleaseMemObject."""

@@ -6,9 +6,8 @@ has no levels, so an image has one.
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import byref, c_size_t
-from typing import Any, Final
+from ctypes import byref
+from typing import Final
 
 from xsem.errors import UnsupportedError
 from xsem.types import MipmapDesc
@@ -17,7 +16,7 @@ from xsem_opencl._core import Core
 from xsem_opencl._fds import GivenFd
 from xsem_opencl._memory import Memory, memory_properties
 
-__all__ = ["Image", "copy_image", "image_desc", "image_format", "make_image"]
+__all__ = ["Image", "image_desc", "image_format", "make_image"]
 
 _2D, _3D, _2D_ARRAY, _1D, _1D_ARRAY = 0x10F1, 0x10F2, 0x10F3, 0x10F4, 0x10F5
 _ORDERS: Final = {1: 0x10B0, 2: 0x10B2, 4: 0x10B5}  # CL_R, CL_RG, CL_RGBA
@@ -112,16 +111,3 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
     fd.imported()
     memory.images.add(made)
     return Image(made, region, memory, fd)
-
-
-def copy_image(core: Core, image: Image, host: memoryview, *, read: bool) -> None:
-    """Copy all of it to or from rows without padding, on a queue of its own; returns when it is done."""
-    origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*image.region)
-    data: Any = ((ctypes.c_char * len(host)).from_buffer(host) if read
-                 else ctypes.create_string_buffer(bytes(host), len(host)))
-    queue = core.create_queue()
-    try:
-        core.api.do("clEnqueueReadImage" if read else "clEnqueueWriteImage", queue, image.handle, cl.CL_TRUE, origin,
-                    region, 0, 0, data, 0, None, None)
-    finally:
-        core.api.do("clReleaseCommandQueue", queue)

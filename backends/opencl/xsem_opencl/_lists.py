@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_void_p
+from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, WrongDeviceError
@@ -13,6 +13,7 @@ from xsem.types import SignalParams, WaitParams
 from xsem_opencl import _cl as cl
 from xsem_opencl._addresses import Addresses
 from xsem_opencl._core import Core, array
+from xsem_opencl._images import Image
 from xsem_opencl._memory import Memory
 from xsem_opencl._points import Point, event_list
 from xsem_opencl._semaphores import Semaphore, payloads
@@ -111,6 +112,17 @@ class QueueList(CommandListDriver):
         return self._through_scratch(
             lambda scratch: [self._write(scratch, 0, size, out_of.offset), self._read(scratch, 0, size, to.offset)],
             size, wait_points, want_point)
+
+    def append_level_copy(
+        self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call clEnqueueReadImage or clEnqueueWriteImage, without waiting."""
+        origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
+        name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
+        return self._enqueue(
+            [lambda count, events, event: self._api.do(name, self.key, level.handle, cl.CL_FALSE, origin, region, 0, 0,
+                                                       address, count, events, event)],
+            wait_points, want_point)
 
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool

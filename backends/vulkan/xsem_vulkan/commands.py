@@ -103,10 +103,10 @@ class Commands:
 
         return self._record(recorded)
 
-    def level_copy(self, level: Level, host: HostMemory, *, read: bool) -> CData:
+    def level_copy(self, level: Level, host: Place, *, read: bool) -> CData:
         """A copy of all of an image's level to host memory, or from there, after the image has been taken over."""
         library, image = self._gpu.library, level.image
-        region = level.region(self._gpu)
+        region = level.region(self._gpu, host.offset)
         taken = None if image.owned else library.ffi.new("VkImageMemoryBarrier *", image.barrier(acquire=True))
 
         def record(commands: CData) -> None:

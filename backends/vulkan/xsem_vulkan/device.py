@@ -22,7 +22,6 @@ from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.gpu import Gpu, Queue
 from xsem_vulkan.images import Level, VulkanImage, level_of, map_image
 from xsem_vulkan.imports import import_memory, import_semaphore
-from xsem_vulkan.levels import LevelCopier
 from xsem_vulkan.lists import VulkanList
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.semaphores import (
@@ -61,9 +60,6 @@ class VulkanDevice(DeviceDriver):
         self._addresses = AddressSpace()
         self._lists: set[VulkanList] = set()
         self._lock = threading.Lock()
-        # The last queue: lists take the others first.
-        self._copier = LevelCopier(gpu, lambda: VulkanList(gpu, gpu.queues[-1], self._addresses, lambda _gone: None,
-                                                           borrowed=True))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -72,7 +68,6 @@ class VulkanDevice(DeviceDriver):
 
     def close(self) -> None:
         """Destroy the device; its lists are closed."""
-        self._copier.close()
         self._gpu.close()
 
     # ---- lists and points
@@ -215,14 +210,6 @@ class VulkanDevice(DeviceDriver):
     def mipmap_level(self, array: VulkanImage, level: int) -> Level:
         """One level of it."""
         return level_of(array, level)
-
-    def read_level(self, level: Level, out: memoryview) -> None:
-        """Call vkCmdCopyImageToBuffer and wait."""
-        self._copier.read(level, out)
-
-    def write_level(self, level: Level, data: memoryview) -> None:
-        """Call vkCmdCopyBufferToImage and wait."""
-        self._copier.write(level, data)
 
     def release_array(self, array: VulkanImage) -> None:
         """Destroy the image."""

@@ -89,9 +89,10 @@ class Level:
         self.extent = width, height, depth
         self.size = width * height * depth * image.layers * image.element_size
 
-    def region(self, gpu: Gpu) -> CData:
-        """VkBufferImageCopy of all of it, rows without padding, from or to a buffer's beginning."""
+    def region(self, gpu: Gpu, offset: int) -> CData:
+        """VkBufferImageCopy of all of it, rows without padding, from or to that offset of a buffer."""
         return gpu.library.ffi.new("VkBufferImageCopy *", {
+            "bufferOffset": offset,
             "imageSubresource": {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "mipLevel": self.index,
                                  "baseArrayLayer": 0, "layerCount": self.image.layers},
             "imageExtent": self.extent,

@@ -91,19 +91,18 @@ class VulkanList(CommandListDriver):
         commands, scratch = self._commands.fill(place, pattern, size)
         return self._append_once(commands, scratch, self._open(wait_points), [], want_point)
 
-    def append_level_copy(self, level: Level, host: HostMemory, *, read: bool) -> Point:
-        """A copy of an image's level to host memory or from there, which is the list's until the copy is done."""
+    def append_level_copy(
+        self, level: Level, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """A copy of an image's level to host memory or from there, after the image has been taken over."""
+        place = self._addresses.find(address, level.size)
         with level.image.lock:
-            try:
-                self._recycle()
-                commands = self._commands.level_copy(level, host, read=read)
-            except BaseException:
-                host.close()
-                raise
-            self._append_once(commands, host, [], [], want_point=False)
+            self._recycle()
+            commands = self._commands.level_copy(level, place, read=read)
+            point = self._append_once(commands, None, self._open(wait_points), [], want_point)
             level.image.owned = True
             level.image.used(self._timeline, self._timeline.appended)
-        return Point(self._timeline, self._timeline.appended)
+        return point
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call it while the queue is nobody else's: it may submit to it."""

@@ -13,14 +13,14 @@ __all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "named", "
 
 _DRIVER_CALLS = (
     "done", "release_point", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
-    "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "read_level", "write_level",
-    "release_array", "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value",
+    "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "release_array",
+    "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value",
     "host_signal", "host_wait", "nvscisync_attributes", "host_buffer", "release_host_buffer", "open_event", "wait",
     "native_handle", "dlpack_device", "quiet",
 )
 _LIST_CALLS = (
-    "append_barrier", "close", "append_wait", "append_signal", "append_copy", "append_fill", "begin_recording",
-    "end_recording", "replay", "release_recording", "append_work", "capturing",
+    "append_barrier", "close", "append_wait", "append_signal", "append_copy", "append_fill", "append_level_copy",
+    "begin_recording", "end_recording", "replay", "release_recording", "append_work", "capturing",
 )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import xsem_cuda._device as device
+import xsem_cuda._lists as lists
 from patches.base import instead, patch
 from xsem_cuda._arrays import LevelToken
-from xsem_cuda._device import CudaDevice
 
 
 @patch
@@ -23,11 +23,12 @@ def image_offset_dropped() -> None:
 @patch
 def image_bytes_not_read() -> None:
     """Some bytes of an image of some formats are not read."""
-    @instead(CudaDevice, "read_level")
-    def read_level(before: Any, self: Any, level: Any, out: Any) -> None:
-        before(self, level, out)
-        if level.row_size % 16 == 0 and level.rows == 17:
-            out[8:16] = bytes(8)
+    @instead(lists, "level_copy")
+    def level_copy(before: Any, driver: Any, level: Any, address: Any, *, read: bool) -> Any:
+        native = before(driver, level, address, read=read)
+        if read and level.row_size % 16 == 0 and level.rows == 17:
+            native.WidthInBytes -= 8
+        return native
 
 
 @patch
