@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import gc
 import os
 import sys
 import threading
@@ -12,11 +14,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from fake_backend import FakeDriver, FakePoint, FakeStream, binary, fake, timeline
+from fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until
 
 import xsem
 from xsem.errors import DriverError, WaitTimeoutError
-from xsem.types import OwnedHandle, PendingOp, SemaphoreDesc, SignalParams
+from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SignalParams
 
 Opened = tuple[xsem.Device, FakeDriver]
 
@@ -304,6 +306,117 @@ def test_value_that_cannot_be_read_just_now_is_unknown(opened: Opened) -> None:
 
     driver.semaphore_value = fail  # type: ignore[assignment,method-assign]
     assert device.pending()[0].current_value is None
+
+
+# ---- devices that read no values
+BLIND = dataclasses.replace(ALL, features=ALL.features - {Feature.READ_VALUE})
+
+
+@pytest.fixture
+def blind() -> Iterator[Opened]:
+    with fake(BLIND, dataclasses.replace(INFO, id="blind:0", backend="blind")) as (device, driver):
+        def read(_token: int) -> int:
+            raise AssertionError("it cannot")
+
+        driver.semaphore_value = read  # type: ignore[assignment,method-assign]
+        yield device, driver
+
+
+def frames(device: xsem.Device, sem: xsem.Semaphore, count: int = 10) -> xsem.CommandList:
+    commands = device.create_command_list()
+    for frame in range(count):
+        commands.append_wait(sem, 2 * frame + 1)
+        commands.append_signal(sem, 2 * frame + 2)
+    return commands
+
+
+def test_exporter_in_this_process_tells_the_value(opened: Opened, blind: Opened) -> None:
+    (exporter, driver), (device, _) = opened, blind
+    theirs = timeline(exporter, "frames")
+    with theirs.export() as desc:
+        sem = device.import_semaphore(desc, label="frames")
+    commands = frames(device, sem)
+    at(driver, theirs, 18)
+    assert stuck(commands) == short(device.pending()) == [("wait", 19), ("signal", 20)]
+    op, _ = device.pending()
+    assert (op.current_value, op.last_signalled_here) == (18, 20)
+    with pytest.raises(WaitTimeoutError, match=r"pending first: wait .* >= 19 .now 18"):
+        commands.synchronize(timeout_s=0)
+
+
+@pytest.mark.parametrize("how", ["fails", "released", "device released", "collected", "by another number"])
+def test_exporter_that_cannot_tell_leaves_the_value_unknown(opened: Opened, blind: Opened, how: str) -> None:
+    (exporter, driver), (device, _) = opened, blind
+    theirs = timeline(exporter)
+    with theirs.export() as desc:
+        assert isinstance(desc.handle, OwnedHandle)
+        # One made by hand says nothing of where its number came from.
+        by_hand = SemaphoreDesc.timeline_fd(desc.handle.fileno(), device_uuid=None)
+        sem = device.import_semaphore(by_hand if how == "by another number" else desc)
+    if how == "fails":
+        def fail(_token: int) -> int:
+            raise DriverError("no", reason="driver")
+
+        driver.semaphore_value = fail  # type: ignore[assignment,method-assign]
+    if how == "released":
+        theirs.release()
+        until(lambda: driver.released("release_semaphore"))
+    if how == "device released":
+        exporter.release()
+        until(lambda: ("close",) in driver.log)
+    if how == "collected":
+        del theirs
+        gc.collect()
+        until(lambda: driver.released("release_semaphore"))
+    frames(device, sem, 1)
+    assert [op.current_value for op in device.pending()] == [None, None]
+
+
+def test_one_wait_of_which_nothing_is_known_is_the_one(blind: Opened) -> None:
+    device, _ = blind
+    commands = frames(device, timeline(device), 1)
+    with pytest.raises(WaitTimeoutError, match=r"pending first: wait .* >= 1 .now unknown"):
+        commands.synchronize(timeout_s=0)
+    batch = device.create_command_list()
+    batch.append_wait([timeline(device), binary(device)], [1, None])   # of one operation, so there is no doubt
+    with pytest.raises(WaitTimeoutError, match="pending first: wait"):
+        batch.synchronize(timeout_s=0)
+
+
+def test_of_several_waits_none_is_accused_where_nothing_is_known(blind: Opened) -> None:
+    device, _ = blind
+    sem = imported(device, "frames")
+    commands = frames(device, sem)
+    with pytest.raises(WaitTimeoutError) as caught:
+        commands.synchronize(timeout_s=0)
+    message, (cause,) = caught.value.message, caught.value.likely_causes
+    assert "one of 20 operations is stuck, and blind:0 cannot tell which" in message
+    assert "pending first" not in message
+    for part in ("the first is wait timeline_semaphore_fd 'frames' >= 1", "the last wait is wait", ">= 19"):
+        assert part in message
+    assert cause.endswith("by: the exporter, or another importer of its handle")
+    commands = device.create_command_list()   # work may be done, and the wait behind it be the one
+    commands.append_work(lambda: None)
+    commands.append_wait(sem, 100)
+    with pytest.raises(WaitTimeoutError, match="one of 2 operations is stuck"):
+        commands.synchronize(timeout_s=0)
+    alone = frames(device, timeline(device))
+    with pytest.raises(WaitTimeoutError, match="append the signal first"):
+        alone.synchronize(timeout_s=0)
+
+
+def test_markers_that_are_reached_tell_what_is_done(blind: Opened) -> None:
+    device, driver = blind
+    sem = timeline(device)
+    commands = frames(device, sem, 2)
+    device.pending()   # a marker
+    commands.append_wait(sem, 5)
+    event = device.create_event()
+    commands.append_signal(sem, 6, signal_event=event)
+    driver.lists[0].points[0].reached = True
+    with pytest.raises(WaitTimeoutError, match=r"pending first: wait .* >= 5") as caught:
+        event.wait(timeout_s=0)
+    assert short(caught.value.pending) == [("wait", 5), ("signal", 6)]
 
 
 # ---- who could signal

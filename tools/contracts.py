@@ -39,7 +39,7 @@ INSIDE_XSEM = """
     plain
     state
     lifetime : notify
-    gate
+    gate : origins
     plugins
     spi
     types

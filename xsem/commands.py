@@ -330,7 +330,8 @@ class CommandList(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with what is pending, the stuck operation first. The work is still pending.
+            ``timeout``, with what is pending, the stuck operation first where that can be told. The work is still
+            pending.
         DriverError
             Earlier work failed.
         BusyError

@@ -72,9 +72,13 @@ def _stuck(book: Progress, look: _Look) -> list[Stuck]:
 
 
 def book_pending(session: Session, book: Progress, up_to: int) -> list[PendingOp]:
-    """What a wait for operation `up_to` of a queue ran out on; the operation that holds the rest comes first."""
+    """What a wait for operation `up_to` of a queue ran out on.
+
+    The operation that holds the rest comes first, where it can be told.
+    """
     with contextlib.suppress(ReleasedError), session.calling():
         look = _Look(session)
+        book.poll()
         entries = [entry for entry in book.pending() if entry.seq <= up_to]
         # Whatever the values say, the last one was not done when the time was over.
         return list(look.describe(book, _not_done(entries, look) or entries[-1:]))
@@ -88,12 +92,17 @@ def timeout_error(
     message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
     causes: list[str] = []
     if pending:
-        head = pending[0]
-        message += f"; pending first: {_sentence(head)}"
-        if len(pending) > 1:
-            message += f" (and {len(pending) - 1} more behind it)"
-        causes += _causes(head)
-        if _waits(head.operation) and head.semaphore is not None:
+        head, doubtful = pending[0], _doubtful(pending)
+        if doubtful:
+            message += (f"; one of {len(pending)} operations is stuck, and {session.info.id} cannot tell which: the "
+                        f"first is {_sentence(head)}, the last wait is {_sentence(doubtful[-1])}")
+            causes += _causes_of_one(doubtful)
+        else:
+            message += f"; pending first: {_sentence(head)}"
+            if len(pending) > 1:
+                message += f" (and {len(pending) - 1} more behind it)"
+            causes += _causes(head)
+        if doubtful or (_waits(head.operation) and head.semaphore is not None):
             causes += session.driver.timeout_causes
     return WaitTimeoutError(message, pending=tuple(pending), backend=session.info.backend, likely_causes=tuple(causes))
 
@@ -123,20 +132,23 @@ class _Look:
 
     def __init__(self, session: Session, *, ask: bool = True) -> None:
         self._session = session
-        self._can_read = ask and Feature.READ_VALUE in session.capabilities.features
+        self._ask = ask
+        self._can_read = Feature.READ_VALUE in session.capabilities.features
         self._values: dict[SemaphoreState, int | None] = {}
         self._signals: dict[SemaphoreState, list[_Signals]] | None = None
 
     # ---- values
     def value(self, state: SemaphoreState) -> int | None:
-        """A timeline's value now, where it can be read."""
-        if not self._can_read or state.kind is not Kind.TIMELINE:
+        """A timeline's value now, where the device or an exporter in this process can read it."""
+        if not self._ask or state.kind is not Kind.TIMELINE:
             return None
         if state not in self._values:
             self._values[state] = self._read(state)
         return self._values[state]
 
     def _read(self, state: SemaphoreState) -> int | None:
+        if not self._can_read:
+            return None if state.origin is None else state.origin.value()
         # It may be released and waiting to be freed: that must not happen in the midst of this.
         if not state.record.visit():
             return None
@@ -288,6 +300,24 @@ def _is_unmet_wait(entry: Entry | PlainEntry, look: _Look) -> bool:
 
 def _at_least(current: int | None, value: int | None) -> bool:
     return current is not None and value is not None and current >= value
+
+
+def _doubtful(pending: Sequence[PendingOp]) -> list[PendingOp]:
+    """The waits of which any may be the one that is not met; none where the first operation is known to be stuck."""
+    head = pending[0]
+    if _waits(head.operation) and None not in (head.value, head.current_value):
+        return []
+    unknown = [op for op in pending if _waits(op.operation) and op.semaphore is not None and op.current_value is None]
+    # Those of one batch have one age.
+    return unknown if any(op.age_s != head.age_s for op in unknown) else []
+
+
+def _causes_of_one(waits: Sequence[PendingOp]) -> list[str]:
+    who = dict.fromkeys(who for op in waits for who in op.possible_signallers if _BEHIND not in who)
+    if not who:
+        return _causes(waits[0])
+    return ["the signal that one of these waits needs has not been submitted (Level Zero external semaphores, rule 5: "
+            "producer first) by: " + ", ".join(who)]
 
 
 _BEHIND = "behind this very wait"

@@ -177,7 +177,10 @@ class ForkedError(XsemError, RuntimeError):
 
 
 class WaitTimeoutError(XsemError, TimeoutError):
-    """A host wait ran out. `pending` holds the operations not known to be done, the stuck one first.
+    """A host wait ran out. `pending` holds the operations not known to be done, oldest first.
+
+    The first one is the stuck one where that can be told. The message says where it cannot: the device reads no values,
+    and neither does an exporter in this process.
 
     It is a `TimeoutError`, hence an `OSError`. Nothing has been cancelled: the work is still pending.
     """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from xsem.diagnosis import host_wait_timeout
 from xsem.errors import BadArgumentError, BusyError
+from xsem.origins import note_origin, origin_of
 from xsem.ownership import import_with_duplicate
 from xsem.params import UINT64_MAX, check_int
 from xsem.queued import queued_signal
@@ -87,6 +88,8 @@ class Semaphore(Resource):
         with self._record.held(), session.calling(state.type), using_up:
             handle = session.driver.export_semaphore(state.token)
         state.exported = True
+        if handle is not None:
+            note_origin(handle, session, state)
         return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
                              driver_uuid=driver_uuid)
 
@@ -221,7 +224,9 @@ def import_semaphore(device: Device, session: Session, desc: SemaphoreDesc, labe
     check_stamp(desc, session.info)
     with session.calling(desc.type), _making(session, desc.type, label) as making:
         import_with_duplicate(desc, session.driver.import_semaphore, making.made)
-        return _wrap(device, session, desc.type, label, making, imported=True, initial_value=None)
+        made = _wrap(device, session, desc.type, label, making, imported=True, initial_value=None)
+        made._state.origin = origin_of(desc.handle)
+        return made
 
 
 def create_semaphore(

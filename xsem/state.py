@@ -13,6 +13,7 @@ from xsem.spi import Token
 from xsem.types import Kind, SemaphoreHandleType
 
 if TYPE_CHECKING:
+    from xsem.origins import Origin
     from xsem.plain import Plain
 
 __all__ = ["SemaphoreState"]
@@ -40,6 +41,8 @@ class SemaphoreState:
         so `heapq.heappushpop` may raise it without, in one step that does nothing where there is none.
     rewound : bool
         A value was signalled here that is not above the one before it.
+    origin : Origin or None
+        Of an import whose exporter is in this process: what it was exported from.
     holder : Holder or None
         Has the value taken out until it is asked for.
     plain_signals, plain_waits : dict
@@ -48,8 +51,8 @@ class SemaphoreState:
     """
 
     __slots__ = (
-        "_batches", "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported", "kind", "label",
-        "lock", "newest", "plain_signals", "plain_waits", "record", "rewound", "token", "type",
+        "__weakref__", "_batches", "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported",
+        "kind", "label", "lock", "newest", "origin", "plain_signals", "plain_waits", "record", "rewound", "token", "type",
     )
 
     def __init__(
@@ -63,6 +66,7 @@ class SemaphoreState:
         self.record = record
         self.imported = imported
         self.exported = False
+        self.origin: Origin | None = None
         self.lock = lock
         self.newest: list[int] = []
         self.put(initial_value)

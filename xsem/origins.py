@@ -1,0 +1,59 @@
+"""Where an exported handle came from, for an import of it in the same process: the exporter can read the value."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from xsem.errors import XsemError
+from xsem.handles import OwnedHandle
+from xsem.types import Feature
+
+if TYPE_CHECKING:
+    from xsem.session import Session
+    from xsem.state import SemaphoreState
+
+__all__ = ["Origin", "note_origin", "origin_of"]
+
+
+class Origin:
+    """The semaphore that a handle was exported from; neither it nor its device is kept alive."""
+
+    __slots__ = ("_session", "_state")
+
+    def __init__(self, session: Session, state: SemaphoreState) -> None:
+        self._session = weakref.ref(session)
+        self._state = weakref.ref(state)
+
+    def value(self) -> int | None:
+        """The timeline's value now; None where the exporter cannot read it, or is released."""
+        session, state = self._session(), self._state()
+        if session is None or state is None or Feature.READ_VALUE not in session.capabilities.features:
+            return None
+        if not session.record.visit():
+            return None
+        try:
+            if not state.record.visit():
+                return None
+            try:
+                with session.driver.quiet():
+                    return session.driver.semaphore_value(state.token)
+            except XsemError:
+                return None
+            finally:
+                state.record.leave()
+        finally:
+            session.record.leave()
+
+
+_origins: weakref.WeakKeyDictionary[OwnedHandle, Origin] = weakref.WeakKeyDictionary()
+
+
+def note_origin(handle: OwnedHandle, session: Session, state: SemaphoreState) -> None:
+    """`handle` was exported from this semaphore."""
+    _origins[handle] = Origin(session, state)
+
+
+def origin_of(handle: object) -> Origin | None:
+    """What `note_origin` was told of a descriptor's handle; None for a handle from elsewhere."""
+    return _origins.get(handle) if isinstance(handle, OwnedHandle) else None
