@@ -128,8 +128,7 @@ def test_memfd_is_made_also_where_the_kernel_knows_no_noexec_seal(monkeypatch: p
         return create(name, flags)
 
     monkeypatch.setattr(os, "memfd_create", older)
-    fd = linux.new_sealed_memfd("xsem-test", 4096)
-    seals = linux.seals(fd)
-    os.close(fd)
+    with linux.new_sealed_memfd("xsem-test", 4096) as handle:
+        seals = linux.seals(handle.fileno())
     assert seals is not None
     assert seals & linux.SEALS == linux.SEALS

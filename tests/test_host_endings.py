@@ -131,7 +131,7 @@ def test_close_drops_what_is_left_and_its_points_say_so(device: HostDevice) -> N
     commands, other = device.create_command_list(), device.create_command_list()
     ran: list[int] = []
     inside = wait_for(commands, semaphore, 1)
-    until(lambda: not commands._queue)
+    until(lambda: commands._queue.empty())
     commands.append_work(lambda: ran.append(1))
     behind = barrier(commands)
     waiting = barrier(other, behind)
@@ -161,7 +161,7 @@ def test_semaphore_released_under_a_closed_list_takes_no_other_file_with_it(
         semaphore = device.create_semaphore(type, 0)
         commands = device.create_command_list()
         wait_for(commands, semaphore, value)
-        until(lambda: not commands._queue)  # noqa: B023
+        until(lambda: commands._queue.empty())  # noqa: B023
         commands.close()
         device.release_semaphore(semaphore)
         others = [device.create_semaphore(BINARY, 0) for _ in range(3)]
@@ -200,7 +200,7 @@ def test_close_does_not_wait_for_work(device: HostDevice) -> None:
     go = threading.Event()
     commands = device.create_command_list()
     commands.append_work(lambda: go.wait(20))
-    until(lambda: not commands._queue)
+    until(lambda: commands._queue.empty())
     commands.close()
     go.set()
 

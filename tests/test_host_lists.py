@@ -28,6 +28,7 @@ from host_peers import (
 
 from xsem.errors import BusyError, DriverError, OutOfMemoryError
 from xsem.types import SignalParams, WaitParams
+from xsem_host import lists
 from xsem_host.device import HostDevice
 
 
@@ -230,18 +231,32 @@ def test_more_lists_than_promised_are_refused(device: HostDevice) -> None:
 def test_list_whose_worker_cannot_start_has_nothing_appended(
     device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(thread: threading.Thread) -> None:
+    def full(*_arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
     commands = device.create_command_list()
     ran: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", full)
+        patched.setattr(lists, "start_new_thread", full)
         with pytest.raises(OutOfMemoryError):
             commands.append_work(lambda: ran.append(1))
     commands.append_work(lambda: ran.append(2))
     assert barrier(commands).wait(LONG_NS)
     assert ran == [2]
+
+
+def test_list_works_on_the_last_thread_that_can_be_had(
+    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    commands = device.create_command_list()
+    ran: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", full)
+    commands.append_work(lambda: ran.append(1))
+    assert barrier(commands).wait(LONG_NS)
+    assert ran == [1]
 
 
 # ---- copy and fill

@@ -102,8 +102,9 @@ assert commands.append_barrier((), True).wait(LONG_NS)
 # ---- killed
 HAMMER = """
 import threading
+from xsem.types import OwnedHandle
 from xsem_host.semaphores import open_binary, open_timeline
-timeline, binary = open_timeline(fds[0]), open_binary(fds[1])
+timeline, binary = open_timeline(OwnedHandle(fds[0])), open_binary(OwnedHandle(fds[1]))
 value = int(arguments[0])
 def wait():
     while True:
@@ -244,16 +245,16 @@ ENDS = {
     "a worker waits for a timeline": """
 timeline = device.create_semaphore(TIMELINE, 0)
 commands.append_wait([timeline], [WaitParams(value=1)], (), (), False)
-until(lambda: not commands._queue)
+until(lambda: commands._queue.empty())
 """,
     "a worker waits for a binary": """
 binary = device.create_semaphore(BINARY, 0)
 commands.append_wait([binary], [WaitParams()], (), (), False)
-until(lambda: not commands._queue)
+until(lambda: commands._queue.empty())
 """,
     "a worker waits for an event": """
 commands.append_barrier([device.open_event(threading.Event())], False)
-until(lambda: not commands._queue)
+until(lambda: commands._queue.empty())
 """,
     "a worker copies": """
 memory, size = device.create_memory(MEMORY, 64 << 20, False)
@@ -288,12 +289,13 @@ def interrupt():
     until(lambda: sleeps_in("futex", main) or sleeps_in("poll", main))
     signal.pthread_kill(main.ident, signal.SIGINT)
 threading.Thread(target=interrupt).start()
+fds = timeline.fd, binary.fd
 try:
     device.host_wait(WAIT, 3600 * 10**9)
 except KeyboardInterrupt:
     device.release_semaphore(timeline)
     device.release_semaphore(binary)
-    assert not is_open(timeline.fd) and not is_open(binary.fd)
+    assert not any(map(is_open, fds))
 else:
     sys.exit(1)
 """

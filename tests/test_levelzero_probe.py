@@ -72,7 +72,7 @@ def test_timeline_page_is_one_of_the_hosts() -> None:
 
     page = _probe._timeline_page()
     assert page is not None
-    timeline = open_timeline(page.detach())
+    timeline = open_timeline(page)
     assert timeline.value == 0
     timeline.signal(7)
     assert timeline.value == 7

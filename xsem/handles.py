@@ -87,6 +87,19 @@ class OwnedHandle:
         except IndexError:
             raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
+    def take(self) -> Self:
+        """Move the handle into a new object: this one is as after `detach`, and the number is owned all the time.
+
+        Raises
+        ------
+        ReleasedError
+            ``handle_closed``.
+        """
+        taker = object.__new__(type(self))
+        taker._slot, self._slot = self._slot, []
+        taker.fileno()
+        return taker
+
     def close(self) -> None:
         """Close the handle; harmless when already closed or detached.
 

@@ -82,15 +82,12 @@ def _tried(name: str, attempt: Callable[[], None], remedy: str) -> Check:
 
 
 def _memfd() -> None:
-    os.close(new_sealed_memfd("xsem-check", 4096))
+    new_sealed_memfd("xsem-check", 4096).close()
 
 
 def _eventfd() -> None:
-    fd = new_eventfd()
-    try:
-        eventfd_take(fd)
-    finally:
-        os.close(fd)
+    with new_eventfd() as handle:
+        eventfd_take(handle.fileno())
 
 
 def _futex() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, NoReturn, TypeVar
+import weakref
+from typing import Final, NoReturn
 
 from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
-from xsem.spi import DeviceDriver, ImportFailure, duplicate_fd
+from xsem.spi import DeviceDriver, ImportFailure
 from xsem.types import (
     Capabilities,
     Feature,
@@ -17,14 +18,12 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.lists import HostList
-from xsem_host.memory import HostBuffer, HostMemory, new_memory, open_memory
+from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
 from xsem_host.points import Waitable, foreign
 from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
 from xsem_host.sharing import HostSemaphore
 
 __all__ = ["CAPABILITIES", "HostDevice"]
-
-_Opened = TypeVar("_Opened", HostSemaphore, HostMemory)
 
 _MANY_LISTS: Final = 1024
 _SEMAPHORES: Final = frozenset({SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD})
@@ -49,7 +48,7 @@ class HostDevice(DeviceDriver):
     """One open `host` device. Several in one process share nothing but the objects that they import."""
 
     def __init__(self) -> None:
-        self._lists: set[HostList] = set()
+        self._lists: weakref.WeakSet[HostList] = weakref.WeakSet()   # a worker keeps its list alive
         self._lock = threading.Lock()
 
     @property
@@ -102,11 +101,9 @@ class HostDevice(DeviceDriver):
             _refuse(f"semaphore.import.{desc.type.value}")
         open_ = open_timeline if desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else open_binary
         try:
-            given = _given(handle)
-            opened = open_(given.fileno())
+            return open_(_given(handle))
         except XsemError as error:
             raise ImportFailure(error, fate="left") from error
-        return _taken(opened, given)
 
     def release_semaphore(self, semaphore: HostSemaphore) -> None:
         """Close it, as soon as no worker of a closed list is inside any more."""
@@ -122,7 +119,7 @@ class HostDevice(DeviceDriver):
 
     def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
         """A duplicate of its fd."""
-        return duplicate_fd(semaphore.fd, for_driver=False)
+        return semaphore.duplicate()
 
     def semaphore_value(self, semaphore: HostSemaphore) -> int:
         """The page's counter."""
@@ -144,11 +141,9 @@ class HostDevice(DeviceDriver):
         if desc.type not in _MEMORIES:
             _refuse(f"memory.import.{desc.type.value}")
         try:
-            given = _given(handle)
-            opened = open_memory(given.fileno(), desc.allocation_size)
+            return open_memory(_given(handle), desc.allocation_size)
         except XsemError as error:
             raise ImportFailure(error, fate="left") from error
-        return _taken(opened, given)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
         """A new memfd of whole pages."""
@@ -159,15 +154,16 @@ class HostDevice(DeviceDriver):
 
     def export_memory(self, memory: HostMemory) -> OwnedHandle:
         """A duplicate of its fd."""
-        return duplicate_fd(memory.fd, for_driver=False)
+        return memory.duplicate()
 
-    def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMemory, int]:
+    def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMapping, int]:
         """An address in the one mapping of the memory, made for the first buffer."""
-        return memory, memory.map() + offset
+        mapping = memory.map()
+        return mapping, mapping.address + offset
 
-    def unmap_buffer(self, buffer: HostMemory) -> None:
+    def unmap_buffer(self, buffer: HostMapping) -> None:
         """The last one unmaps the memory."""
-        buffer.unmap()
+        buffer.memory.unmap(buffer)
 
     def release_memory(self, memory: HostMemory) -> None:
         """Close it."""
@@ -197,16 +193,6 @@ class HostDevice(DeviceDriver):
 
 def _refuse(capability: str) -> NoReturn:
     raise ImportFailure(UnsupportedError(f"host does not declare {capability}", capability=capability), fate="left")
-
-
-def _taken(opened: _Opened, given: OwnedHandle) -> _Opened:
-    """What was opened, with the number its own from here on."""
-    try:
-        given.detach()
-        return opened
-    except BaseException:  # Ctrl-C
-        opened.close()
-        raise
 
 
 def _given(handle: OwnedHandle | None) -> OwnedHandle:

@@ -18,9 +18,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
+from xsem.types import OwnedHandle
 
 __all__ = [
     "SEALS",
+    "Pages",
     "duplicate",
     "eventfd_add",
     "eventfd_take",
@@ -36,7 +38,6 @@ __all__ = [
     "read_at_start",
     "readable",
     "seals",
-    "unmap",
 ]
 
 # Numbers of linux/fcntl.h and linux/memfd.h: Python has them only when it was built against new enough headers.
@@ -96,19 +97,19 @@ def _failure(call: str, error: OSError) -> XsemError:
                        code_name=name)
 
 
-def duplicate(fd: int) -> int:
+def duplicate(fd: int) -> OwnedHandle:
     """Another number for the same open file, close-on-exec."""
     with _calling("dup"):
-        return os.dup(fd)
+        return OwnedHandle(os.dup(fd))
 
 
 # ---- eventfd
-def new_eventfd() -> int:
+def new_eventfd() -> OwnedHandle:
     """A counter of 0, close-on-exec, non-blocking."""
     if sys.platform != "linux":
         raise _elsewhere()
     with _calling("eventfd2"):
-        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
 
 def eventfd_add(fd: int) -> None:
@@ -174,7 +175,7 @@ def has_huge_pages(fd: int) -> bool:
     return os.fstatvfs(fd).f_bsize != mmap.PAGESIZE
 
 
-def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> int:
+def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> OwnedHandle:
     """A file of `size` bytes in memory that begins with `head` and can never shrink or grow.
 
     A peer that shrinks a file kills everybody who has it mapped with SIGBUS.
@@ -184,7 +185,8 @@ def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> int:
     import fcntl
 
     with _calling("memfd_create"):
-        fd = _memfd(name)
+        handle = _memfd(name)
+    fd = handle.fileno()
     try:
         with _calling("ftruncate"):
             try:
@@ -196,22 +198,22 @@ def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> int:
         with _calling("fcntl"):
             fcntl.fcntl(fd, _F_ADD_SEALS, SEALS)
     except BaseException:
-        os.close(fd)
+        handle.close()
         raise
-    return fd
+    return handle
 
 
-def _memfd(name: str) -> int:
+def _memfd(name: str) -> OwnedHandle:
     if sys.platform != "linux":
         raise _elsewhere()
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         # Where the administrator set vm.memfd_noexec to 2, one that could be executed is not to be had.
-        return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+        return OwnedHandle(os.memfd_create(name, flags | _MFD_NOEXEC_SEAL))
     except OSError as error:
         if error.errno != errno.EINVAL:  # that is Linux before 6.3
             raise
-    return os.memfd_create(name, flags)
+    return OwnedHandle(os.memfd_create(name, flags))
 
 
 def read_at_start(fd: int, size: int) -> bytes:
@@ -239,8 +241,44 @@ def _not_read_and_write() -> BadHandleError:
 
 # ---- mappings. Not Python's mmap objects: each keeps an fd of its own, and refuses to close while a buffer of it is
 # exported.
-def map_shared(fd: int, size: int) -> int:
-    """The address of the first `size` bytes of a file, shared with everybody who maps it.
+class Pages:
+    """Mapped memory, given back to the kernel by `close`, or with the last reference.
+
+    Attributes
+    ----------
+    address : int
+    size : int
+        Bytes.
+    """
+
+    __slots__ = ("__weakref__", "_mapped", "address", "size")
+
+    def __init__(self, size: int, flags: int, fd: int) -> None:
+        self.size = size
+        self.address = _map(size, flags, fd)
+        self._mapped = True
+
+    def close(self) -> None:
+        """Give it back; no thread may use it any more."""
+        munmap = _libc().munmap
+        # From here to the call nothing is called, so Ctrl-C cannot come in between.
+        mapped, self._mapped = self._mapped, False
+        if mapped and munmap(self.address, self.size) != 0:
+            code = ctypes.get_errno()
+            raise _failure("munmap", OSError(code, os.strerror(code)))
+
+    def __del__(self) -> None:
+        # Where the constructor failed nothing is mapped.
+        if getattr(self, "_mapped", False):
+            try:
+                self.close()
+            except BaseException:
+                self.close()   # Ctrl-C came before the call
+                raise
+
+
+def map_shared(fd: int, size: int) -> Pages:
+    """The first `size` bytes of a file, shared with everybody who maps it.
 
     Raises
     ------
@@ -250,19 +288,19 @@ def map_shared(fd: int, size: int) -> int:
     if sys.platform != "linux":
         raise _elsewhere()
     try:
-        return _map(size, mmap.MAP_SHARED, fd)
+        return Pages(size, mmap.MAP_SHARED, fd)
     except PermissionError as error:
         raise _not_read_and_write() from error
     except OSError as error:
         raise _failure("mmap", error) from error
 
 
-def map_private(size: int) -> int:
-    """The address of `size` bytes of this process's own, all 0."""
+def map_private(size: int) -> Pages:
+    """`size` bytes of this process's own, all 0."""
     if sys.platform != "linux":
         raise _elsewhere()
     with _calling("mmap"):
-        return _map(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        return Pages(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
 
 
 def _map(size: int, flags: int, fd: int) -> int:
@@ -273,14 +311,6 @@ def _map(size: int, flags: int, fd: int) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return int(address)
-
-
-def unmap(address: int, size: int) -> None:
-    """Undo `map_shared` or `map_private`."""
-    with _calling("munmap"):
-        if _libc().munmap(address, size) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
 
 
 @functools.cache

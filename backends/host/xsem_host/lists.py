@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import threading
-from collections import deque
+from _thread import start_new_thread
 from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
@@ -17,8 +19,10 @@ from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostList"]
 
-# How long the worker waits at a stretch: in between it looks whether the list was closed.
-_SLICE_NS: Final = 50_000_000
+# How long the worker waits at a stretch: in between it looks whether the list was closed. The stretches grow, so that a
+# thousand lists that wait cost next to nothing, and a wait that has just begun ends soon after its list is closed.
+_FIRST_SLICE_NS: Final = 50_000_000
+_LONGEST_SLICE_NS: Final = 1_000_000_000
 _FILL_CHUNK: Final = 1 << 20
 
 _keys = itertools.count(1)
@@ -39,15 +43,19 @@ class _AwaitedError(Exception):
 
 
 class HostList(CommandListDriver):
-    """One in-order list. The worker is a daemon and lives from the first append to `close`."""
+    """One in-order list. The worker is a daemon and lives from the first append to `close`.
+
+    Appends and the worker meet in a `SimpleQueue`. It is implemented in C, so a KeyboardInterrupt finds an operation
+    either queued or not, and no lock that stays taken.
+    """
 
     def __init__(self, forget: Callable[[HostList], None]) -> None:
         self.key = next(_keys)
         self._forget = forget
-        self._queue: deque[tuple[Operation, HostPoint | None]] = deque()
-        self._changed = threading.Condition()
+        self._queue: SimpleQueue[tuple[Operation, HostPoint | None] | None] = SimpleQueue()   # None: look again
         self._touching = threading.Lock()
-        self._worker: threading.Thread | None = None
+        self._working = threading.Lock()   # taken by the worker, for as long as it lives
+        self._started = False
         self._failure: DriverError | None = None
         self._closed = False
 
@@ -68,8 +76,7 @@ class HostList(CommandListDriver):
         def operation() -> None:
             self._await_points(points)
             for semaphore, param in waits:
-                while not semaphore.wait(param.value, _SLICE_NS):
-                    self._check_open()
+                self._await(functools.partial(semaphore.wait, param.value))
 
         return self._append(operation, want_point)
 
@@ -127,65 +134,87 @@ class HostList(CommandListDriver):
         self._append(operation, False)
 
     def _append(self, operation: Operation, want_point: bool) -> HostPoint | None:
-        with self._changed:
-            if self._closed:
-                raise ReleasedError("the command list has been closed", reason="released")
-            if self._failure is not None:
-                raise repeated(self._failure)
-            if self._worker is None:
-                self._worker = self._start()
-            point = HostPoint() if want_point else None
-            self._queue.append((operation, point))
-            self._changed.notify()
-            return point
+        self._check_usable()
+        if not self._started:
+            self._start()
+        point = HostPoint() if want_point else None
+        self._queue.put((operation, point))
+        if self._failure is not None or self._closed:
+            # Stopped, or closed, by another thread since the first look: the worker may have emptied the queue before.
+            self._drop(self._failure or _closed())
+        return point
 
-    def _start(self) -> threading.Thread:
-        worker = threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True)
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ReleasedError("the command list has been closed", reason="released")
+        if self._failure is not None:
+            raise repeated(self._failure)
+
+    def _start(self) -> None:
         try:
-            worker.start()
+            # Not Thread.start, which waits for the thread: a KeyboardInterrupt there leaves its caller in the dark. A
+            # second worker, of an append that was interrupted right here, finds the first one and ends.
+            start_new_thread(self._run_as_thread, ())
         except RuntimeError as error:
             raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
-        return worker
+        self._started = True
 
     def close(self) -> None:
         """End the worker; what is still queued is dropped. Waits for a copy that is under way, not for work."""
-        with self._changed:
-            self._closed = True
-            self._drop(ReleasedError("the command list was closed before that was done", reason="released"))
-            self._changed.notify()
-        # The memory that it copies to or from may be unmapped next.
-        with self._touching:
-            pass
+        self._closed = True
+        self._drop(_closed())
+        self._queue.put(None)
+        # The memory that it copies to or from may be unmapped next, so Ctrl-C is for later.
+        interrupted: KeyboardInterrupt | None = None
+        while True:
+            try:
+                with self._touching:
+                    break
+            except KeyboardInterrupt as error:
+                interrupted = error
         self._forget(self)
+        if interrupted is not None:
+            raise interrupted
 
     def _drop(self, failure: XsemError) -> None:
         """Nothing that is queued will be done."""
-        while self._queue:
-            _, point = self._queue.popleft()
-            if point is not None:
-                point.fail(failure)
+        while True:
+            try:
+                queued = self._queue.get_nowait()
+            except Empty:
+                return
+            if queued is not None and queued[1] is not None:
+                queued[1].fail(failure)
 
     # ---- the worker
+    def _run_as_thread(self) -> None:
+        if not self._working.acquire(blocking=False):
+            return
+        try:
+            # As a Thread: one that threading does not know has no name, and gains a dummy as soon as somebody logs.
+            threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True).start()
+        except RuntimeError:   # the last thread that could be had is this one
+            self._run()
+
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._queue and not self._closed and self._failure is None:
-                    self._changed.wait()
-                if self._closed or self._failure is not None:
-                    return
-                operation, point = self._queue.popleft()
+        while not self._closed and self._failure is None:
+            queued = self._queue.get()
+            if queued is None:
+                continue
+            operation, point = queued
             try:
                 operation()
             except _ClosedError:
                 if point is not None:
-                    point.fail(ReleasedError("the command list was closed before that was done", reason="released"))
+                    point.fail(_closed())
             except BaseException as error:
                 self._stop(error, point)
             else:
                 if point is not None:
                     point.reach()
             # Not kept while the worker sleeps: the application's function may hold arrays.
-            del operation, point
+            del queued, operation, point
+        self._drop(self._failure or _closed())
 
     def _stop(self, error: BaseException, point: HostPoint | None) -> None:
         if isinstance(error, _AwaitedError):
@@ -196,20 +225,27 @@ class HostList(CommandListDriver):
             failure = DriverError(f"work appended to the list raised {type(error).__name__}: {error}",
                                   reason="work_failed", from_earlier_work=True)
             failure.__cause__ = error
-        with self._changed:
-            self._failure = failure
-            if point is not None:
-                point.fail(failure)
-            self._drop(failure)
+        self._failure = failure
+        if point is not None:
+            point.fail(failure)
 
     def _await_points(self, points: tuple[Waitable, ...]) -> None:
         for point in points:
             try:
-                while not point.wait(_SLICE_NS):
-                    self._check_open()
+                self._await(point.wait)
             except XsemError as failure:
                 raise _AwaitedError(failure) from None
+
+    def _await(self, wait: Callable[[int], bool]) -> None:
+        slice_ns = _FIRST_SLICE_NS
+        while not wait(slice_ns):
+            self._check_open()
+            slice_ns = min(2 * slice_ns, _LONGEST_SLICE_NS)
 
     def _check_open(self) -> None:
         if self._closed:
             raise _ClosedError
+
+
+def _closed() -> ReleasedError:
+    return ReleasedError("the command list was closed before that was done", reason="released")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import mmap
-import os
 import threading
+import weakref
 
 from xsem.errors import BadHandleError
 from xsem.types import OwnedHandle
 from xsem_host.files import check_sealed_memfd, file_name
-from xsem_host.linux import map_private, map_shared, new_sealed_memfd, unmap
+from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
 from xsem_host.semaphores import TIMELINE_NAME
 
-__all__ = ["HostBuffer", "HostMemory", "new_memory", "open_memory"]
+__all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory"]
 
 
 class HostMemory:
@@ -20,78 +20,100 @@ class HostMemory:
 
     Parameters
     ----------
-    fd : int
-        Owned from here on.
+    handle : OwnedHandle
+        Its file is owned from here on. On an error it is left alone.
     size : int
         Bytes to map from its start.
     """
 
-    def __init__(self, fd: int, size: int) -> None:
-        self.fd = fd
+    def __init__(self, handle: OwnedHandle, size: int) -> None:
         self.size = size
         self._lock = threading.Lock()
-        self._users = 0
-        self._address = 0
+        self._pages: Pages | None = None
+        self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()   # one that Ctrl-C kept from its caller is gone
+        # That it cannot be mapped is to be known at import, not when the buffer is wanted.
+        map_shared(handle.fileno(), size).close()
+        self._file = handle.take()
 
-    def map(self) -> int:
-        """The address of its first byte, valid until as many calls of `unmap`."""
-        with self._lock:
-            if self._users == 0:
-                self._address = map_shared(self.fd, self.size)
-            self._users += 1
-            return self._address
+    @property
+    def fd(self) -> int:
+        """The descriptor, which stays this object's."""
+        return self._file.fileno()
 
-    def unmap(self) -> None:
-        """Undo one `map`."""
+    def duplicate(self) -> OwnedHandle:
+        """Another descriptor for the same file, the caller's to close."""
+        return duplicate(self._file.fileno())
+
+    def map(self) -> HostMapping:
+        """A use of the one mapping of all of it; as many calls of `unmap` end that."""
         with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                unmap(self._address, self.size)
+            if self._pages is None:
+                self._pages = map_shared(self._file.fileno(), self.size)
+            use = HostMapping(self, self._pages.address)
+            self._uses.add(use)
+            return use
+
+    def unmap(self, use: HostMapping) -> None:
+        """Undo one `map`; does no harm the second time."""
+        with self._lock:
+            self._uses.discard(use)
+            if self._pages is not None and not self._uses:
+                self._pages.close()
+                self._pages = None
 
     def close(self) -> None:
         """Close the file; what is still mapped stays so until it is unmapped."""
-        os.close(self.fd)
+        self._file.close()
+
+
+class HostMapping:
+    """One use of a mapped memory.
+
+    Attributes
+    ----------
+    memory : HostMemory
+    address : int
+        Of its first byte.
+    """
+
+    __slots__ = ("__weakref__", "address", "memory")
+
+    def __init__(self, memory: HostMemory, address: int) -> None:
+        self.memory = memory
+        self.address = address
 
 
 def new_memory(size: int) -> HostMemory:
     """Zeroed memory of `size` bytes, rounded up to whole pages."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-    with OwnedHandle(new_sealed_memfd("xsem-memory", whole)) as handle:
-        memory = _tried(HostMemory(handle.fileno(), whole))
-        handle.detach()
-        return memory
+    with new_sealed_memfd("xsem-memory", whole) as handle:
+        return HostMemory(handle, whole)
 
 
-def open_memory(fd: int, size: int) -> HostMemory:
-    """Check that `fd` is sealed memory of at least `size` bytes.
+def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
+    """Check that the file is sealed memory of at least `size` bytes, and own it.
 
     Raises
     ------
     BadHandleError
-        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_kind``, ``read_only``, ``no_proc``; `fd` is left
-        alone.
+        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_kind``, ``read_only``, ``no_proc``; the
+        handle is left alone.
     """
+    fd = handle.fileno()
     check_sealed_memfd(fd, "memory", size)
     # The contents are the user's, so they carry no header; but a timeline taken for memory would be scribbled on.
     if file_name(fd) == f"/memfd:{TIMELINE_NAME} (deleted)":
         raise BadHandleError("this is a timeline, not memory", reason="wrong_kind")
-    return _tried(HostMemory(fd, size))
-
-
-def _tried(memory: HostMemory) -> HostMemory:
-    """Map it once: that it cannot be is to be known at import, not when the buffer is wanted."""
-    memory.map()
-    memory.unmap()
-    return memory
+    return HostMemory(handle, size)
 
 
 class HostBuffer:
     """Memory of this process alone."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self.address = map_private(size)
+        self._pages = map_private(size)
+        self.address = self._pages.address
 
     def close(self) -> None:
         """Give it back."""
-        unmap(self.address, self.size)
+        self._pages.close()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
+import time
+from _thread import LockType, allocate_lock
+from collections import deque
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from xsem.errors import DriverError, XsemError
 
 __all__ = ["EventPoint", "FuturePoint", "HostPoint", "Waitable", "foreign", "repeated"]
+
+_LOOK_S: Final = 0.001
 
 
 class Waitable(Protocol):
@@ -23,26 +29,43 @@ class Waitable(Protocol):
 
 
 class HostPoint:
-    """Reached by the list's worker, once; or failed, when it never will be."""
+    """Reached by the list's worker, once; or failed, when it never will be.
 
-    __slots__ = ("_event", "_failure")
+    Not a `threading.Event`: its lock is taken by Python code, and a KeyboardInterrupt there leaves it locked. Here each
+    waiter has a lock of its own, which `reach` and `fail` unlock; one that a KeyboardInterrupt leaves behind holds up
+    no other waiter.
+    """
+
+    __slots__ = ("_failure", "_settled", "_waiters")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
         self._failure: XsemError | None = None
+        self._settled = False
+        self._waiters: deque[LockType] = deque()
 
     def reach(self) -> None:
         """All work before it is done."""
-        self._event.set()
+        self._settled = True
+        self._wake()
 
     def fail(self, failure: XsemError) -> None:
         """Work before it failed, or was dropped."""
-        self._failure = failure
-        self._event.set()
+        if not self._settled:
+            self._failure = failure
+            self._settled = True
+        self._wake()
+
+    def _wake(self) -> None:
+        while True:
+            try:
+                waiter = self._waiters.popleft()
+            except IndexError:
+                return
+            waiter.release()
 
     def done(self) -> bool:
         """Whether it was reached; raises if it never will be."""
-        if not self._event.is_set():
+        if not self._settled:
             return False
         if self._failure is not None:
             raise repeated(self._failure)
@@ -50,7 +73,14 @@ class HostPoint:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until `done` has an answer, or the time is over."""
-        self._event.wait(_seconds(timeout_ns))
+        if not self._settled:
+            waiter = allocate_lock()
+            waiter.acquire()
+            self._waiters.append(waiter)
+            # Looked at again: a point that was settled in between has woken nobody here.
+            if not self._settled and not waiter.acquire(timeout=_seconds(timeout_ns)):
+                with contextlib.suppress(ValueError):  # just woken
+                    self._waiters.remove(waiter)
         return self.done()
 
 
@@ -66,7 +96,16 @@ class EventPoint:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is, or the time is over."""
-        return self._native.wait(_seconds(timeout_ns))
+        if threading.current_thread() is not threading.main_thread():
+            return self._native.wait(_seconds(timeout_ns))
+        # A KeyboardInterrupt inside `Event.wait` can leave the event locked, and then the application's set() hangs.
+        deadline = time.monotonic_ns() + timeout_ns
+        while not self._native.is_set():
+            left_ns = deadline - time.monotonic_ns()
+            if left_ns <= 0:
+                return False
+            time.sleep(min(_LOOK_S, _seconds(left_ns)))
+        return True
 
 
 class FuturePoint:
@@ -74,12 +113,12 @@ class FuturePoint:
 
     def __init__(self, native: Future[Any]) -> None:
         self._native = native
-        self._settled = threading.Event()
+        self._settled = HostPoint()
         # Once, and not in every slice of every wait: a future keeps its callbacks until it is settled.
         native.add_done_callback(self._settle)
 
     def _settle(self, _: Future[Any]) -> None:
-        self._settled.set()
+        self._settled.reach()
 
     def done(self) -> bool:
         """Whether the future has its result; raises if it never will."""
@@ -96,7 +135,7 @@ class FuturePoint:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it has, or the time is over."""
-        self._settled.wait(_seconds(timeout_ns))
+        self._settled.wait(timeout_ns)
         return self.done()
 
 

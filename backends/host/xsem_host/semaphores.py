@@ -6,7 +6,6 @@ Neither has a lock in shared memory, so a process that is killed at any moment l
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 from typing import Final
 
@@ -24,7 +23,6 @@ from xsem_host.linux import (
     new_sealed_memfd,
     read_at_start,
     readable,
-    unmap,
 )
 from xsem_host.sharing import HostSemaphore, Looks
 
@@ -48,8 +46,8 @@ class Binary(HostSemaphore):
 
     Parameters
     ----------
-    fd : int
-        Owned from here on; checked by `open_binary` or made by `new_binary`.
+    handle : OwnedHandle
+        Checked by `open_binary` or made by `new_binary`.
     """
 
     def signal(self, value: int | None = None) -> None:
@@ -69,30 +67,29 @@ class Binary(HostSemaphore):
                 if sleep_ns == 0:
                     return False
 
-    def _free(self) -> None:
-        os.close(self.fd)
-
 
 def new_binary() -> Binary:
     """An unsignalled binary semaphore."""
-    return Binary(new_eventfd())
+    with new_eventfd() as handle:
+        return Binary(handle)
 
 
-def open_binary(fd: int) -> Binary:
-    """Check that `fd` is an eventfd of the right sort, and wrap it.
+def open_binary(handle: OwnedHandle) -> Binary:
+    """Check that the file is an eventfd of the right sort, and own it.
 
     Raises
     ------
     BadHandleError
-        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``; `fd` is left alone.
+        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``; the handle is left alone.
     """
+    fd = handle.fileno()
     target = file_name(fd)
     if target != "anon_inode:[eventfd]":
         raise BadHandleError(f"a binary semaphore of host is an eventfd, and this is {target}", reason="not_an_eventfd")
     if is_counting(fd):
         raise BadHandleError("the eventfd counts (EFD_SEMAPHORE), so one wait would not reset it",
                              reason="eventfd_is_counting")
-    return Binary(fd)
+    return Binary(handle)
 
 
 class Timeline(HostSemaphore):
@@ -100,16 +97,16 @@ class Timeline(HostSemaphore):
 
     Parameters
     ----------
-    fd : int
-        Owned from here on; checked by `open_timeline` or made by `new_timeline`. On an error it is left alone.
+    handle : OwnedHandle
+        Checked by `open_timeline` or made by `new_timeline`. On an error it is left alone.
     """
 
-    def __init__(self, fd: int) -> None:
-        super().__init__(fd)
-        self._page = map_shared(fd, TIMELINE_BYTES)
+    def __init__(self, handle: OwnedHandle) -> None:
+        self._pages = map_shared(handle.fileno(), TIMELINE_BYTES)
         # One aligned store or load each: no process ever sees half a value.
-        self._value = ctypes.c_uint64.from_address(self._page + _VALUE_AT)
-        self._sequence = ctypes.c_uint32.from_address(self._page + _SEQUENCE_AT)
+        self._value = ctypes.c_uint64.from_address(self._pages.address + _VALUE_AT)
+        self._sequence = ctypes.c_uint32.from_address(self._pages.address + _SEQUENCE_AT)
+        super().__init__(handle)
 
     @property
     def value(self) -> int:
@@ -127,7 +124,7 @@ class Timeline(HostSemaphore):
             self._value.value = wanted
             # The kernel adds, not we: two processes that each did `+= 1` could lose one, and with it a wake-up. The
             # sequence is apart from the value because a futex compares 32 bits: a jump by 2**32 would look like none.
-            futex_wake_all_and_add(self._page + _SEQUENCE_AT)
+            futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
 
     def wait(self, value: int | None, timeout_ns: int) -> bool:
         """Whether the value is at least `value` within the time."""
@@ -144,31 +141,30 @@ class Timeline(HostSemaphore):
                 sleep_ns = looks.sleep_ns()
                 if sleep_ns == 0:
                     return False
-                futex_wait(self._page + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
+                futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
 
     def _free(self) -> None:
-        os.close(self.fd)
-        unmap(self._page, TIMELINE_BYTES)
+        super()._free()
+        self._pages.close()
 
 
 def new_timeline(initial_value: int) -> Timeline:
     """A timeline with that value."""
     head = _HEADER.pack(MAGIC, VERSION, KIND_TIMELINE, initial_value, 0)
-    with OwnedHandle(new_sealed_memfd(TIMELINE_NAME, TIMELINE_BYTES, head)) as handle:
-        timeline = Timeline(handle.fileno())
-        handle.detach()
-        return timeline
+    with new_sealed_memfd(TIMELINE_NAME, TIMELINE_BYTES, head) as handle:
+        return Timeline(handle)
 
 
-def open_timeline(fd: int) -> Timeline:
-    """Check that `fd` is a timeline's page, and map it.
+def open_timeline(handle: OwnedHandle) -> Timeline:
+    """Check that the file is a timeline's page, map it, and own it.
 
     Raises
     ------
     BadHandleError
         ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_magic``, ``wrong_version``, ``wrong_kind``,
-        ``read_only``; `fd` is left alone.
+        ``read_only``; the handle is left alone.
     """
+    fd = handle.fileno()
     check_sealed_memfd(fd, "timeline", TIMELINE_BYTES)
     magic, version, kind, _, _ = _HEADER.unpack(read_at_start(fd, _HEADER.size))
     if magic != MAGIC:
@@ -178,7 +174,7 @@ def open_timeline(fd: int) -> Timeline:
                              reason="wrong_version")
     if kind != KIND_TIMELINE:
         raise BadHandleError(f"the page holds an object of kind {kind}, not a timeline", reason="wrong_kind")
-    return Timeline(fd)
+    return Timeline(handle)
 
 
 def _needed(value: int | None) -> int:

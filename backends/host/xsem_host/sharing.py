@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from xsem.errors import ReleasedError
+from xsem.types import OwnedHandle
+from xsem_host.linux import duplicate
 
 __all__ = ["HostSemaphore", "Looks"]
 
@@ -22,13 +24,28 @@ class HostSemaphore(ABC):
 
     Its file is closed, and its page unmapped, only when no thread is inside any more: the worker of a list that was
     closed in the midst of a wait looks up after a while, and by then the number may be another file's.
+
+    Parameters
+    ----------
+    handle : OwnedHandle
+        Its file is owned from here on. On an error it is left alone.
     """
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self._lock = threading.Lock()
-        self._inside = 0
+    def __init__(self, handle: OwnedHandle) -> None:
+        self._fence_lock = threading.Lock()
+        self._inside: set[object] = set()   # not a count, which Ctrl-C could leave wrong
         self._closed = False
+        self._file = handle.take()
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, which stays this object's."""
+        return self._file.fileno()
+
+    def duplicate(self) -> OwnedHandle:
+        """Another descriptor for the same file, the caller's to close."""
+        with self._use():
+            return duplicate(self._file.fileno())
 
     @abstractmethod
     def signal(self, value: int | None) -> None:
@@ -38,34 +55,32 @@ class HostSemaphore(ABC):
     def wait(self, value: int | None, timeout_ns: int) -> bool:
         """Whether it was signalled, or reached the value, within the time."""
 
-    @abstractmethod
     def _free(self) -> None:
-        """Give back what it owns; called once, when nobody is inside."""
+        """Give back what it owns, when no thread is inside; does no harm the second time."""
+        self._file.close()
 
     def close(self) -> None:
-        """Let nobody in any more, and free it as soon as nobody is inside."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            idle = self._inside == 0
-        if idle:
+        """Let no thread in any more, and free it as soon as none is inside."""
+        self._closed = True
+        if not self._inside:
             self._free()
 
     @contextmanager
     def _use(self) -> Iterator[None]:
-        with self._lock:
+        thread = object()
+        try:
+            # Of a close at the same time: either it sees this, or this sees it.
+            self._inside.add(thread)
             if self._closed:
                 raise ReleasedError("the semaphore has been released", reason="released")
-            self._inside += 1
-        try:
             yield
         finally:
-            with self._lock:
-                self._inside -= 1
-                last = self._closed and self._inside == 0
-            if last:
-                self._free()
+            # First, and by C code, which Ctrl-C cannot keep from it.
+            try:
+                self._inside.discard(thread)
+            finally:
+                if self._closed and not self._inside:
+                    self._free()
 
     def _fence(self) -> None:
         """Keep memory accesses before this from being seen after those that follow it.
@@ -74,7 +89,7 @@ class HostSemaphore(ABC):
         came before cannot sink below the first, what follows cannot rise above the second.
         """
         for _ in range(2):
-            with self._lock:
+            with self._fence_lock:
                 pass
 
 
