@@ -400,5 +400,5 @@ def last_of(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
 def set_last(semaphore: xsem.Semaphore, value: int | None) -> None:
     """Have it be the value last signalled here; None as of an import: nobody knows what the exporter has signalled."""
     with semaphore._state.lock:
-        semaphore._state.take()
-        semaphore._state.put(value)
+        semaphore._state.current()
+        semaphore._state.last = value

@@ -217,19 +217,37 @@ def test_append_that_took_effect_is_no_failure_where_nothing_can_be_kept(
     assert values_of(driver) == [(1,) * count, (2,) * count, (3,) * count]
 
 
-@pytest.mark.parametrize("failure", [DriverError("no", reason="driver"), KeyboardInterrupt()])
-def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, failure: BaseException) -> None:
+def test_append_that_the_driver_refuses_changes_nothing(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for value in (4, 5):
         commands.append_signal(sems, [value, value])
-    driver.lists[0].fail_next = failure  # type: ignore[assignment]
-    with pytest.raises(type(failure)):
+    driver.lists[0].fail_next = DriverError("no", reason="driver")
+    with pytest.raises(DriverError):
         commands.append_signal(sems, [9, 9])
     assert last_of(sems) == [5, 5]
     assert len(device.pending()) == 4
     commands.append_signal(sems, [6, 6])
     assert last_of(sems) == [6, 6]
+
+
+def test_signal_that_ctrl_c_interrupts_in_the_driver_counts_as_appended(opened: Opened) -> None:
+    """The driver may have it, and a value below it must not follow."""
+    device, driver = opened
+    commands, sems = device.create_command_list(), batch(device, 2)
+    for value in (4, 5):
+        commands.append_signal(sems, [value, value])
+    driver.lists[0].fail_next = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        commands.append_signal(sems, [9, 9])
+    assert last_of(sems) == [9, 9]
+    assert len(device.pending()) == 6
+    with pytest.raises(BadArgumentError, match="9"):
+        commands.append_signal(sems, [9, 9])
+    commands.append_signal(sems, [10, 10])
+    driver.finish()
+    commands.synchronize()
+    assert device.pending() == ()
 
 
 @pytest.mark.parametrize("call", CALLS)

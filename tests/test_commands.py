@@ -361,10 +361,10 @@ def test_value_of_a_failed_append_can_be_signalled_again(opened: Opened) -> None
 
 def test_failed_append_does_not_undo_a_later_signal(opened: Opened) -> None:
     device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
+    commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
 
     def during() -> None:
-        sem.host_signal(9)
+        other.append_signal(sem, 9)
         raise DriverError("no", reason="driver")
 
     driver.lists[0].during = during

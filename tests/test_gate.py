@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,17 @@ WATCHED_S = 0.2
 def opened() -> Iterator[Opened]:
     with fake() as (device, driver):
         yield device, driver
+
+
+@contextlib.contextmanager
+def appending(gate: Gate) -> Iterator[None]:
+    """As an append of something that may wait."""
+    with gate.lock:
+        gate.inside += 1
+        try:
+            yield
+        finally:
+            gate.inside -= 1
 
 
 def stays(driver: FakeDriver, *names: str) -> None:
@@ -125,19 +138,24 @@ def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opene
 def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
     """The releasing thread looks only when it is woken: by itself it would meet some of the moments."""
     releaser = opened[0]._session.releaser
-    original = releaser._nap.wait
+
+    class Nap(queue.SimpleQueue[None]):
+        def get(self, block: bool = True, timeout: float | None = None) -> None:
+            super().get(timeout=20)
+
+    nap = Nap()
     monkeypatch.setattr(xsem.lifetime, "_LOOK_S", 0)
     monkeypatch.setattr(xsem.lifetime, "_NUDGE_IN_APPEND_S", 10)   # a busy machine may take its time
     with monkeypatch.context() as patched:
-        patched.setattr(releaser._nap, "wait", lambda _seconds: original(20))
+        patched.setattr(releaser, "_nap", nap)
         yield releaser
-    releaser._nap.set()
+    nap.put(None)
 
 
 def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
     """Wake the thread until something is so."""
     def look() -> object:
-        releaser._nap.set()
+        releaser._nap.put(None)
         return condition()
 
     until(look)
@@ -310,9 +328,9 @@ def test_gate_stays_closed_until_the_outer_one_of_two_releases_ends() -> None:
 
 def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
     gate = Gate()
-    with gate.appending():
+    with appending(gate):
         assert not gate.release(lambda: pytest.fail("called"))
-        with gate.appending():   # what is appended may append
+        with appending(gate):   # what is appended may append
             pass
         assert not gate.release(lambda: pytest.fail("called"))
     called: list[int] = []
@@ -325,7 +343,7 @@ def test_gate_does_not_wait_for_an_append_in_another_thread() -> None:
     inside, go = threading.Event(), threading.Event()
 
     def append() -> None:
-        with gate.appending():
+        with appending(gate):
             inside.set()
             go.wait(10)
 

@@ -232,9 +232,9 @@ def test_signal_ends_a_wait_and_leaves_all_usable(
         wait(timeout_s=timeout_s)
     sender.join(10)
     assert device.pending()
-    assert device._session.record._holds == len([
-        record for record in device._session.releaser.records if record.parent is device._session.record
-    ])   # none is left of the wait
+    assert device._session.record._holders == {
+        record._hold for record in device._session.releaser.records if record.parent is device._session.record
+    }   # none is left of the wait
     meet(driver)
     wait(timeout_s=0)
 

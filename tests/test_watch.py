@@ -364,9 +364,10 @@ def test_report_comes_while_an_append_is_held_in_the_driver(
     with held.appending(waiting if same else other, driver.lists[0 if same else 1]):
         device.watch(after_s=AT_ONCE, report=reports.append)
         until(lambda: reports)
-        # What only the driver knows is unknown.
-        assert [(op.operation, op.value, op.current_value) for op in reports[0][:2]] == [
+        # What only the driver knows is unknown. The append that is held is reported, too.
+        assert [(op.operation, op.value, op.current_value) for op in reports[0] if op.operation != "barrier"] == [
             ("wait", 7, None), ("signal", 1, None)]
+        assert [op.operation for op in reports[0]].count("barrier") == 1
         assert reports[0][0].possible_signallers == ()
         assert "fake:0 does not answer" in caplog.text
         assert "likely: the moon is full" in caplog.text

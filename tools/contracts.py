@@ -36,8 +36,8 @@ INSIDE_XSEM = """
     progress
     entries
     session
-    plain
-    state
+    plain : noted
+    state : mappings
     lifetime : notify
     gate : origins
     plugins
@@ -45,7 +45,7 @@ INSIDE_XSEM = """
     types
     descriptors
     spawning
-    handles : params : uuids : layout : streams : timeouts : forks : dlpack : background : fds
+    handles : params : uuids : layout : streams : timeouts : forks : dlpack : background : fds : claims
     errors
     info
     handle_types

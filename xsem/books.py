@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Literal, overload
 
+from xsem.claims import Claim
 from xsem.entries import Entry, Operation, Targets
 from xsem.errors import WouldBlockError, XsemError
 from xsem.forks import Clock
 from xsem.lifetime import Record
-from xsem.plain import Plain, out_of_range
+from xsem.noted import Note, Noted
+from xsem.plain import Plain, PlainFacts, out_of_range
 from xsem.progress import Progress
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
@@ -31,7 +34,7 @@ class Book(Progress):
     recorded : list of Entry
         What was appended while `recording`.
     recorded_uses : list of Record
-        What that uses, held.
+        What that uses, held by `recorded_by`.
     wrappers : set of CommandList
     """
 
@@ -39,43 +42,54 @@ class Book(Progress):
         super().__init__(session, driver, name, borrowed=borrowed)
         self.recorded: list[Entry] = []
         self.recorded_uses: list[Record] = []
+        self.recorded_by: object = None
         self.wrappers: weakref.WeakSet[object] = weakref.WeakSet()
 
     # ---- appending
     @overload
     def append(
-        self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
-        targets: Targets = (), kept: Sequence[Point] = (), want_point: Literal[True], rewinds: bool = False,
-        waits: bool = False, signals: Targets = (), reenters: bool = False,
+        self, operation: Operation, call: Callable[[bool], Token | None], *, note: Note | None = None,
+        records: Sequence[Record] = (), targets: Targets = (), kept: Sequence[Point] = (), want_point: Literal[True],
+        rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Point: ...
     @overload
     def append(
-        self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
-        targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
-        waits: bool = False, signals: Targets = (), reenters: bool = False,
+        self, operation: Operation, call: Callable[[bool], Token | None], *, note: Note | None = None,
+        records: Sequence[Record] = (), targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False,
+        rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Point | None: ...
     def append(
-        self, operation: Operation, issue: Callable[[bool], Token | None], *, records: Sequence[Record] = (),
-        targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False, rewinds: bool = False,
-        waits: bool = False, signals: Targets = (), reenters: bool = False,
+        self, operation: Operation, call: Callable[[bool], Token | None], *, note: Note | None = None,
+        records: Sequence[Record] = (), targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False,
+        rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Point | None:
         """Hand one operation to the driver and note it; the point if `want_point`.
 
-        `waits`: it can hold the queue though it is no wait; `signals`: what it signals though it is no signal.
-        `reenters`: `issue` may append to this list itself.
+        `call` is given whether a point is wanted. `note` has semaphores take note before it; they take back what the
+        driver was not given, or refuses. What Ctrl-C interrupts in its call counts as appended: the driver has it, or
+        was about to be given it. `waits`: it can hold the queue though it is no wait; `signals`: what it signals though
+        it is no signal. `reenters`: `call` may append to this list itself.
 
         Raises
         ------
         ReleasedError, WouldBlockError, and what the driver raises
             Nothing was appended.
         """
-        gate = self.session.gate if waits or kept or operation == "wait" else None
+        may_wait = bool(waits or kept or operation == "wait")
+        gate = self.session.gate if may_wait else None
         crowded = gate is not None and self.session.releaser.crowded
         if crowded and gate is not None:
             self.session.releaser.use_moment(gate)
-        with self.lock, _OPEN if gate is None else gate.appending():
-            seq = self.seq = self.seq + 1
+        claim = Claim()
+        noted, calling = Noted(claim), False
+        with self.lock, _OPEN if gate is None else gate.lock:
+            entry = Entry(operation, targets, kept, rewinds, signals)
+            outer = self._issuing
+            # From here to `try` nothing is called: a number that Ctrl-C kept from being issued would never be done.
+            seq = entry.seq = self.seq = self.seq + 1
             try:
+                if gate is not None:
+                    gate.inside += 1
                 # The list itself before anything is asked of its driver: from here on nobody closes it under us.
                 self.record.use(self, seq)
                 self.raise_failure()
@@ -87,26 +101,39 @@ class Book(Progress):
                 for record in records:
                     record.use(self, seq)
                     if self.recording:
-                        record.hold()
                         self.recorded_uses.append(record)
-                outer, self._issuing = self._issuing, not reenters
-                try:
-                    token = issue(want_point)
-                finally:
-                    self._issuing = outer
-            except XsemError:
-                if self.seq == seq:
-                    self.not_appended(seq)
+                        record.hold(self.recorded_by)
+                if note is not None:
+                    note(noted)
+                self._issuing = not reenters
+                if not captured:
+                    self._slots += 1
+                    if may_wait:
+                        self._last_wait = seq
+                    self.entries.append(entry)
+                calling = True
+                token = call(want_point)
+            except BaseException as error:
+                if not calling or isinstance(error, Exception):
+                    noted.take_back()
+                    self._take_back(entry)
+                    if isinstance(error, XsemError) and self.seq == seq:
+                        self.not_appended(seq)
                 raise
             finally:
+                claim.over = True
+                if gate is not None:
+                    gate.inside -= 1
+                self._issuing = outer
                 if self.seq != seq:
                     # Work that appended to its own list is done after what it appended.
-                    seq = self.seq = self.seq + 1
+                    seq = entry.seq = self.seq = self.seq + 1
                     self.record.uses[self] = seq
                 self._issued = seq
-            # A wait for an event of a capture takes this queue into that capture.
-            captured = captured or (foreign and self.driver.capturing())
-            entry = Entry(seq, operation, targets, kept, None, rewinds, signals)
+            if foreign and not captured and self.driver.capturing():
+                # A wait for an event of a capture takes this queue into that capture.
+                captured = True
+                self._take_back(entry)
             if captured:
                 # It runs when the graph is launched, as often as that is; no marker can tell.
                 if self.recording:
@@ -115,11 +142,9 @@ class Book(Progress):
                     for record in records:
                         record.pin()
                 return Point(self.session, token, self, seq, captured=True) if want_point else None
-            self._slots += 1
-            if waits or kept or operation == "wait":
-                self._last_wait = seq
+            if reenters:
+                self._move_to_the_end(entry)
             point = entry.point = Point(self.session, token, self, seq) if want_point else None
-            self.entries.append(entry)
             if point is not None:
                 self._note_marker(point)
             elif crowded:
@@ -127,6 +152,18 @@ class Book(Progress):
                 self._try_mark()
         self.keep_up()
         return point
+
+    def _take_back(self, entry: Entry | PlainFacts) -> None:
+        """The driver was not given the newest entry, or refused it; the lock is held."""
+        with contextlib.suppress(ValueError):  # it was not listed yet, or the list has failed and forgot all of them
+            self.entries.remove(entry)
+            self._slots -= 1
+
+    def _move_to_the_end(self, entry: Entry) -> None:
+        if self.entries and self.entries[-1] is not entry:
+            with contextlib.suppress(ValueError):
+                self.entries.remove(entry)
+            self.entries.append(entry)
 
     def append_plain(self, plain: Plain, values: Any, user: Record) -> bool:
         """The same for what was checked once; False where something is not as usual: `append` says what, or does it.
@@ -155,12 +192,11 @@ class Book(Progress):
             # list's own before the others': on a list that is closed nobody would learn of their end.
             seq = self.seq = self.seq + 1
             record.uses[self] = seq
-            if record.released:
-                self._issued = seq
-                return False
-            plain.last_seq = seq
             outer, self._issuing = self._issuing, True
             try:
+                if record.released:
+                    return False
+                plain.last_seq = seq
                 if (
                     user.released or plain.dropped or self.recording or self.failure is not None
                     or (plain.seen != releaser.releases and plain.released())
@@ -172,27 +208,32 @@ class Book(Progress):
                 if gate is not None:
                     if releaser.crowded:
                         return False  # `append` looks first whether this is a moment to free something
-                    # `gate.appending` without its lock: whoever is about to release looks at this after it closed the
-                    # gate, so one of the two sees the other.
+                    # Without the gate's lock: a release looks at this after it has closed the gate, so one of the two
+                    # sees the other.
                     self._last_wait = seq
                     if gate.closed:
                         return False
-                    plain.call(values)
-                elif not plain.append(values):
+                elif not plain.note(values):
                     return False
-            except XsemError as error:
-                session.blame(error)
-                raise
-            except ValueError as error:
-                return out_of_range(error)
+                # Noted before the driver is called, as in `append`.
+                noted = (seq, plain, values, _now())
+                self._slots += 1
+                self.entries.append(noted)
+                try:
+                    plain.call(values)
+                except Exception as error:
+                    self._take_back(noted)
+                    plain.take_back(values)
+                    if isinstance(error, XsemError):
+                        session.blame(error)
+                        raise
+                    return out_of_range(error)
             finally:
                 self._issuing = outer
                 if self.seq != seq:
                     seq = plain.last_seq = self.seq = self.seq + 1
                     record.uses[self] = seq
                 self._issued = seq
-            self._slots += 1
-            self.entries.append((seq, plain, values, _now()))
         finally:
             try:  # noqa: SIM105 - contextlib.suppress takes longer than a lock does
                 lock.release()

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 from xsem.arguments import batch, check_can_signal, check_memories, check_session, check_signal, check_wait, pair
 from xsem.books import Book
 from xsem.buffer import Buffer
+from xsem.claims import Claim
 from xsem.diagnosis import book_pending, timeout_error
 from xsem.entries import Operation, Targets
 from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
 from xsem.events import Event, check_event, points_of
-from xsem.issue import issue_signal, issue_wait
+from xsem.issue import note_signal, note_wait
 from xsem.lifetime import Record
 from xsem.memory import Memory
+from xsem.noted import Note
 from xsem.plain import Plain, known, plain_of, remember
 from xsem.prepared import Prepared
 from xsem.recording import Recording
@@ -23,6 +25,7 @@ from xsem.resource import Resource
 from xsem.semaphore import Semaphore
 from xsem.session import Session
 from xsem.spi import Token
+from xsem.state import SemaphoreState
 from xsem.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.types import Feature, SignalParams, WaitParams
 
@@ -113,9 +116,9 @@ class CommandList(Resource):
             check_wait(semaphore._state, param, self._session)
         states = [semaphore._state for semaphore in chosen]
         self._append(
-            "wait", issue_wait(self._book, states, wanted),
+            "wait", self._call(self._book.driver.append_wait, states, wanted),
             [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
-            [state.record for state in states], acquire,
+            [state.record for state in states], acquire, note=note_wait(self._book, states),
         )
         if bare:
             remember(self._book, "wait", states, params)
@@ -170,9 +173,9 @@ class CommandList(Resource):
             check_signal(semaphore._state, param, limit)
         states = [semaphore._state for semaphore in chosen]
         self._append(
-            "signal", issue_signal(self._book, states, wanted),
+            "signal", self._call(self._book.driver.append_signal, states, wanted),
             [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
-            [state.record for state in states], release,
+            [state.record for state in states], release, note=note_signal(self._book, states, wanted),
             rewinds=any(param.allow_rewind for param in wanted),
         )
         if bare:
@@ -388,9 +391,9 @@ class CommandList(Resource):
         return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, plain, self._append_plain, append)
 
     def _append(
-        self, operation: Operation, issue: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
+        self, operation: Operation, call: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
         targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, records: Sequence[Record],
-        memories: Sequence[Memory] = (), *, rewinds: bool = False,
+        memories: Sequence[Memory] = (), *, note: Note | None = None, rewinds: bool = False,
     ) -> None:
         book, session = self._book, self._session
         self._check_stopped()
@@ -399,22 +402,28 @@ class CommandList(Resource):
         given = check_memories(session, memories)
         records = [*records, *(memory._record for memory in given)]
         memory_tokens = [memory._memory for memory in given]
-        if signal_event is not None:
-            check_event(session, signal_event)
-            signal_event._claim()
+        claim = Claim()
         try:
+            if signal_event is not None:
+                check_event(session, signal_event)
+                signal_event._claim(claim)
             point = book.append(
-                operation, lambda want: issue(tokens, memory_tokens, want), records=records, targets=targets,
+                operation, lambda want: call(tokens, memory_tokens, want), note=note, records=records, targets=targets,
                 kept=points, want_point=signal_event is not None, rewinds=rewinds,
             )
-        except BaseException as error:
-            if signal_event is not None:
-                signal_event._unclaim()
-            if isinstance(error, XsemError):
-                session.blame(error)
+            if signal_event is not None and point is not None:
+                signal_event._bind(point)
+        except XsemError as error:
+            session.blame(error)
             raise
-        if signal_event is not None and point is not None:
-            signal_event._bind(point)
+        finally:
+            claim.over = True
+
+    def _call(
+        self, append: Callable[..., Token | None], states: Sequence[SemaphoreState], params: Sequence[Any]
+    ) -> Callable[[Sequence[Token], Sequence[Token], bool], Token | None]:
+        tokens = [state.token for state in states]
+        return lambda points, memories, want: append(tokens, params, points, memories, want)
 
     def _check_stopped(self) -> None:
         self._record.check()

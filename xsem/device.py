@@ -179,10 +179,10 @@ class Device(Resource):
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
         session = self._session
-        _, layout, element = buffer_layout(size, size, None, "uint8", None)
         with session.calling(), session.making(
                 "host buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
             token, address = making.call(session.driver.host_buffer, size)
+            _, layout, element = buffer_layout(size, size, None, "uint8", None)
             return Buffer(self, session, making.record(), token, address, size, layout, element, host=True)
 
     # ---- lists and events
@@ -349,9 +349,12 @@ class Device(Resource):
 
     # ---- release
     def release(self) -> None:
-        """Release the device and everything opened through it; returns at once, and does nothing the second time."""
+        """Release the device and everything opened through it; returns at once.
+
+        The second time it does nothing, or finishes what Ctrl-C has interrupted.
+        """
         session = self._session
-        if generation() != session.generation or self._record.released:
+        if generation() != session.generation or self._record.over:
             return
         session.stop_watching()
         session.releaser.release_all(self._record)

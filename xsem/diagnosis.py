@@ -150,14 +150,11 @@ class _Look:
         if not self._can_read:
             return None if state.origin is None else state.origin.value()
         # It may be released and waiting to be freed: that must not happen in the midst of this.
-        if not state.record.visit():
-            return None
-        try:
-            with contextlib.suppress(XsemError), self._session.driver.quiet():
-                return self._session.driver.semaphore_value(state.token)
-            return None
-        finally:
-            state.record.leave()
+        with state.record.visited() as there:
+            if there:
+                with contextlib.suppress(XsemError), self._session.driver.quiet():
+                    return self._session.driver.semaphore_value(state.token)
+        return None
 
     # ---- reports
     def describe(self, book: Progress, entries: Sequence[Entry | PlainEntry]) -> Iterator[PendingOp]:

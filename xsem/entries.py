@@ -25,14 +25,13 @@ class Entry:
     __slots__ = ("appended_at", "kept", "operation", "point", "rewinds", "seq", "signals", "targets")
 
     def __init__(
-        self, seq: int, operation: Operation, targets: Targets, kept: Sequence[Point], point: Point | None,
-        rewinds: bool, signals: Targets = (),
+        self, operation: Operation, targets: Targets, kept: Sequence[Point], rewinds: bool, signals: Targets = (),
     ) -> None:
-        self.seq = seq
+        self.seq = 0   # its number on the list, given when it is appended
         self.operation = operation
         self.targets = targets
         self.kept = kept
-        self.point = point
+        self.point: Point | None = None
         self.rewinds = rewinds
         self.signals = signals
         self.appended_at = time.monotonic()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from xsem.claims import Claim, Claimed
 from xsem.diagnosis import book_pending, timeout_error
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
 from xsem.resource import Resource
@@ -37,8 +38,8 @@ class Event(Resource):
         self._foreign = point is not None
         # In a cell of its own: the record, which the device may release, must not keep the event itself alive.
         self._binding: list[Point] = [] if point is None else [point]
-        # Holds one element while the event is free to be bound: pop() decides between two threads.
-        self._free: deque[None] = deque([None] if point is None else [], maxlen=1)
+        self._claimed = Claimed()   # by the append that is about to bind it
+        self._claiming = threading.RLock()   # re-entrant: a signal handler may use the same event
         self._record = session.new_record("event", self._binding.clear, light=True)
 
     def query(self) -> bool:
@@ -90,13 +91,8 @@ class Event(Resource):
     def reset(self) -> None:
         """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
         self._check()
-        try:
-            # pop() decides between two threads. Unbound while an append is about to bind it: that comes after this.
-            self._binding.pop()
-        except IndexError:
-            return
-        if not self._foreign:
-            self._free.append(None)
+        # Unbound while an append is about to bind it: that comes after this.
+        self._binding.clear()
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
         """Have ``callback(event)`` called once, when the operation bound now is done or has failed.
@@ -166,23 +162,22 @@ class Event(Resource):
         point.check_running()
         return point
 
-    def _claim(self) -> None:
-        """Before an append that signals it; undone by `_unclaim` if that fails."""
+    def _claim(self, claim: Claim) -> None:
+        """Before an append that signals it: of two threads that bind it one is refused, before the driver is called."""
         self._check()
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: create_event() makes one that can",
                                    reason="foreign_event")
-        try:
-            self._free.pop()
-        except IndexError:
-            raise BusyError("the event is bound to an operation already; reset() unbinds it",
-                            reason="event_bound") from None
-
-    def _unclaim(self) -> None:
-        self._free.append(None)
+        with self._claiming:
+            if not self._claimed.live and not self._binding:
+                self._claimed.take(claim)
+                # Looked at again: a signal handler may have bound it in between.
+                if not self._binding:
+                    return
+        raise BusyError("the event is bound to an operation already; reset() unbinds it", reason="event_bound")
 
     def _bind(self, point: Point) -> None:
-        self._binding.append(point)
+        self._binding[:] = (point,)
 
     def _reached(self, done: bool, point: Point) -> None:
         if done and point.book is not None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from xsem.forks import generation
@@ -34,52 +33,45 @@ class Gate:
 
     Attributes
     ----------
+    lock : RLock
+        An append of something that may wait holds it, and counts itself in `inside`: no release is under way then.
+    inside : int
+        A finalizer of the application's may bring a release to this very thread from the midst of an append.
     closed : bool
         While a release looks for waits, or is made. An append that first has `Waiting.waits` say that it may wait, and
-        then finds this open, needs no `appending`.
+        then finds this open, needs no `lock`.
     """
 
     def __init__(self) -> None:
         # Re-entrant: what is appended may be a function of the application's that appends itself.
-        self._lock = threading.RLock()
-        self._inside = 0
+        self.lock = threading.RLock()
+        self.inside = 0
         self.closed = False
         self._devices: weakref.WeakSet[Waiting] = weakref.WeakSet()
 
     def add(self, device: Waiting) -> None:
         """Have a device's waits respected until it is collected."""
-        with self._lock:
+        with self.lock:
             self._devices.add(device)
 
     def waiting(self) -> bool:
         """Whether a wait may be pending on a list of one of the devices; asks the driver."""
         return any(device.waits() for device in list(self._devices))
 
-    @contextmanager
-    def appending(self) -> Iterator[None]:
-        """Around the append of something that may wait: no release is under way inside."""
-        with self._lock:
-            self._inside += 1
-            try:
-                yield
-            finally:
-                self._inside -= 1
-
     def release(self, act: Callable[[], object]) -> bool:
         """Call `act` if no wait is pending; whether it was called."""
-        if not self._lock.acquire(timeout=_TRY_S):
+        if not self.lock.acquire(timeout=_TRY_S):
             return False
         outer = self.closed
         try:
             self.closed = True
-            # A finalizer of the application's may bring this very thread here from the midst of an append.
-            if self._inside or self.waiting():
+            if self.inside or self.waiting():
                 return False
             act()
             return True
         finally:
             self.closed = outer
-            self._lock.release()
+            self.lock.release()
 
 
 # By generation, too: in a forked child another thread's lock would stay locked for ever.

@@ -11,13 +11,16 @@ emptied by later calls and by that thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from xsem.background import Background, exiting
 from xsem.errors import ReleasedError
@@ -72,8 +75,8 @@ class Record:
     """
 
     __slots__ = (
-        "_free", "_gate", "_holds", "_light", "_many_uses", "_pinned", "_releaser", "_visits", "freed", "may_block",
-        "parent", "released", "uses", "what",
+        "__weakref__", "_free", "_gate", "_hold", "_holders", "_light", "_many_uses", "_pinned", "_releaser",
+        "_visitors", "freed", "may_block", "over", "parent", "released", "uses", "what",
     )
 
     def __init__(
@@ -87,18 +90,25 @@ class Record:
         self.may_block = may_block
         self.parent = parent
         self.uses: dict[UseBook, int] = {}
-        self.released = False
-        self.freed = False
+        self.freed = False   # the driver's call was made, or is under way
+        self.over = False    # and has returned
         self._light = light
-        self._holds = 0
-        self._visits = 0
+        self._hold = object()   # on the parent: not this record, which nothing else may refer to any more
+        self._holders: set[object] = set()
+        self._visitors: set[object] = set()
         self._pinned = False
         self._many_uses = _MANY_USES
+        self.released = False   # last: from here on `__del__` has a whole record
         with releaser.lock:
             releaser.records.add(self)
             if parent is not None:
                 # Also where the parent is released by now: the caller holds it, and must have something to release.
-                parent._holds += 1
+                parent._holders.add(self._hold)
+
+    def __del__(self) -> None:
+        # Its owner was not made: Ctrl-C came just before. So it is released here, where nothing else can.
+        if not getattr(self, "released", True):
+            self.drop()
 
     # ---- use
     def check(self) -> None:
@@ -118,61 +128,60 @@ class Record:
                     self.uses.pop(other, None)
             self._many_uses = max(_MANY_USES, 2 * len(self.uses))
 
-    def hold(self, held: list[None] | None = None) -> None:
-        """Keep the object from being freed until `unhold`; `held`, where given, gains an element when that is so.
+    def hold(self, by: object) -> None:
+        """Keep the object from being freed until `unhold` with the same `by`: an object of the caller's own.
+
+        A set of holders, not a count: what Ctrl-C leaves unsure can be taken back once more, or twice.
 
         Raises
         ------
         ReleasedError
             ``released``.
         """
-        with self._releaser.lock:
-            # Counted before it is looked at: the lock is re-entrant, and a finalizer of the application's that runs
-            # inside may release this very object.
-            self._holds += 1
-            if held is not None:
-                held.append(None)
+        # Added before it is looked at: of a release at the same time, either it sees this or we see it.
+        self._holders.add(by)
         if self.released:
-            if held is not None:
-                held.clear()
-            self.unhold()
+            self.unhold(by)
             self.check()
 
-    def unhold(self) -> None:
-        """Undo one `hold`."""
-        with self._releaser.lock:
-            self._holds -= 1
-            again = self.released and self._holds == 0 and not self.freed
-        if again:
-            self._releaser.submit(self)
+    def unhold(self, by: object) -> None:
+        """Undo `hold`; nothing where that is undone already."""
+        try:
+            self._holders.discard(by)
+        finally:
+            if self.released:
+                self._releaser.submit(self)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold for the length of a driver call."""
-        held: list[None] = []
+        by = object()
         try:
-            # Inside `try`: Ctrl-C can come between the hold and the next line.
-            self.hold(held)
+            self.hold(by)
             yield
         finally:
-            if held:
-                self.unhold()
+            # Not `unhold`: Python looks for signals where a function of its own begins, and after a call of C's.
+            try:
+                self._holders.discard(by)
+            finally:
+                if self.released:
+                    self._releaser.submit(self)
 
-    def visit(self) -> bool:
-        """Keep the object, which may be released, from being freed until `leave`; False where it is freed already.
+    @contextmanager
+    def visited(self) -> Iterator[bool]:
+        """Keep the object, which may be released, from being freed inside; False where it is freed already.
 
-        For looks at what is pending. Unlike `unhold`, `leave` has nothing freed: the releasing thread comes back to it.
+        For looks at what is pending. Unlike the end of a hold, this has nothing freed: the releasing thread comes back.
         """
-        with self._releaser.lock:
-            if self.freed:
-                return False
-            self._visits += 1
-            return True
-
-    def leave(self) -> None:
-        """Undo one `visit`."""
-        with self._releaser.lock:
-            self._visits -= 1
+        by = object()
+        try:
+            with self._releaser.lock:
+                if not self.freed:
+                    self._visitors.add(by)
+                there = not self.freed
+            yield there
+        finally:
+            self._visitors.discard(by)
 
     def pin(self) -> None:
         """Keep the object until its device is released: a captured graph that we cannot see refers to it."""
@@ -180,13 +189,16 @@ class Record:
 
     # ---- release
     def release(self) -> None:
-        """Release once; the object is freed when nothing uses it any more. Returns at once."""
+        """Release it; the object is freed when nothing uses it any more. Returns at once.
+
+        A second release does nothing, or finishes what Ctrl-C has interrupted.
+        """
         with self._releaser.lock:
-            if self.released:
-                return
-            self.released = True
-            self._releaser.ending.add(self)
-            self._releaser.releases += 1
+            if not self.released:
+                # First: whoever remembers this number looks at `released` only where it has changed.
+                self._releaser.releases += 1
+                self.released = True
+            self._releaser.unsettled.add(self)
         self._releaser.submit(self)
 
     def drop(self) -> None:
@@ -201,7 +213,7 @@ class Record:
     @property
     def idle(self) -> bool:
         """Whether it could be freed now, as far as the books know."""
-        if not self.released or self._holds or (self._pinned and not self._releaser.closing):
+        if not self.released or self._holders or (self._pinned and not self._releaser.closing):
             return False
         # copy() makes nothing that the collector watches: no finalizer and no other thread comes in between.
         return all(book.done_seq >= seq for book, seq in self.uses.copy().items())
@@ -209,7 +221,7 @@ class Record:
     @property
     def held_by_others(self) -> bool:
         """Whether something holds it whose end will submit it again."""
-        return self._holds > 0 or (self._pinned and not self._releaser.closing)
+        return bool(self._holders) or (self._pinned and not self._releaser.closing)
 
     @property
     def gated(self) -> bool:
@@ -225,40 +237,73 @@ class Record:
         return freed == [True]
 
     def _free_now(self) -> bool:
-        with self._releaser.lock:
-            if self.freed or not self.released or self._holds or self._visits:
-                return False
-            self.freed = True
+        claimed = called = False
         try:
+            with self._releaser.lock:
+                if self.freed or not self.released or self._holders or self._visitors:
+                    return False
+                self.freed = claimed = True
             with self._releaser.quiet():
+                called = True
                 self._free()
         except Exception:
             # Nobody can be told: the caller's release() returned long ago.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
-            self.uses.clear()
-            with self._releaser.lock:
-                self._releaser.records.discard(self)
-                self._releaser.ending.discard(self)
-            if self.parent is not None:
-                self.parent.unhold()
+            if claimed:
+                # What Ctrl-C interrupted before the driver's call is freed at the next look.
+                self.freed = self.over = called
+                self.end()
         return True
+
+    def end(self) -> None:
+        """Have it forgotten, where it is freed: the parent may go now. Does no harm the second time."""
+        if self.over:
+            self.uses.clear()
+            self._releaser.records.discard(self)
+            self._releaser.ending.discard(self)
+            if self.parent is not None:
+                self.parent.unhold(self._hold)
 
 
 class Lease:
     """Keeps a record from being freed until this object is collected: an array that we handed out refers to it."""
 
-    __slots__ = ("__weakref__", "_record", "_releaser")
+    __slots__ = ("__weakref__", "_end", "_releaser")
 
     def __init__(self, record: Record, releaser: Releaser) -> None:
-        record.hold()
-        self._record = record
         self._releaser = releaser
+        self._end = _EndOfLease(self, releaser.later, record)
+        record.hold(self._end)
 
     def __del__(self) -> None:
-        record = getattr(self, "_record", None)
-        if record is not None:
-            self._releaser.post(record.unhold)
+        end = getattr(self, "_end", None)
+        if end is not None:
+            self._releaser.post(end.take_effect)
+
+
+class _EndOfLease(weakref.ref[Lease]):
+    """What holds the record. Put into the jobs of later calls by C code, which Ctrl-C cannot keep from it.
+
+    The finalizer of the lease has it done sooner, but Ctrl-C in a finalizer ends that, and is not heard of again.
+    """
+
+    __slots__ = ("_record",)
+    __hash__ = object.__hash__   # not the lease's, which is gone
+    __eq__ = object.__eq__
+
+    def __new__(cls, lease: Lease, jobs: deque[Callable[[], None]], _record: Record) -> Self:
+        return super().__new__(cls, lease, jobs.append)
+
+    def __init__(self, lease: Lease, jobs: deque[Callable[[], None]], record: Record) -> None:
+        self._record = record
+
+    def __call__(self) -> None:
+        self.take_effect()
+
+    def take_effect(self) -> None:
+        """Hold the record no more."""
+        self._record.unhold(self)
 
 
 class Releaser:
@@ -278,15 +323,16 @@ class Releaser:
         self.quiet = quiet
         self.closing = False
         self.releases = 0  # so far: whoever remembers it knows that nothing has been released since
-        self.records: set[Record] = set()
+        self.records: weakref.WeakSet[Record] = weakref.WeakSet()   # what owns one keeps it
         self.ending: set[Record] = set()  # those of them that are released: thousands may be alive beside them
         self._generation = generation()
         # Jobs for `drain`, and whether there may be any: set after one was added, taken back before they are done.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.later: deque[Callable[[], None]] = deque()
-        self._pending: deque[Record] = deque()
-        self._nap = threading.Event()
+        self._pending: deque[Record] = deque()   # for the thread; a record may be in it twice
+        self.unsettled: set[Record] = set()   # released, and not looked at to the end: Ctrl-C may come in between
+        self._nap: queue.SimpleQueue[None] = queue.SimpleQueue()   # of the thread; anything in it ends one
         self._rounds = 0
         # What nothing uses any more and only the gate holds: not looked at again one by one, there may be thousands.
         self._ready: deque[Record] = deque()
@@ -316,14 +362,11 @@ class Releaser:
         with self.lock:
             # First: what another thread opens from here on is refused, and all that was opened before is in `records`.
             last.released = True
-            self.ending.add(last)
+            self.unsettled.add(last)
             records = [record for record in self.records if record is not last]
         for record in records:
-            if record.released:
-                # Pinned until now, or held: nothing else may submit it again.
-                self.submit(record)
-            else:
-                record.release()
+            # Also one that is released: pinned until now, or held, nothing else may submit it again.
+            record.release()
         self.submit(last)
 
     def drain(self) -> None:
@@ -332,13 +375,21 @@ class Releaser:
         for jobs in (self.later, self.inbox):
             while jobs and not exiting():
                 try:
-                    job = jobs.popleft()
+                    job = jobs[0]
                 except IndexError:
                     break
                 try:
                     job()
-                except Exception:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException:
                     _log.warning("a deferred release failed", exc_info=True)
+                # Taken out when it is done: what Ctrl-C interrupts is done again. Of two threads both may do it: each
+                # of these does no harm the second time.
+                with contextlib.suppress(ValueError):
+                    jobs.remove(job)
+        for record in self.unsettled.copy():
+            self.submit(record)
         if self._thread.stalled:
             self._start()
 
@@ -351,12 +402,20 @@ class Releaser:
         """A released record: free it now where that is possible without waiting, otherwise on the releasing thread."""
         if exiting():
             return
-        _look([record])
-        if not record.may_block and record.idle and record.free():
-            return
-        if record.released and not record.freed and not record.held_by_others:
-            self._pending.append(record)
-            self._start()
+        # Until this has come to its end: the next call looks again at what Ctrl-C has interrupted.
+        self.unsettled.add(record)
+        settled = record.over
+        record.end()
+        if not settled:
+            self.ending.add(record)
+            _look([record])
+            settled = not record.may_block and record.idle and record.free()
+            if not record.freed and not record.held_by_others:
+                self._pending.append(record)
+                self._start()
+        # Not where another thread is freeing it: Ctrl-C may come there.
+        if settled or not record.freed:
+            self.unsettled.discard(record)
 
     def releasing(self) -> tuple[str, ...]:
         """What is released and not freed yet; what is being freed counts until the driver's call returns."""
@@ -364,13 +423,13 @@ class Releaser:
         return tuple(sorted(record.what for record in self.ending.copy()))
 
     def _work(self) -> None:
-        waiting: list[Record] = []
+        waiting: dict[Record, None] = {}
         pause_s = _PAUSE_FIRST_S
         try:
             while not exiting():
                 self.drain()
                 while self._pending:
-                    waiting.append(self._pending.popleft())
+                    waiting[self._pending.popleft()] = None
                     pause_s = _PAUSE_FIRST_S
                 _look(waiting)
                 before = len(waiting) + len(self._ready)
@@ -381,24 +440,22 @@ class Releaser:
                     pause_s = _PAUSE_FIRST_S
                 if not waiting and not self._ready and not self.inbox and not self._pending:
                     return
-                self._nap.wait(pause_s)
-                self._nap.clear()
+                with contextlib.suppress(queue.Empty):
+                    self._nap.get(timeout=pause_s)
+                    while True:
+                        self._nap.get_nowait()
                 pause_s = min(pause_s * 2, _PAUSE_LAST_S)
         finally:
             self._pending.extend(waiting)
 
-    def _settle(self, waiting: list[Record]) -> list[Record]:
+    def _settle(self, waiting: Iterable[Record]) -> dict[Record, None]:
         """Free what can be freed; what is left, but for records held by something that will submit them again."""
-        left: list[Record] = []
+        left: dict[Record, None] = {}
         for record in waiting:
             if record.gated and record.idle:
                 self._ready.append(record)
-                continue
-            if record.freed or (record.idle and record.free()):
-                continue
-            with self.lock:
-                if not record.held_by_others:
-                    left.append(record)
+            elif not record.freed and not (record.idle and record.free()) and not record.held_by_others:
+                left[record] = None
         return left
 
     def _free_ready(self) -> None:
@@ -423,7 +480,7 @@ class Releaser:
         """Let the thread free what had to wait for a moment without pending waits: this may be one. Takes a moment."""
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
-            self._nap.set()
+            self._nap.put(None)
             time.sleep(_PAUSE_FIRST_S)
 
     def use_moment(self, gate: Gate) -> None:

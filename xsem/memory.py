@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xsem.buffer import Buffer, buffer_layout
 from xsem.errors import BadArgumentError
 from xsem.lifetime import Record
+from xsem.mappings import Mappings
 from xsem.mipmap import MipmappedArray, map_mipmapped_array
 from xsem.ownership import import_with_duplicate
 from xsem.params import UINT64_MAX, check_bool, check_int
@@ -23,24 +23,6 @@ if TYPE_CHECKING:
     from xsem.device import Device
 
 __all__ = ["Memory", "create_memory", "import_memory"]
-
-
-class _Mapping:
-    """A range of a memory that a buffer or an image has, or is about to get."""
-
-    __slots__ = ("end", "given_up", "record", "start")
-
-    def __init__(self, start: int, end: int) -> None:
-        self.start = start
-        self.end = end
-        self.record: Record | None = None
-        self.given_up = False
-
-    @property
-    def in_use(self) -> bool:
-        if self.record is None:
-            return not self.given_up
-        return not self.record.released or self.record.held_by_others
 
 
 class Memory(Resource):
@@ -66,7 +48,7 @@ class Memory(Resource):
         self._record = record
         self._imported = imported
         self._dedicated = dedicated
-        self._mappings: list[_Mapping] = []
+        self._mappings = Mappings(session.releaser.lock)
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
         """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
@@ -115,35 +97,12 @@ class Memory(Resource):
                                    reason="out_of_range")
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
         host = session.driver.dlpack_device()[0] == 1
-        with (self._reserved(offset, offset + size, overlap=overlap) as mapping, self._record.held(),
+        with (self._mappings.reserved(offset, offset + size, overlap=overlap) as mapping, self._record.held(),
               session.calling(self.type),
               session.making("buffer", lambda driver, made: driver.unmap_buffer(made[0]), self._record) as making):
             token, address = making.call(session.driver.map_buffer, self._memory, offset, size)
             mapping.record = record = making.record()
             return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
-
-    @contextmanager
-    def _reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[_Mapping]:
-        """Take the range before the driver is asked: of two threads that want the same bytes, one is refused.
-
-        It is free again where the driver makes no mapping of it.
-        """
-        mapping = _Mapping(start, end)
-        # All of it inside `try`: Ctrl-C may come as soon as the range is taken.
-        try:
-            with self._session.releaser.lock:
-                self._mappings = [each for each in self._mappings if each.in_use]
-                if not overlap and any(start < each.end and each.start < end for each in self._mappings):
-                    raise BadArgumentError(
-                        f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the "
-                        "buffer's view(), release it, or pass overlap=True",
-                        reason="overlap",
-                    )
-                self._mappings.append(mapping)
-            yield mapping
-        except BaseException:
-            mapping.given_up = True
-            raise
 
     def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).

@@ -170,8 +170,8 @@ def map_mipmapped_array(
             f"{memory.allocation_size}",
             reason="out_of_range", handle_type=memory.type,
         )
-    with (memory._reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping, memory._record.held(),
-          session.calling(memory.type),
+    with (memory._mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
+          memory._record.held(), session.calling(memory.type),
           session.making(
               "mipmapped array", lambda driver, made: driver.release_array(made), memory._record) as making):
         array = making.call(session.driver.map_mipmapped_array, token, desc)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
@@ -30,20 +31,11 @@ class Origin:
         session, state = self._session(), self._state()
         if session is None or state is None or Feature.READ_VALUE not in session.capabilities.features:
             return None
-        if not session.record.visit():
-            return None
-        try:
-            if not state.record.visit():
-                return None
-            try:
-                with session.driver.quiet():
+        with session.record.visited() as open_, state.record.visited() as there:
+            if open_ and there:
+                with contextlib.suppress(XsemError), session.driver.quiet():
                     return session.driver.semaphore_value(state.token)
-            except XsemError:
-                return None
-            finally:
-                state.record.leave()
-        finally:
-            session.record.leave()
+        return None
 
 
 _origins: weakref.WeakKeyDictionary[OwnedHandle, Origin] = weakref.WeakKeyDictionary()

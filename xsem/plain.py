@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from heapq import heappushpop
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from xsem.errors import XsemError
@@ -41,7 +40,7 @@ class Plain:
     gate : Gate or None
         Of the releases that an append of it must let end first: signals have none.
     call : callable
-        The driver's, with values as `append` takes them.
+        The driver's, with values as `note` takes them. Raises a bare ValueError where one is no unsigned 64-bit int.
     last_seq : int
         Number of its last operation.
     seen : int
@@ -97,19 +96,15 @@ class Plain:
         return False
 
     def takes(self, values: tuple[Any, ...]) -> bool:
-        """Whether the application's values can be given to `append`: as many as semaphores, and no bool among them."""
+        """Whether the application's values can be given to `note`: as many as semaphores, and no bool among them."""
         return len(values) == len(self.states) and set(map(type, values)) == {int}
 
-    def append(self, values: Any) -> bool:
-        """Check and note the values, and call the driver; False where they are refused: somebody else says why.
-
-        Raises
-        ------
-        ValueError
-            A bare one, of the driver's: a value is no unsigned 64-bit int.
-        """
-        self.call(values)
+    def note(self, values: Any) -> bool:
+        """Check the values and take note of them; False where they are refused: somebody else says why."""
         return True
+
+    def take_back(self, values: Any) -> None:
+        """What was noted last was not appended after all."""
 
     def targets(self, values: Any) -> Sequence[tuple[SemaphoreState, int | None]]:
         """For the books."""
@@ -119,7 +114,7 @@ class Plain:
 class _Signal(Plain):
     """Of one semaphore."""
 
-    __slots__ = ("_newest",)
+    __slots__ = ("_before", "_state")
 
     operation = "signal"
 
@@ -127,24 +122,26 @@ class _Signal(Plain):
         self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
     ) -> None:
         super().__init__(book, states, call, gate)
-        self._newest = states[0].newest
+        self._state = states[0]
+        self._before: int | None = None
 
-    def append(self, values: Any) -> bool:
-        before = heappushpop(self._newest, values)  # `SemaphoreState.newest` says why this needs no lock
-        if before == values:
-            return False  # not above the last one; or that one has been taken out, or is unknown
-        try:
-            self.call(values)
-        except BaseException:
-            self.states[0].restore(values, before)
-            raise
+    def note(self, values: Any) -> bool:
+        state = self._state
+        with state.lock:
+            before = state.last if state.holder is None else state.current()
+            if before is None or values <= before:
+                return False
+            self._before, state.last = before, values
         return True
+
+    def take_back(self, values: Any) -> None:
+        self._state.restore(values, self._before)
 
 
 class _Signals(Plain):
-    """Of several."""
+    """Of several. It keeps the values last signalled of all of them together, until one is asked for."""
 
-    __slots__ = ("_above", "_held", "_last")
+    __slots__ = ("_above", "_before", "_held", "_last")
 
     operation = "signal"
 
@@ -152,7 +149,8 @@ class _Signals(Plain):
         self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
     ) -> None:
         super().__init__(book, states, call, gate)
-        self._last: tuple[int, ...] = ()
+        self._last: Sequence[int | None] = ()
+        self._before: Sequence[int | None] = ()
         self._above = UINT64_MAX  # a value above this one is above all that are held
         self._held = False
 
@@ -160,48 +158,42 @@ class _Signals(Plain):
         # What is held is 1 at least: a bool is never above that, and what is no number is refused by the comparison.
         return len(values) == len(self.states) if self._held else super().takes(values)
 
-    def append(self, values: Any) -> bool:
+    def note(self, values: Any) -> bool:
         with self.states[0].lock:
-            before = self._last if self._held else [state.take() for state in self.states]
+            before: Sequence[Any] = self._last if self._held else [state.current() for state in self.states]
             first, same, rises = values[0], False, False
             try:
                 same = values.count(first) == len(values)  # the number of the frame, for all of them
                 if self._held:
-                    rises = (same and first > self._above) or all(map(operator.gt, values, self._last))
+                    rises = (same and first > self._above) or all(map(operator.gt, values, before))
                 else:
                     rises = min(values) > 0 and all(last is None or value > last
                                                     for value, last in zip(values, before, strict=True))
             except TypeError:
                 pass
-            finally:
-                if not rises and not self._held:
-                    self._put(before)
             if not rises:
                 return False
-            self._last = values
-            self._above = first if same else UINT64_MAX
             if not self._held:
+                # At first what each has already: an interrupt in the midst of this changes nothing.
+                self._last = before
                 for state in self.states:
                     state.holder = self
                 self._held = True
-        try:
-            self.call(values)
-        except BaseException:
-            for state, value, last in zip(self.states, values, before, strict=True):
-                state.restore(value, last)
-            raise
+            self._before, self._last = before, values
+            self._above = first if same else UINT64_MAX
         return True
+
+    def take_back(self, values: Any) -> None:
+        for state, value, last in zip(self.states, values, self._before, strict=True):
+            state.restore(value, last)
 
     def give_back(self) -> None:
         """Let all the semaphores have their last values themselves; the lock is held."""
         self._held = False
-        for state in self.states:
-            state.holder = None
-        self._put(self._last)
-
-    def _put(self, values: Sequence[int | None]) -> None:
-        for state, value in zip(self.states, values, strict=True):
-            state.put(value)
+        for state, value in zip(self.states, self._last, strict=True):
+            # Not those that have theirs already: an interrupt may have come in the midst of this, or of `note`.
+            if state.holder is self:
+                state.last, state.holder = value, None
 
 
 PlainFacts: TypeAlias = tuple[int, Plain, Any, float]
@@ -308,7 +300,7 @@ def _plains(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict
     return state.plain_waits if operation == "wait" else state.plain_signals
 
 
-def out_of_range(error: ValueError) -> bool:
+def out_of_range(error: Exception) -> bool:
     """False for the bare ValueError of a value that is no unsigned 64-bit int; any other error goes on."""
     if type(error) is not ValueError:
         raise error

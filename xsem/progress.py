@@ -101,15 +101,16 @@ class Progress:
         """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
         if self.failure is not None:
             self._retire_failed()
-        elif not self._covered(seq) and self.record.visit():
-            try:
-                if self.lock.acquire(blocking=False):
-                    try:
+        elif not self._covered(seq):
+            with self.record.visited() as there:
+                try:
+                    if there and self.lock.acquire(blocking=False):
                         self._try_mark()
-                    finally:
+                finally:
+                    try:  # noqa: SIM105
                         self.lock.release()
-            finally:
-                self.record.leave()
+                    except RuntimeError:
+                        pass
 
     def wait(self, seq: int, timeout_ns: int) -> bool:
         """Block until operation `seq` is done or the time is over; whether it is done.
@@ -125,10 +126,10 @@ class Progress:
         if self.done_seq >= seq:
             return True
         deadline = time.monotonic_ns() + timeout_ns
-        # With a timeout: the driver may hold another thread in an append of this list.
-        if not self.lock.acquire(timeout=timeout_ns / 1e9):
-            return False
         try:
+            # With a timeout: the driver may hold another thread in an append of this list.
+            if not self.lock.acquire(timeout=timeout_ns / 1e9):
+                return False
             if not self._covered(seq):
                 if self._issuing:
                     raise BusyError(
@@ -141,7 +142,12 @@ class Progress:
             self.raise_failure()
             marker = self._newest_marker()
         finally:
-            self.lock.release()
+            # Here and below: acquired inside `try`, since Ctrl-C can come between the call and the next line; and given
+            # back without a call of Python's in front, where it could come, too.
+            try:  # noqa: SIM105
+                self.lock.release()
+            except RuntimeError:
+                pass  # not acquired
         left_ns = max(0, deadline - time.monotonic_ns())
         if marker is None:
             if self.done_seq < seq:
@@ -164,12 +170,13 @@ class Progress:
 
     def captured(self) -> bool:
         """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""
-        if not self.lock.acquire(blocking=False):
-            return False
         try:
-            return self._is_captured()
+            return self.lock.acquire(blocking=False) and self._is_captured()
         finally:
-            self.lock.release()
+            try:  # noqa: SIM105
+                self.lock.release()
+            except RuntimeError:
+                pass
 
     def pending(self) -> list[Entry | PlainEntry]:
         """Operations after `done_seq`, oldest first."""
@@ -249,12 +256,11 @@ class Progress:
         """Take note of the markers that have been reached."""
         self._polled = self._slots
         self._set_due()
-        if self._markers and self.record.visit():
-            try:
-                with self.session.driver.quiet():
-                    self._poll()
-            finally:
-                self.record.leave()
+        if self._markers:
+            with self.record.visited() as there:
+                if there:
+                    with self.session.driver.quiet():
+                        self._poll()
 
     def _poll(self) -> None:
         done = self.session.driver.done

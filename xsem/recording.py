@@ -10,6 +10,7 @@ from xsem.entries import Entry
 from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.forks import generation
 from xsem.lifetime import Record
+from xsem.noted import Noted
 from xsem.params import UINT64_MAX, check_int
 from xsem.resource import Resource
 from xsem.semaphore import Semaphore
@@ -39,6 +40,8 @@ class Recording(Resource):
         self._recorded: list[Token] = []
         self._entries: list[Entry] = []
         self._kept: list[Record] = []
+        self._by = object()   # what it holds is held by this
+        self._open = False   # between `__enter__` and `__exit__`; also where an interrupt kept that from being called
         # To forget it is a call on the list, whose lock must be waited for.
         self._record = session.new_record("recording", self._free, parent=book.record, on_thread=True)
 
@@ -47,38 +50,52 @@ class Recording(Resource):
         self._check_stopped()
         book = self._book
         # The list stays open until the recording has ended, whatever is released inside the block.
-        book.record.hold()
         try:
             with book.lock:
                 if book.recording or self._recorded:
                     raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
-                book.driver.begin_recording()
-                book.recording = True
-        except BaseException as error:
-            book.record.unhold()
-            self._blame(error)
+                book.record.hold(self._by)
+                book.recorded_by = self._by
+                book.recording = self._open = True
+                try:
+                    book.driver.begin_recording()
+                except Exception:
+                    book.recording = self._open = False
+                    book.record.unhold(self._by)
+                    raise
+        except XsemError as error:
+            self._session.blame(error)
             raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         if generation() != self._session.generation:
             return  # the child of a fork inside the block: its parent ends the recording, and an error goes on as it is
-        book = self._book
         try:
-            with book.lock:
-                book.recording = False
-                self._entries, book.recorded = book.recorded, []
-                self._kept, book.recorded_uses = book.recorded_uses, []
-                self._recorded.append(book.driver.end_recording())
+            self._end()
         except XsemError as error:
-            self._blame(error)
+            self._session.blame(error)
             # The block's own error goes on: it says more than that what it left could not be ended.
             if exc[0] is None:
                 raise
         finally:
             if exc[0] is not None:
                 self.release()
-            book.record.unhold()
+
+    def _end(self) -> None:
+        """End the recording, once; its list has the appends that follow executed again."""
+        book = self._book
+        try:
+            with book.lock:
+                if self._open:
+                    self._entries, book.recorded = book.recorded, []
+                    self._kept, book.recorded_uses = book.recorded_uses, []
+                    try:
+                        self._recorded.append(book.driver.end_recording())
+                    finally:
+                        book.recording = self._open = False
+        finally:
+            book.record.unhold(self._by)
 
     def replay(self, values: Mapping[Semaphore, int | tuple[int, int]] | None = None) -> None:
         """Append the recorded work once more.
@@ -125,24 +142,21 @@ class Recording(Resource):
                 signals[state] = signal
                 rewinds.discard(state)
 
-        def issue(_want: bool) -> None:
-            advanced: list[tuple[SemaphoreState, int, int | None]] = []
-            limit = self._session.capabilities.max_value_difference
-            try:
-                for state, value in signals.items():
-                    if value is not None:
-                        previous = state.advance(value, allow_rewind=state in rewinds, limit=limit)
-                        advanced.append((state, value, previous))
-                self._book.driver.replay(self._recorded[0], triples)
-            except BaseException as error:
-                for state, advanced_to, previous in reversed(advanced):
-                    state.restore(advanced_to, previous)
-                self._blame(error)
-                raise
+        limit = self._session.capabilities.max_value_difference
+
+        def note(noted: Noted) -> None:
+            for state, value in signals.items():
+                if value is not None:
+                    noted.signal(state, value, allow_rewind=state in rewinds, limit=limit)
+
 
         holds = any(entry.kept or entry.operation == "wait" for entry in self._entries)
-        self._book.append("work", issue, records=records, targets=list(waits.items()), signals=list(signals.items()),
-                          waits=holds)
+        try:
+            self._book.append("work", lambda _want: self._book.driver.replay(self._recorded[0], triples), note=note,
+                              records=records, targets=list(waits.items()), signals=list(signals.items()), waits=holds)
+        except XsemError as error:
+            self._session.blame(error)
+            raise
 
     def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
         """What it waits for or signals, with the last value as recorded."""
@@ -153,10 +167,6 @@ class Recording(Resource):
         """The timelines whose recorded value may be below the last one."""
         return {state for entry in self._entries if entry.operation == "signal" and entry.rewinds
                 for state, _ in entry.targets}
-
-    def _blame(self, error: BaseException) -> None:
-        if isinstance(error, XsemError):
-            self._session.blame(error)
 
     def _check_semaphore(self, semaphore: Semaphore) -> None:
         if not isinstance(semaphore, Semaphore):
@@ -171,12 +181,14 @@ class Recording(Resource):
 
     def _free(self) -> None:
         try:
+            self._end()
             if self._recorded:
                 with self._book.lock:
                     self._book.driver.release_recording(self._recorded[0])
         finally:
-            while self._kept:
-                self._kept.pop().unhold()
+            for record in self._kept:
+                record.unhold(self._by)
+            self._kept.clear()
 
     def _token(self) -> Token:
         return self._recorded[0] if self._recorded else None

@@ -8,8 +8,10 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from xsem.claims import Claim
 from xsem.diagnosis import host_wait_timeout
 from xsem.errors import BadArgumentError, BusyError
+from xsem.noted import Noted
 from xsem.origins import note_origin, origin_of
 from xsem.ownership import import_with_duplicate
 from xsem.params import UINT64_MAX, check_int
@@ -84,9 +86,17 @@ class Semaphore(Resource):
         if state.imported or state.type not in session.capabilities.semaphore_export:
             session.unsupported(f"semaphore.export.{state.type.value}")
         device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=state.type.device_bound)
-        using_up = state.using_up() if state.kind is Kind.SYNC_FILE else contextlib.nullcontext()
-        with self._record.held(), session.calling(state.type), using_up:
-            handle = session.driver.export_semaphore(state.token)
+        claim = Claim()
+        try:
+            with self._record.held(), session.calling(state.type):
+                if state.kind is Kind.SYNC_FILE:
+                    state.claim_use(claim)
+                handle = session.driver.export_semaphore(state.token)
+        except BaseException:
+            state.take_back(claim)
+            raise
+        finally:
+            claim.over = True
         state.exported = True
         if handle is not None:
             note_origin(handle, session, state)
@@ -141,16 +151,22 @@ class Semaphore(Resource):
         value = self._check_value(value)
         # One at a time: of two threads with rising values the lower one must not be stored last.
         with self._record.held(), session.calling(self.type), state.host_order:
-            limit = session.capabilities.max_value_difference
-            previous = None if value is None else state.advance(value, allow_rewind=False, limit=limit)
+            claim = Claim()
+            noted, calling = Noted(claim), False
             try:
+                previous = noted.signal(state, value, allow_rewind=False,
+                                        limit=session.capabilities.max_value_difference)
                 if value is not None and previous is not None:
                     self._check_none_queued(value, previous)
+                calling = True
                 session.driver.host_signal(state.token, value)
-            except BaseException:
-                if value is not None:
-                    state.restore(value, previous)
+            except BaseException as error:
+                # As of an append: what Ctrl-C interrupts in the driver's call counts as signalled.
+                if not calling or isinstance(error, Exception):
+                    noted.take_back()
                 raise
+            finally:
+                claim.over = True
 
     def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Block the host until the semaphore is signalled, or its value is at least `value`.

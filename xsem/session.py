@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from xsem.errors import BusyError, DriverError, UnsupportedError, XsemError
+from xsem.errors import BusyError, DriverError, ReleasedError, UnsupportedError, XsemError
 from xsem.forks import check_generation, generation
 from xsem.gate import gate_of
 from xsem.handles import store
@@ -140,24 +141,17 @@ class Session:
         ReleasedError
             The parent, or the device, was released meanwhile; the new object is released with it.
         """
-        made: list[Record] = []
-        try:
-            self._add_record(made, what, free, may_block=may_block, parent=parent, light=light, on_thread=on_thread)
-            self.record.check()
-            (parent or self.record).check()
-        except BaseException:
-            for record in made:
-                record.release()
-            raise
-        return made[0]
-
-    def _add_record(
-        self, made: list[Record], what: str, free: Callable[[], None], *, may_block: bool, parent: Record | None,
-        light: bool = False, on_thread: bool = False,
-    ) -> None:
         gate = self.gate if may_block else None
-        store(made, Record, self.releaser, what, free, may_block=on_thread or gate is not None,
-              parent=parent or self.record, light=light, gate=gate)
+        parent = parent or self.record
+        record = Record(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent, light=light,
+                        gate=gate)
+        try:
+            self.record.check()
+            parent.check()
+        except ReleasedError:
+            record.release()
+            raise
+        return record
 
     @contextmanager
     def making(
@@ -195,12 +189,10 @@ class Session:
         self.releaser.post_later(lambda: self._forget_point(key))
 
     def _forget_point(self, key: int) -> None:
-        if self.record.visit():
-            try:
+        with self.record.visited() as there:
+            if there:
                 with self.driver.quiet():
                     self._return_point(key)
-            finally:
-                self.record.leave()
 
     def _return_point(self, key: int) -> None:
         try:
@@ -222,7 +214,7 @@ class Making:
         What the driver's call returned; empty before the call, and after the release.
     """
 
-    __slots__ = ("_free", "_parent", "_records", "_session", "_what", "made")
+    __slots__ = ("_free", "_parent", "_record", "_session", "_what", "made")
 
     def __init__(
         self, session: Session, what: str, free: Callable[[DeviceDriver, Any], None], parent: Record | None
@@ -232,7 +224,7 @@ class Making:
         self._what = what
         self._free = free
         self._parent = parent
-        self._records: list[Record] = []
+        self._record: Record | None = None
 
     def call(self, function: Callable[..., _T], *args: Any) -> _T:
         """Make the driver's call, and keep what it returns."""
@@ -248,27 +240,22 @@ class Making:
         ReleasedError
             The parent, or the device, was released meanwhile.
         """
-        self._add()
-        self._session.record.check()
-        if self._parent is not None:
-            self._parent.check()
-        return self._records[0]
-
-    def undo(self) -> None:
-        """Release what was made, if anything was."""
-        if self.made and not self._records:
-            self._add()
-        for record in self._records:
-            record.release()
-
-    def _add(self) -> None:
         made, free, driver = self.made, self._free, self._session.driver
 
         def release() -> None:
             if made:
                 free(driver, made.pop())
 
-        self._session._add_record(self._records, self._what, release, may_block=True, parent=self._parent)
+        self._record = self._session.new_record(self._what, release, may_block=True, parent=self._parent)
+        return self._record
+
+    def undo(self) -> None:
+        """Release what was made, if anything was."""
+        if self._record is not None:
+            self._record.release()
+        elif self.made:
+            with contextlib.suppress(ReleasedError):   # its record is released by then
+                self.record().release()
 
 
 class Point:

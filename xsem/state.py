@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from xsem.claims import Claim, Claimed
 from xsem.errors import BadArgumentError, BusyError
 from xsem.lifetime import Record
 from xsem.spi import Token
@@ -36,23 +35,23 @@ class SemaphoreState:
     lock : RLock
         Of the last values; one for all semaphores of a device. Re-entrant: a finalizer of the application's may signal,
         and can run while this thread is inside.
-    newest : list of int
-        The value last signalled here, alone. It is taken out under the lock, and whoever finds none asks for the lock:
-        so `heapq.heappushpop` may raise it without, in one step that does nothing where there is none.
     rewound : bool
         A value was signalled here that is not above the one before it.
     origin : Origin or None
         Of an import whose exporter is in this process: what it was exported from.
+    last : int or None
+        The value last signalled here, unless a holder has a newer one; under the lock.
     holder : Holder or None
-        Has the value taken out until it is asked for.
+        Has the value until it is asked for.
     plain_signals, plain_waits : dict
         By list, what its next signal or wait with a value alone is appended with; of a batch that begins with it, by
         list and all its semaphores' states.
     """
 
     __slots__ = (
-        "__weakref__", "_batches", "_signal_is_there", "_unreset", "exported", "holder", "host_order", "imported",
-        "kind", "label", "lock", "newest", "origin", "plain_signals", "plain_waits", "record", "rewound", "token", "type",
+        "__weakref__", "_batches", "_signal_is_there", "_turning", "_unreset", "exported", "holder", "host_order",
+        "imported", "kind", "label", "last", "lock", "origin", "plain_signals", "plain_waits", "record", "rewound",
+        "token", "type",
     )
 
     def __init__(
@@ -68,15 +67,15 @@ class SemaphoreState:
         self.exported = False
         self.origin: Origin | None = None
         self.lock = lock
-        self.newest: list[int] = []
-        self.put(initial_value)
+        self.last = initial_value
         self.holder: Holder | None = None
         self._batches: tuple[int, ...] = ()
         self.plain_signals: dict[object, Plain] = {}
         self.plain_waits: dict[object, Plain] = {}
         self._unreset = False
         self.rewound = False
-        self._signal_is_there: bool | None = imported  # of a sync file
+        self._signal_is_there = imported  # of a sync file
+        self._turning = Claimed()
         self.host_order = threading.RLock()
 
     @property
@@ -95,26 +94,14 @@ class SemaphoreState:
     @property
     def last_signalled(self) -> int | None:
         """The value last signalled here."""
-        try:
-            return self.newest[0]
-        except IndexError:
-            with self.lock:
-                if self.holder is not None:
-                    self.holder.give_back()
-                return self.newest[0] if self.newest else None
+        with self.lock:
+            return self.current()
 
-    def take(self) -> int | None:
-        """Take the value last signalled here out, until `put`; the lock is held."""
+    def current(self) -> int | None:
+        """`last_signalled`; the lock is held."""
         if self.holder is not None:
             self.holder.give_back()
-        try:
-            return self.newest.pop()
-        except IndexError:
-            return None
-
-    def put(self, value: int | None) -> None:
-        """Have this be the value last signalled here, after `take`; the lock is held."""
-        self.newest[:] = () if value is None else (value,)
+        return self.last
 
     def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
         """Refuse a value that cannot be signalled next.
@@ -124,9 +111,7 @@ class SemaphoreState:
         BadArgumentError
             ``value_not_above_last``; ``value_difference``: more than `limit` above the last one.
         """
-        self._check_advance(self.last_signalled, value, allow_rewind=allow_rewind, limit=limit)
-
-    def _check_advance(self, previous: int | None, value: int, *, allow_rewind: bool, limit: int) -> None:
+        previous = self.last_signalled
         if previous is None:
             return
         if value <= previous and not allow_rewind:
@@ -142,23 +127,11 @@ class SemaphoreState:
                 reason="value_difference", handle_type=self.type,
             )
 
-    def advance(self, value: int, *, allow_rewind: bool, limit: int) -> int | None:
-        """Check a value and take note of it, about to be signalled; the previous one, for `restore`."""
-        with self.lock:
-            newest = previous = self.take()
-            try:
-                self._check_advance(previous, value, allow_rewind=allow_rewind, limit=limit)
-                self.rewound = self.rewound or (previous is not None and value <= previous)
-                newest = value
-            finally:
-                self.put(newest)
-            return previous
-
     def restore(self, value: int, previous: int | None) -> None:
         """The signal of `value` was not appended after all."""
         with self.lock:
-            newest = self.take()
-            self.put(previous if newest == value else newest)
+            if self.current() == value:
+                self.last = previous
 
     # ---- binary semaphores that a wait does not reset
     def check_reset(self) -> None:
@@ -190,21 +163,19 @@ class SemaphoreState:
             self._unreset = False
 
     # ---- sync files: imported for one wait, or made here to be exported
-    @contextmanager
-    def signalling(self) -> Iterator[None]:
-        """Around the append of a signal: one export or one wait may follow. Where it raises, it was none.
+    def claim_signal(self, claim: Claim) -> None:
+        """Before the append of a signal: one export or one wait may follow.
 
         Raises
         ------
         BusyError
             ``signalled_already``.
         """
-        yield from self._turning(False, "has been signalled already: export it, or wait for it, once first",
-                                 reason="signalled_already")
+        self._turn(claim, False, "has been signalled already: export it, or wait for it, once first",
+                   reason="signalled_already")
 
-    @contextmanager
-    def using_up(self) -> Iterator[None]:
-        """Around an export or the append of a wait, which uses the signal up. Where it raises, it is there still.
+    def claim_use(self, claim: Claim) -> None:
+        """Before an export or the append of a wait, which uses the signal up.
 
         Raises
         ------
@@ -212,21 +183,22 @@ class SemaphoreState:
             ``nothing_signalled``; ``sync_file_used``: the wait that it was imported for has been appended.
         """
         if self.imported:
-            yield from self._turning(True, "was imported for one wait, which has been appended: import it again for "
-                                           "another", reason="sync_file_used")
-            return
-        yield from self._turning(True, "has no signal: none has been appended since it was last exported or waited "
-                                       "for, and a sync file is made of one", reason="nothing_signalled")
+            self._turn(claim, True, "was imported for one wait, which has been appended: import it again for another",
+                       reason="sync_file_used")
+        else:
+            self._turn(claim, True, "has no signal: none has been appended since it was last exported or waited for, "
+                                    "and a sync file is made of one", reason="nothing_signalled")
 
-    def _turning(self, there: bool, otherwise: str, *, reason: str) -> Iterator[None]:
+    def take_back(self, claim: Claim) -> None:
+        """The call that has this claim has signalled, or used up, nothing."""
         with self.lock:
-            if self._signal_is_there is not there:
+            if self._turning.take_back(claim):
+                self._signal_is_there = not self._signal_is_there
+
+    def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
+        with self.lock:
+            # Of two threads none exports, waits or signals until the driver has what the other one gives it.
+            if self._turning.live or self._signal_is_there is not there:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
-            # Neither: of two threads none exports, waits or signals until the driver has what the other one gives it.
-            self._signal_is_there = None
-        try:
-            yield
-        except BaseException:
-            self._signal_is_there = there
-            raise
-        self._signal_is_there = not there
+            self._turning.take(claim)
+            self._signal_is_there = not there
