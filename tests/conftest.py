@@ -24,7 +24,8 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/test_cuda_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
 )
 
-_GRACE_S = 5.0   # threads and processes of the test may be on their way out
+MOST_WORKERS = 16   # each one imports every test file first
+_GRACE_S = 20.0   # threads and processes of the test may be on their way out, on a busy machine slowly
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +37,20 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.name == "posix":
         # multiprocessing's own helper process lives as long as this one: started here, no test is blamed for it.
         resource_tracker.ensure_running()
+
+
+@pytest.hookimpl(optionalhook=True)   # pytest-xdist's
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n auto``: tests wait for processes and drivers half of the time, so there are more workers than cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(2 * cores, MOST_WORKERS)
+
+
+def pytest_collection_finish() -> None:
+    # Tests and fixtures collect garbage often. What the collection of thousands of tests has made stays until the end;
+    # frozen, it is not traversed each time (a full collection took 0.1 s).
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
