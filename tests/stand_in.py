@@ -71,11 +71,12 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [*before, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "stand_in",
-                   "-o", f"faulthandler_timeout={DEADLINE_S - 20}", f"--junitxml={report}",
+                   "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}", f"--junitxml={report}",
                    "-o", "junit_family=xunit2", module]
         path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**environment, _GROUP: group, "PYTHONPATH": path}
-        environment.pop("PYTEST_CURRENT_TEST", None)
+        # Of pytest's plugins it needs one. What was asked of the process here (-n 4) is not asked of this one.
+        environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+        environment |= {_GROUP: group, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         try:
             ran = subprocess.run(command, env=environment, cwd=Path(__file__).parent.parent, check=False,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
