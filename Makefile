@@ -1,17 +1,20 @@
 # make demo, make test, make lint: each sets up what it needs. Python >= 3.11 and make must be there; tests also compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint mutants levelzero clean
+.PHONY: help demo test test-all coverage lint mutants levelzero clean
 
 # A name may be there and not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
     $(name) -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 11)' >/dev/null 2>&1 </dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/ready
+# Tests of one file are neighbours in one process, for the fixtures and the processes on a stand-in that they share.
+SPREAD := -n auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
-	@echo "make test   the tests"
+	@echo "make test   the tests, in as many processes as suit the cores; ARGS=… goes to pytest (ARGS=\"-n 0 tests/test_x.py\")"
+	@echo "make test-all  these and the slow ones: whole conformance runs, stress, mutants, type checkers, wheels"
 	@echo "make coverage  the tests of the CUDA backend: which of its lines they run on the stand-in, at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend with a fault each: it must catch them all"
@@ -27,14 +30,16 @@ $(READY): pyproject.toml
 demo: $(READY)
 	@$(BIN)/xsem demo
 
-test: $(READY)
+# Without compiled files each worker compiles all tests anew (5 s of CPU), and each process that a test starts compiles xsem.
+test test-all coverage: export PYTHONDONTWRITEBYTECODE :=
+test test-all: $(READY)
 	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(SPREAD) $(if $(filter test,$@),-m "not gpu and not slow") $(ARGS)
 
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
 coverage: $(READY)
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@$(BIN)/python -m coverage run -m pytest tests/test_cuda_*.py $(ARGS)
+	@$(BIN)/python -m coverage run -m pytest tests/test_cuda_*.py $(SPREAD) $(ARGS)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 

@@ -70,6 +70,7 @@ def outcomes(said: str) -> dict[str, int]:
     return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z]+)", said.strip().splitlines()[-1])}
 
 
+@pytest.mark.slow
 def test_installed_template_and_xsem_are_what_runs(installed: Path, hostile: Path) -> None:
     done = run("-c", """
 import json, xsem, xsem_conformance, xsem_toy
@@ -82,6 +83,7 @@ print(json.dumps([each.id for each in xsem.devices("toy")]))
     assert devices == ["toy:0"]
 
 
+@pytest.mark.slow
 def test_template_passes_the_core_profile_among_a_hostile_configuration(installed: Path, hostile: Path) -> None:
     done = run("-m", "xsem", "conformance", "run", "--device", "toy:0", "--exporter", "host", "--profile", "core",
                cwd=hostile, path=(installed,))
@@ -91,6 +93,7 @@ def test_template_passes_the_core_profile_among_a_hostile_configuration(installe
     assert {counts[each] for each in ("failed", "errors", "unavailable", "blocked", "waived")} == {0}
 
 
+@pytest.mark.slow
 def test_template_does_not_pass_what_it_does_not_declare(installed: Path, hostile: Path) -> None:
     done = run("-m", "xsem", "conformance", "run", "--device", "toy:0", "--exporter", "host", "--profile", "timeline",
                "--no-quirks", cwd=hostile, path=(installed,))
@@ -98,6 +101,7 @@ def test_template_does_not_pass_what_it_does_not_declare(installed: Path, hostil
     assert "profile timeline: declares none of semaphore_import:timeline_semaphore_fd" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", profiles())
 def test_backend_that_declares_nothing_passes_no_profile(installed: Path, hostile: Path, profile: str) -> None:
     plugins = write_plugin(hostile / "plugins", "nothing", NOTHING)

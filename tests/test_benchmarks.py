@@ -58,6 +58,7 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
         picture.load()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_loop_in_c_is_left_out_without_a_compiler_and_taken_from_a_file(tmp_path: Path) -> None:
     out = tmp_path / "out.json"

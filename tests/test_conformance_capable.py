@@ -62,6 +62,7 @@ def outcomes(folder: Path, requirement: str, code: str, device: str = "capable:0
                              if each["outcome"] != "UNSUPPORTED"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("requirement", "fault", "expected"), [
     ("XSEM-ORD-008", "capable", "PASS"),
     ("XSEM-ORD-008", "recording_runs_at_once", "FAIL"),

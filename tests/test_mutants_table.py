@@ -169,6 +169,7 @@ def test_without_a_fault_only_status_zero_will_do(mutants: Any) -> None:
 
 
 # ---- a sample, really run
+@pytest.mark.slow
 def test_mutants_that_are_run_agree_with_the_table() -> None:
     environment = stand_in_environment()
     names = ["host/offset_ignored", "driver/fill_one_more", "backend/dlpack_of_no_device"]

@@ -11,6 +11,7 @@ import pytest
 from opencl_sim import opencl_command, opencl_environment
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_simulated_device_passes_the_profiles_core_and_memory(tmp_path: Path) -> None:
     report = tmp_path / "report.json"

@@ -47,6 +47,7 @@ def test_every_contract_is_kept(copy: Path) -> None:
     assert said == f"{5 if 'xsem_conformance' in contracts.packages(ROOT) else 4} contracts kept\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "planted", "reported"),
     [
@@ -71,6 +72,7 @@ def test_upward_import_in_xsem_is_reported(copy: Path, module: str, planted: str
     assert reported in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [
     "import xsem.device", "from xsem import open_device", "import xsem.handles", "from xsem.entry import devices",
     "def late():\n    import xsem.session",

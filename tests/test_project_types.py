@@ -30,12 +30,14 @@ def reported(command: list[str]) -> set[int]:
     return {int(number) for number in re.findall(r"bare\.py:(\d+)(?::\d+)?(?: -)?:? error", said)}
 
 
+@pytest.mark.slow
 def test_mypy_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
     path, marked = bare
     assert len(marked) > 20
     assert reported(lint.scenarios_mypy(str(path))) == marked
 
 
+@pytest.mark.slow
 def test_pyright_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
     path, marked = bare
     # pyright reads its configuration from the folder that the file is in.
@@ -43,6 +45,7 @@ def test_pyright_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
     assert reported(lint.scenarios_pyright("--project", str(path.parent), str(path))) == marked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [lint.scenarios_mypy, lint.scenarios_pyright])
 def test_needless_ignore_is_reported(tmp_path: Path, command: object) -> None:
     assert callable(command)

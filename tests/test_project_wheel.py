@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = contracts.packages(ROOT)
-pytestmark = pytest.mark.timeout(140)   # dependencies come from the package index
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(140)]   # dependencies come from the package index
 
 
 def run(*command: str | Path, cwd: Path) -> str:

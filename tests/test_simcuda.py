@@ -50,6 +50,7 @@ def answers(*names: str, soon_s: float, parallel: int) -> dict[str, Any]:
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_every_question_is_answered_as_the_gpu_answers_it() -> None:
     wanted = json.loads((FOLDER / "h200.json").read_text())

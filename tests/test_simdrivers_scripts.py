@@ -57,6 +57,7 @@ def test_release_without_a_loader_gives_2() -> None:
     assert (code, said.startswith("usage: ")) == (2, True)
 
 
+@pytest.mark.slow
 def test_system_without_a_mirror_of_debian_gives_3(tmp_path: Path) -> None:
     environment = {**instead(tmp_path, "apt-get", "true"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     code, said = ran(FOLDER / "run", "levelzero", "--", "true", environment=environment)

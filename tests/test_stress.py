@@ -22,6 +22,7 @@ def stress(record: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
                           env=stand_in_environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("part", SCALES["short"])
 def test_short_form_holds(tmp_path: Path, part: str) -> None:
@@ -37,6 +38,7 @@ def test_short_form_holds(tmp_path: Path, part: str) -> None:
     assert found["growth"]["after"]["fds"] <= found["growth"]["before"]["fds"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_part_that_does_not_end_is_ended_and_says_where_it_was(tmp_path: Path) -> None:
     """A million operations take longer than the seconds that they are given here."""

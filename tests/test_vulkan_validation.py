@@ -108,6 +108,7 @@ def test_validation_layer_is_there_and_would_say_so() -> None:
     assert "VUID-VkBufferCreateInfo-size-00912" in run("misuse")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_validation_layer_finds_nothing_in_the_suite_after_it_has_found_a_misuse() -> None:
     done = started(CONFORMANCE, "XSEM-IMP-001", "XSEM-IMP-002", "XSEM-OWN", "XSEM-BIN", "XSEM-ORD-001", "XSEM-MIP-003",
