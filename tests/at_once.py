@@ -1,11 +1,15 @@
-"""Work of fresh threads."""
+"""Work of fresh threads, and Ctrl-C at a moment that is known."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+from fake_backend import until
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:
@@ -41,3 +45,34 @@ def restless(interval_s: float = 1e-6) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+@contextmanager
+def ctrl_c_in(function: str) -> Iterator[None]:
+    """Have this thread, the main one, interrupted once it waits in a function of that name."""
+    main, begun = threading.get_ident(), threading.Event()
+    seen: tuple[FrameType, int] | None = None
+
+    def waits() -> bool:
+        """Whether it is in that function, and where it was at the last look."""
+        nonlocal seen
+        innermost = frame = sys._current_frames()[main]
+        while frame is not None and frame.f_code.co_name != function:
+            frame = frame.f_back  # type: ignore[assignment]
+        before, seen = seen, (innermost, innermost.f_lasti) if frame is not None else None
+        return seen is not None and seen == before
+
+    def interrupt() -> None:
+        nonlocal seen
+        begun.wait()   # start() waits, too
+        until(waits)
+        seen = None   # it would keep what the frame holds
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    begun.set()
+    try:
+        yield
+    finally:
+        thread.join()

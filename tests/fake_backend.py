@@ -353,7 +353,7 @@ class FakeStream:
         return (0, self.handle)
 
 
-def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+def until(condition: Callable[[], object], deadline_s: float = 30.0) -> None:
     """Wait for something that another thread is about to do; a deadline, not a measurement."""
     pause = threading.Event()
     for _ in range(int(deadline_s / 0.002)):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from at_once import in_thread, in_threads, restless
+from at_once import ctrl_c_in, in_thread, in_threads, restless
 from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, hold_next, timeline, until, values_of
 
 import xsem
@@ -480,13 +479,10 @@ def test_ctrl_c_ends_an_append_that_another_one_to_the_same_list_holds(opened: O
     thread = threading.Thread(target=commands.append_signal, args=(other, 2))
     thread.start()
     assert inside.wait(10)
-    timer = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), ctrl_c_in("append_signal"):
         commands.append_signal(sem, 2)
     go.set()
     thread.join()
-    timer.join()
     commands.append_signal(sem, 2)
     in_thread(lambda: commands.append_signal(other, 3))
     assert values_of(driver)[2:] == [(2,), (2,), (3,)]

@@ -504,12 +504,13 @@ def in_child(at: Pair, here: xsem.Semaphore, commands: xsem.CommandList) -> None
 
 def test_ctrl_c_ends_the_waiting_and_not_the_work() -> None:
     ran = subprocess.run([sys.executable, "-c", SCRIPT + """
+from at_once import ctrl_c_in
 there, here = semaphore()
 commands = cuda.create_command_list()
 commands.append_wait(here, 1)
-threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
-    commands.synchronize(timeout_s=None)
+    with ctrl_c_in("synchronize"):
+        commands.synchronize(timeout_s=None)
 except KeyboardInterrupt:
     print("interrupted")
 there.host_signal(1)
@@ -517,5 +518,6 @@ commands.synchronize(timeout_s=20)
 print("done")
 cuda.release()
 host.release()
-"""], env=stand_in_environment(), capture_output=True, text=True, timeout=50, check=False)
+"""], env=stand_in_environment(PYTHONPATH=os.pathsep.join(sys.path)), capture_output=True, text=True, timeout=50,
+        check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "interrupted\ndone\n", "")

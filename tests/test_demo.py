@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -126,7 +125,7 @@ def test_compute_process_is_ended_when_the_renderer_fails() -> None:
 
 def test_killed_compute_process_ends_the_demo_in_words(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "xsem", "demo", "--frames", "100000", "--timeout", "5", "--output", "x.png"],
+        [sys.executable, "-m", "xsem", "demo", "--frames", "100000", "--timeout", "8", "--output", "x.png"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:
         assert process.stdout is not None
@@ -135,9 +134,7 @@ def test_killed_compute_process_ends_the_demo_in_words(tmp_path: Path) -> None:
                 break
         (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(child), signal.SIGKILL)
-        began = time.monotonic()
         _, errors = process.communicate(timeout=40)
-        assert time.monotonic() - began < 40
         assert process.returncode == 1
         assert errors.startswith("xsem: ")
         assert "Traceback" not in errors

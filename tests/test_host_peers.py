@@ -279,19 +279,14 @@ def test_interpreter_ends_well_while(what: str) -> None:
 @pytest.mark.timeout(30)
 def test_ctrl_c_ends_a_wait(wait: str) -> None:
     script = """
-import signal, threading
-from fake_backend import until
+from at_once import ctrl_c_in
 from host_peers import *
 device = HostDevice()
 timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
-main = threading.main_thread()
-def interrupt():
-    until(lambda: sleeps_in("futex", main) or sleeps_in("poll", main))
-    signal.pthread_kill(main.ident, signal.SIGINT)
-threading.Thread(target=interrupt).start()
 fds = timeline.fd, binary.fd
 try:
-    device.host_wait(WAIT, 3600 * 10**9)
+    with ctrl_c_in("host_wait"):
+        device.host_wait(WAIT, 3600 * 10**9)
 except KeyboardInterrupt:
     device.release_semaphore(timeline)
     device.release_semaphore(binary)

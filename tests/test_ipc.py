@@ -6,7 +6,6 @@ import array
 import fcntl
 import os
 import resource
-import signal
 import socket
 import struct
 import threading
@@ -14,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from at_once import ctrl_c_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -347,13 +347,8 @@ def test_closed_peer_is_an_error_not_a_signal(pair: tuple[socket.socket, socket.
 
 
 def test_ctrl_c_works_inside_receive(pair: tuple[socket.socket, socket.socket]) -> None:
-    main = threading.main_thread().ident
-    assert main is not None
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), ctrl_c_in("receive"):
         ipc.receive(pair[1], timeout_s=None)
-    timer.join()
 
 
 @given(data=st.binary(max_size=300), with_header=st.booleans(), count=st.integers(0, 3))
