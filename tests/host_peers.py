@@ -173,6 +173,6 @@ def peer(script: str, *objects: HostSemaphore | HostMemory, arguments: tuple[obj
         try:
             yield process
             if not killed:
-                assert process.wait(30) == 0
+                assert process.wait(50) == 0
         finally:
             process.kill()

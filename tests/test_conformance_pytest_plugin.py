@@ -126,7 +126,7 @@ def test_device_that_is_not_there_is_an_error_of_every_case(tmp_path: Path, plug
     assert "passed" not in said.splitlines()[-1]
 
 
-@pytest.mark.parametrize("profile", ["core", "full"])
+@pytest.mark.parametrize("profile", ["core", pytest.param("full", marks=pytest.mark.slow)])
 def test_profile_that_a_device_does_not_reach_fails(tmp_path: Path, plugins: Path, profile: str) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0", "--xsem-profile", profile, "-k", "profile/")
     assert status == 1

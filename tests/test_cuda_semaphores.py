@@ -280,6 +280,6 @@ def test_two_processes_take_turns() -> None:
                 process.start()
             commands.append_signal(shared.here, 2 * index + 1)
             shared.there.host_wait(2 * index + 2, timeout_s=40)
-            process.join(timeout=20)
+            process.join(timeout=40)
             assert process.exitcode == 0
             process.close()

@@ -214,7 +214,6 @@ def test_python_takes_what_c_makes(library: ctypes.CDLL, device: HostDevice) -> 
 
 
 @pytest.mark.parametrize("mode", [0, os.EFD_NONBLOCK], ids=["blocking", "nonblocking"])
-@pytest.mark.timeout(10)
 def test_c_is_not_held_by_a_full_or_an_empty_counter(library: ctypes.CDLL, mode: int) -> None:
     fd = os.eventfd(0, os.EFD_CLOEXEC | mode)
     assert library.binary_wait(fd, 0) == 0
@@ -225,7 +224,6 @@ def test_c_is_not_held_by_a_full_or_an_empty_counter(library: ctypes.CDLL, mode:
     os.close(fd)
 
 
-@pytest.mark.timeout(10)
 def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
     always_ready = r"""
 #define _GNU_SOURCE 1
@@ -239,7 +237,6 @@ def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
     os.close(fd)
 
 
-@pytest.mark.timeout(10)
 def test_c_signal_wakes_every_sleeper(
     library: ctypes.CDLL, device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +288,6 @@ def test_c_tells_what_a_file_is(library: ctypes.CDLL, case: str) -> None:
 
 @pytest.mark.parametrize("how", ["sequence", "wakes"])
 @pytest.mark.parametrize("waiter", ["python", "c"])
-@pytest.mark.timeout(20)
 def test_wait_does_not_spin_while_c_disturbs_it(
     program: Path, library: ctypes.CDLL, device: HostDevice, how: str, waiter: str
 ) -> None:
@@ -308,7 +304,6 @@ def test_wait_does_not_spin_while_c_disturbs_it(
     device.release_semaphore(timeline)
 
 
-@pytest.mark.timeout(20)
 def test_list_does_not_spin_while_c_disturbs_it(program: Path, device: HostDevice) -> None:
     timeline = device.create_semaphore(TIMELINE, 0)
     commands = device.create_command_list()

@@ -144,7 +144,6 @@ def test_peers_killed_at_any_moment_wedge_nobody(device: HostDevice) -> None:
     device.release_semaphore(binary)
 
 
-@pytest.mark.timeout(15)
 def test_value_of_a_peer_killed_between_store_and_wake_is_seen(device: HostDevice) -> None:
     timeline = timeline_of(device)
     met: list[bool] = []
@@ -179,7 +178,6 @@ while True:
 
 
 @pytest.mark.parametrize("what", ["sequence", "wake-ups"])
-@pytest.mark.timeout(20)
 def test_wait_does_not_spin_while_a_peer_disturbs_it(device: HostDevice, what: str) -> None:
     timeline = timeline_of(device)
     with peer(SCRIBBLE, timeline, arguments=(what,)) as process:
@@ -193,7 +191,6 @@ def test_wait_does_not_spin_while_a_peer_disturbs_it(device: HostDevice, what: s
     device.release_semaphore(timeline)
 
 
-@pytest.mark.timeout(20)
 def test_peer_that_scribbles_over_the_whole_page_harms_its_values_only(device: HostDevice) -> None:
     timeline = timeline_of(device)
     commands = device.create_command_list()
@@ -269,14 +266,12 @@ assert first.wait(LONG_NS)
 
 
 @pytest.mark.parametrize("what", ENDS)
-@pytest.mark.timeout(30)
 def test_interpreter_ends_well_while(what: str) -> None:
     with peer(SETS_UP + ENDS[what], killed=False):
         pass
 
 
 @pytest.mark.parametrize("wait", ["timeline, 1", "binary, None"])
-@pytest.mark.timeout(30)
 def test_ctrl_c_ends_a_wait(wait: str) -> None:
     script = """
 from at_once import ctrl_c_in
@@ -298,7 +293,6 @@ else:
         pass
 
 
-@pytest.mark.timeout(30)
 def test_forked_child_can_open_a_device_of_its_own() -> None:
     script = SETS_UP + """
 import os, warnings

@@ -100,7 +100,7 @@ def ask_compiler(release: str, folder: Path, questions: dict[str, str]) -> dict[
                       f"int main(void) {{ {lines} return 0; }}\n")
     headers = loader_folder(release) / "include"
     subprocess.run([compiler, "-w", f"-I{headers}", source, "-o", folder / "ask"], check=True, timeout=50)
-    answer = subprocess.run([folder / "ask"], check=True, timeout=10, capture_output=True, text=True).stdout
+    answer = subprocess.run([folder / "ask"], check=True, timeout=50, capture_output=True, text=True).stdout
     return {name: int(value) for name, value in (line.split() for line in answer.splitlines())}
 
 

@@ -1095,7 +1095,7 @@ if {left!r} == "waiting":
     buffer.release()
 print("end", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False,
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False,
                           env={"PYTHONPATH": ":".join(sys.path)})
     assert done.returncode == 0, done.stderr
     assert done.stdout == "end\n", done.stdout

@@ -463,7 +463,7 @@ FIELDS: Final = {
 @on_stand_in
 def test_layouts_are_those_of_the_bindings() -> None:
     folder = os.environ["LD_LIBRARY_PATH"].split(":")[0]
-    printed = subprocess.run([f"{folder}/layouts"], capture_output=True, text=True, check=True, timeout=20).stdout
+    printed = subprocess.run([f"{folder}/layouts"], capture_output=True, text=True, check=True, timeout=50).stdout
     lines = [line.split() for line in printed.splitlines()]
     assert len(lines) > 20
     for name, _size, field, offset in lines:

@@ -159,6 +159,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_there_when_it_is_planted_and_not_otherwise(name: str) -> None:
     # Without its fault some of it waits for ever.

@@ -620,7 +620,7 @@ commands.synchronize(timeout_s=20)
 {ENDS[left]}
 print("end")
 """
-    done = subprocess.run([sys.executable, "-c", program], env=environment(), text=True, timeout=20, check=False,
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), text=True, timeout=50, check=False,
                           capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("end\n")

@@ -57,7 +57,7 @@ class Child:
     def kill(self) -> None:
         self.killed = True
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(40)
 
     def ask(self, todo: str, value: object = 0) -> str:
         assert self.process.stdin is not None
@@ -80,7 +80,7 @@ def child(*descs: xsem.SemaphoreDesc | xsem.MemoryDesc) -> Iterator[Child]:
             yield made
             assert process.stdin is not None
             process.stdin.close()
-            assert process.wait(20) in ((-9,) if made.killed else (0,))
+            assert process.wait(40) in ((-9,) if made.killed else (0,))
         finally:
             process.kill()
 
