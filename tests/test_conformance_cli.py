@@ -263,6 +263,7 @@ def test_waiver_that_does_not_hold_is_bad(tmp_path: Path, case: str, expires: st
     assert counts(output) == {"PASS": 1}
 
 
+@pytest.mark.slow
 def test_failed_refusal_is_waived_with_its_cases(run: Run, tmp_path: Path) -> None:
     (tmp_path / "waivers.toml").write_text(
         '[[waiver]]\ncase = "XSEM-CAP-002/semaphore.*/*/*"\nreason = "bug 12"\nexpires = 2999-01-01\n'
