@@ -63,6 +63,11 @@ def test_output_that_is_lost_is_told_in_a_line(tmp_path: Path, arguments: list[s
     assert done.stderr == "xsem: the output cannot be written: No space left on device\n"
 
 
+def test_output_that_is_lost_on_both_streams_is_the_same_status(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        assert xsem("devices", cwd=tmp_path, stdout=full, stderr=full).returncode == 3
+
+
 def test_bad_answer_stays_one_where_the_output_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def flush(self) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 import odd_backend
 import pytest
 import twins_backend
+import typer
 from typer.testing import CliRunner
 
 from xsem_conformance import cli
 from xsem_conformance.checks import all_checks
-from xsem_conformance.cli import app
+from xsem_conformance.cli import _check_places, app
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.quirks import QUIRKS
 from xsem_conformance.report.build import check
@@ -291,7 +292,7 @@ def test_device_that_is_no_name_is_usage(run: Run) -> None:
     (["run", "--report", "."], "cannot be written"),
     (["run", "--junit", "/dev/full"], "not an ordinary file"),
     (["run", "--markdown", "/proc/out.md"], "cannot be written"),
-    (["run", "--report", "out", "--html", "out"], "out is the file of --report, too"),
+    (["run", "--report", "out", "--html", "out"], "out is also the file of --report"),
     (["run", "--only", ""], "no requirement's id begins with ''"),
     (["run", "--patience", "0"], "--patience"),
     (["show", "XSEM-NOPE-001"], "there is no requirement 'XSEM-NOPE-001'"),
@@ -406,3 +407,8 @@ def test_compare_of_a_file_that_is_not_there_ends_2(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["compare", str(tmp_path / "gone.json"), str(tmp_path / "gone.json")])
     assert ended.exit_code == 2
     assert "gone.json" in ended.output
+
+
+def test_one_file_for_two_reports_is_refused_by_any_of_its_names(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="is also the file of --report"):
+        _check_places({"--report": tmp_path / "out", "--html": tmp_path / ".." / tmp_path.name / "out"})

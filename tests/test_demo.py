@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,9 +17,9 @@ from PIL import Image
 from plugin_folder import write_plugin
 
 from xsem.cli import app
-from xsem.cli.demo import renderer, show
+from xsem.cli.demo import plan, renderer, show
 from xsem.cli.demo.picture import contact_sheet, draw, filter_in_place
-from xsem.cli.demo.plan import Plan, hear
+from xsem.cli.demo.plan import PeerError, Plan, hear
 
 SMALL = ["--frames", "7", "--width", "48", "--height", "32"]
 
@@ -95,6 +97,18 @@ def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines()[0].startswith("xsem: twins:0 exports from another device than other:0")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+@pytest.mark.parametrize("talk", [lambda sock: plan.say(sock, frame=1), lambda sock: plan.hear(sock, 5)],
+                         ids=["say", "hear"])
+def test_process_that_has_ended_is_named(talk: Callable[[socket.socket], object]) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        theirs.close()
+        with pytest.raises(PeerError) as caught:
+            talk(ours)
+    assert caught.value.reason == "peer_closed"
 
 
 def plan_of(device: str = "host", without_wait: bool = False) -> Plan:

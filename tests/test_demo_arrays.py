@@ -67,6 +67,14 @@ def library(*, usable: bool) -> Any:
     return SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: usable))
 
 
+def test_library_whose_driver_fails_is_not_used(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> bool:
+        raise RuntimeError("CUDARuntimeError: cudaErrorInsufficientDriver")
+
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(is_available=fails)))
+    assert arrays._usable("cupy") is None
+
+
 def test_cuda_memory_is_filtered_by_what_is_installed(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = shared(device)
     on_gpu: Any = SimpleNamespace(__dlpack_device__=lambda: (2, 1), size=buffer.size, shape=buffer.shape)

@@ -1,6 +1,6 @@
-"""Two devices with UUIDs, behind two backends: ``twins`` exports and imports, ``other`` is another API on the same two.
+"""Two devices with UUIDs behind two backends: ``twins`` exports and imports, ``other`` is another API for both devices.
 
-Each is a `host` device, whose objects are stamped with the UUID. `ipc` and the suite see two devices of one machine.
+Each device is a `host` device whose objects carry the UUID. `ipc` and the suite see two devices of one machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Twins(spi.Backend):
 
 
 class Other(Twins):
-    """The same devices in another order, as Vulkan and CUDA number them differently."""
+    """The same devices in another order: Vulkan and CUDA also number devices differently."""
 
     name: ClassVar[str] = "other"
     order: ClassVar[tuple[int, ...]] = (1, 0)
@@ -48,7 +48,7 @@ def xsem_register_backends(register: spi.Register) -> None:
 
 
 def installed(folder: Path) -> dict[str, str]:
-    """An environment in which xsem finds both, beside the host's."""
+    """Install the plugin in `folder` and return an environment in which xsem finds both backends and ``host``."""
     info = folder / "twins-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: twins\nVersion: 1.0\n")

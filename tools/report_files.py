@@ -42,7 +42,8 @@ def made(root: Path) -> dict[Path, str]:
     Raises
     ------
     ValueError
-        A report is none (its file is named), or README has not the two comments, once each and in this order.
+        A file is not a valid report (the message names the file), or README lacks the two comments, once each and in
+        this order.
     """
     reports = {}
     for path in sorted((root / REPORTS).glob("*.json")):

@@ -33,8 +33,8 @@ def _group() -> None:
 def run(
     device: Annotated[str, typer.Option(help="The device under test: host, cuda:0, …")] = "host",
     exporter: Annotated[
-        str, typer.Option(help="What makes semaphores and memory, in a process of its own: host, vulkan (its device "
-                               "with that UUID), …")
+        str, typer.Option(help="Exporter of semaphores and memory, in a separate process: host, vulkan (the device "
+                               "with the same UUID), …")
     ] = "host",
     profile: Annotated[str, typer.Option(help="core, timeline, memory or full.")] = "core",
     waiver_file: Annotated[Path | None, typer.Option("--waivers", help="TOML file of known failures.")] = None,
@@ -70,7 +70,7 @@ def run(
     try:
         ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
                           quirks=quirks)
-    except UnavailableError as error:   # a name that is none, or two devices; all else is an outcome
+    except UnavailableError as error:   # a name of no device, or two different devices; any other failure is an outcome
         print(f"xsem: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(verdict.USAGE if error.usage else verdict.NOT_TRIED) from error
     written = _write(ended, places, commit)
@@ -119,16 +119,16 @@ _PLACES = frozenset({"--report", "--html", "--markdown", "--junit"})
 
 
 def _check_places(places: dict[str, Path]) -> None:
-    """Refuse what no report can be written to, before minutes have been spent."""
+    """Refuse paths that cannot be written, before a run of minutes."""
     named: dict[Path, str] = {}
     for option, path in places.items():
         try:
             check_writable(path)
         except CannotWriteError as error:
             raise typer.BadParameter(printable(error.message), param_hint=option) from error
-        other = named.setdefault(path.absolute(), option)
+        other = named.setdefault(path.parent.resolve() / path.name, option)
         if other != option:
-            raise typer.BadParameter(f"{path} is the file of {other}, too", param_hint=option)
+            raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
     for package, needed in (("jsonschema", bool(places)), ("jinja2", "--html" in places)):
         if needed and importlib.util.find_spec(package) is None:
             print(f"xsem: a report needs {package}: pip install 'xsem[conformance]'", file=sys.stderr)
@@ -136,7 +136,7 @@ def _check_places(places: dict[str, Path]) -> None:
 
 
 def _write(ended: Any, places: dict[str, Path], commit: str) -> bool:
-    """Write the reports; whether all could be written. The others are written where one cannot be."""
+    """Write the reports; return whether all were written. A failure of one report does not stop the others."""
     if not places:
         return True
     from xsem_conformance.report.build import build, check

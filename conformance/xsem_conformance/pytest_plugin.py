@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(
     requirements = load().requirements
     try:
         surveyed = survey(device, config.getoption("xsem_exporter"), list(requirements.values()))
-    except UnavailableError as error:   # a name that is none, or two devices; all else is an outcome
+    except UnavailableError as error:   # a name of no device, or two different devices; any other failure is an outcome
         raise pytest.UsageError(str(error)) from error
     suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name],
                                requirements=list(requirements.values()), surveyed=surveyed)

@@ -30,7 +30,7 @@ _TAIL: Final = 2000
 class UnavailableError(Exception):
     """The device cannot be opened; the message says why.
 
-    `usage`: its name is that of no device. `other_device`: it is an exporter, and another device than the importer.
+    `usage`: no device has this name. `other_device`: the exporter is another device than the importer.
     """
 
     def __init__(self, message: str, *, usage: bool = False, other_device: bool = False) -> None:
@@ -153,12 +153,12 @@ def look(device: str, importer: DeviceInfo | None = None) -> About:
     device : str
         As `xsem.open_device` takes it.
     importer : DeviceInfo, optional
-        `device` is to export for this one: see `xsem.entry.exporter_for`.
+        The device that imports what `device` exports: see `xsem.entry.exporter_for`.
 
     Raises
     ------
     UnavailableError
-        It cannot be opened, does not answer, or is another device than the importer.
+        The device cannot be opened, does not answer, or is another device than the importer.
     """
     looked, about = _started(device, device, PATIENCE_S, importer)
     looked.close(grace_s=10)

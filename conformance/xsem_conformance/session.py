@@ -90,7 +90,9 @@ class Survey:
 
 
 def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
-    """Look at both, and plan. A bare `exporter` is its device with the UUID of `device`.
+    """Look at both devices and plan the cases.
+
+    An `exporter` without an index stands for the device of this backend that has the UUID of `device`.
 
     Raises
     ------
@@ -124,7 +126,7 @@ def run(
     Raises
     ------
     UnavailableError
-        `device` or `exporter` is no name of a device (``usage``); `exporter` is another device (``other_device``).
+        `device` or `exporter` does not name a device (``usage``); `exporter` is another device (``other_device``).
     """
     began = dt.datetime.now(dt.UTC)
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]

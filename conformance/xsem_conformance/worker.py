@@ -41,9 +41,9 @@ def main(
     keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: float,
     importer: tuple[str, str] | None = None,
 ) -> int:
-    """Answer until there are no more keys; 3 where the device cannot be opened.
+    """Answer each key until the end of `keys`; return 3 if the device cannot be opened.
 
-    `importer` is the name and the UUID of what the device is to export for.
+    `importer` is the name and the UUID of the device that imports what `device` exports.
     """
     try:
         if importer is not None:

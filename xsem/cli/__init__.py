@@ -1,7 +1,13 @@
 """The command line: ``xsem`` and ``python -m xsem``.
 
-Exit status everywhere: 0 done; 1 the answer is bad; 2 usage; 3 the environment does not allow it (a device, driver or
-package is missing, a result cannot be written); 130 after Ctrl-C; 141 when the reader of the output has gone.
+Exit status of every command:
+
+- 0: done;
+- 1: the answer is bad;
+- 2: usage, also an output path that the check before the work refuses;
+- 3: the environment prevents an answer: a missing device, driver or package, or a failed write of a result;
+- 130: Ctrl-C;
+- 141: the reader of the output closed its end.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     try:
         status = _run()
-        # The interpreter still has threads to join and modules to clear: from here an interrupt ends it in silence.
+        # The interpreter now joins threads and clears modules. With SIG_DFL, Ctrl-C ends it without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         status = 130
@@ -24,7 +30,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    # Only now: Ctrl-C while they are loaded is Ctrl-C, too.
+    # These imports are inside the function, so that `main` also catches Ctrl-C during them.
     from xsem.cli.status import NOT_TRIED
     from xsem.cli.streams import OutputLostError, finish, prepare
 

@@ -59,7 +59,7 @@ def doctor(as_json: Json = False) -> None:
 def demo(
     device: Annotated[str, typer.Option(help="Where the compute process filters: host, cuda:0, …")] = "host",
     exporter: Annotated[
-        str, typer.Option(help="What makes semaphores and memory: host, vulkan (its device with that UUID), …")
+        str, typer.Option(help="Exporter of semaphores and memory: host, vulkan (the device with the same UUID), …")
     ] = "host",
     binary: Annotated[bool, typer.Option("--binary", help="Binary semaphores in place of a timeline.")] = False,
     without_wait: Annotated[
@@ -70,7 +70,7 @@ def demo(
     height: Annotated[int, typer.Option(min=8, max=16384)] = 360,
     output: Annotated[
         Path | None,
-        typer.Option(help="The contact sheet; default: demo-DEVICE.png here, or demo-DEVICE-without-wait.png."),
+        typer.Option(help="Path of the contact sheet; default: demo-DEVICE.png or demo-DEVICE-without-wait.png."),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a frame may take.")] = 30.0,
 ) -> None:
@@ -103,6 +103,6 @@ def _add_commands_of_others() -> None:
     for entry_point in metadata.entry_points(group="xsem.commands"):
         try:
             app.add_typer(entry_point.load(), name=entry_point.name)
-        except (Exception, SystemExit) as error:  # one that is broken must not take the rest along
+        except (Exception, SystemExit) as error:  # a broken command must not disable the others
             print(f"xsem: the command {entry_point.name!r} cannot be loaded: {printable(str(error))}",
                   file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Rich's console, set up for text from drivers."""
+"""Rich's console, configured for text from drivers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ __all__ = ["console"]
 
 
 def console(**options: Any) -> Console:
-    """Return a console that shows text as it is.
+    """Return a console that shows text unchanged.
 
-    By default Rich takes ``[red]`` in a table's cell for a style and ``:x:`` for an emoji, whatever `print` is told.
+    By default Rich interprets ``[red]`` in a table's cell as a style and ``:x:`` as an emoji. The options of `print`
+    do not apply to a table's cells.
     """
     return Console(highlight=False, markup=False, emoji=False, **options)

@@ -100,7 +100,7 @@ def _backend(found: Registry, name: str) -> _Section:
     except XsemError as error:
         missing = isinstance(error, BackendUnavailableError)
         failed = failed_check("devices", error)
-        # A check that found the same says why and what to do; without one the message says what to do.
+        # A failed check above already lists the causes and the remedy.
         checks.append(failed if all(check.ok for check in checks) else replace(failed, causes=()))
     except Exception as error:
         checks.append(failed_check("devices", error, f"report it to {loaded.distribution}"))

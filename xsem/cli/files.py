@@ -1,4 +1,4 @@
-"""Files that a command writes: whole or not at all, and never through a symbolic link."""
+"""Output files of commands: written completely or not at all, and never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["CannotWriteError", "check_writable", "write_file"]
 
 
 class CannotWriteError(XsemError):
-    """A file that a command was asked for cannot be written; the message names it and says why."""
+    """A command cannot write its output file; the message names the file and the cause."""
 
 
 def check_writable(path: Path, *, make_folders: bool = False) -> None:
-    """Find out before the work whether `write_file` can write there, by a file that is removed again.
+    """Check before the work that `write_file` can write to `path`: create a temporary file and remove it.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def check_writable(path: Path, *, make_folders: bool = False) -> None:
         folder = path.parent
         while make_folders and not folder.exists() and folder != folder.parent:
             folder = folder.parent
-        # Asking for permissions is not enough: /proc grants them and takes no file.
+        # A check of permissions is not enough: /proc grants them and refuses new files.
         number, name = tempfile.mkstemp(prefix=".xsem-", dir=folder)
         os.close(number)
         os.unlink(name)
@@ -42,18 +42,18 @@ def check_writable(path: Path, *, make_folders: bool = False) -> None:
 def write_file(path: Path, data: bytes, *, make_folders: bool = False) -> None:
     """Write a new file beside `path` and rename it to `path`.
 
-    A symbolic link of that name is replaced, and its target stays as it is: in a folder that others can write to, a
-    link under an expected name would choose which of the user's files is overwritten. A failure, also a full disk,
-    leaves what was there before. An existing file's permissions are kept.
+    A symbolic link at `path` is replaced, and its target does not change. Otherwise another user with write access to
+    the folder could put a link there and choose which of the user's files is overwritten. After a failure, also on a
+    full disk, the old file is unchanged. An existing file's permissions are kept.
 
     Parameters
     ----------
     path : Path
-        What is written.
+        The file to write.
     data : bytes
-        All of it.
+        Its whole content.
     make_folders : bool
-        Make the folders that `path` needs.
+        Create missing parent folders.
 
     Raises
     ------
@@ -79,10 +79,10 @@ def write_file(path: Path, data: bytes, *, make_folders: bool = False) -> None:
 
 
 def _refuse_others(path: Path) -> None:
-    """Refuse what is no ordinary file: a rename would replace a folder's link, or a device by a file."""
+    """Refuse folders, devices and links to them: the rename would replace the link or the device by a file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    # /dev/stdout leads to an ordinary file where the output is redirected to one.
+    # If the output is redirected to an ordinary file, /dev/stdout resolves to that file; hence the check of the folder.
     if (path.exists() and not path.is_file()) or os.path.realpath(path.parent) == "/dev":
         raise OSError(errno.EINVAL, "not an ordinary file")
 

@@ -28,19 +28,20 @@ _USAGE: Final = frozenset({"bad_device_id", "bad_backends", "cannot_write"})
 def status_of(error: Exception) -> int:
     """Return the exit status of an error, the same for every command.
 
-    What is not xsem's own is about the environment: a package that is missing, a limit on files or processes, memory.
+    An ImportError, an OSError or a MemoryError is a problem of the environment: a missing package, a limit on files or
+    processes, or memory.
     """
     if isinstance(error, XsemError):
         if error.reason in _USAGE:
             return USAGE
         lacking = (BackendUnavailableError | DeviceNotFoundError | UnsupportedError | OutOfMemoryError
-                   | WrongDeviceError)   # the exporter that was named is on another
+                   | WrongDeviceError)   # WrongDeviceError: the named exporter is another device
         return NOT_TRIED if isinstance(error, lacking) else BAD_ANSWER
     return NOT_TRIED if isinstance(error, ImportError | OSError | MemoryError) else BAD_ANSWER
 
 
 def explain(error: Exception) -> str:
-    """Return an error that is not xsem's own in words."""
+    """Return the message for an error that is not an `XsemError`."""
     if isinstance(error, ImportError):
         return f"a package is missing or does not load: {error}"
     if isinstance(error, MemoryError):
@@ -49,7 +50,7 @@ def explain(error: Exception) -> str:
 
 
 def tell(error: Exception) -> None:
-    """Print an error to stderr: what, why, what may be the cause."""
+    """Print an error to stderr: its message, the failed call, and likely causes."""
     if not isinstance(error, XsemError):
         print(f"xsem: {printable(explain(error))}", file=sys.stderr)
         return

@@ -1,4 +1,4 @@
-"""The standard streams of the process, and what becomes of the exit status when one of them fails."""
+"""The standard streams of the process, and the exit status after a failure of one of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from xsem.cli.status import DONE, NOT_TRIED
 
 __all__ = ["OutputLostError", "finish", "prepare"]
 
-# As a shell reports a process that SIGPIPE has ended.
+# A shell reports this status for a process that SIGPIPE has ended.
 _READER_GONE: Final = 141
 
 
 class OutputLostError(Exception):
-    """Standard output or error takes no more. No OSError: Rich and Typer end with status 1 where one says EPIPE."""
+    """A write to standard output or standard error failed.
+
+    This class is not an OSError, because Rich and Typer answer an OSError with EPIPE by exit status 1.
+    """
 
     def __init__(self, number: int, error: OSError) -> None:
         super().__init__(f"the output cannot be written: {error.strerror or error}")
@@ -34,10 +37,10 @@ class _Output(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the three streams usable, however the process was started.
+    """Make the three standard streams usable, even if the process was started without them.
 
-    A closed one becomes the null device: else the next socket or pipe gets its number, and a child process prints into
-    it. A character that the encoding lacks is written as an escape.
+    A closed stream becomes the null device. Otherwise the next socket or pipe would get its number, and a child process
+    would print into that socket or pipe. A character that the encoding lacks is written as an escape.
     """
     if sys.platform == "win32":
         sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
@@ -46,7 +49,7 @@ def prepare() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)   # the lowest free number is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)   # open() returns the lowest free number: this one
     sys.stdout, sys.stderr = _stream(sys.stdout, 1), _stream(sys.stderr, 2)
 
 
@@ -64,19 +67,20 @@ def _stream(stream: IO[str] | None, number: int) -> IO[str]:
 
 
 def finish(status: int, lost: OutputLostError | None = None) -> int:
-    """Flush what is left, and return the exit status.
+    """Flush the streams and return the exit status.
 
     Parameters
     ----------
     status : int
-        Of the command.
+        Exit status of the command.
     lost : OutputLostError, optional
-        What has ended the command.
+        The error that ended the command.
 
     Returns
     -------
     int
-        141 where the reader of the output is gone, 3 where the output is lost otherwise and the command was well.
+        141 if the reader of the output closed its end; 3 if the output is lost for another reason and `status` is 0;
+        otherwise `status`.
     """
     every = [lost] if lost is not None else []
     for stream in (sys.stdout, sys.stderr):
@@ -85,13 +89,20 @@ def finish(status: int, lost: OutputLostError | None = None) -> int:
         except OutputLostError as error:
             every.append(error)
     for number in {each.number for each in every}:
-        # The interpreter flushes once more when it ends, and complains.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, number)
-        os.close(null)
+        _silence(number)
     if any(each.reader_gone for each in every):
         return _READER_GONE
-    for each in every[:1]:
-        print(f"xsem: {each}", file=sys.stderr, flush=True)
-        return NOT_TRIED if status == DONE else status
-    return status
+    if not every:
+        return status
+    try:
+        print(f"xsem: {every[0]}", file=sys.stderr, flush=True)
+    except OutputLostError as error:
+        _silence(error.number)
+    return NOT_TRIED if status == DONE else status
+
+
+def _silence(number: int) -> None:
+    """Connect a stream to the null device: the flush at the interpreter's end succeeds there and prints no error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, number)
+    os.close(null)

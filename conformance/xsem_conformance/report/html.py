@@ -39,7 +39,7 @@ def html(report: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Make all texts printable: the escapes of HTML leave control characters and changes of direction as they are."""
+    """Make all texts printable: HTML escapes do not cover control characters and bidirectional overrides."""
     if isinstance(value, str):
         return printable_lines(value)
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ def junit(report: dict[str, Any]) -> str:
     """A suite, a case per key, the requirement as a property.
 
     UNSUPPORTED, WAIVED and whatever is not a MUST and did not pass are called skipped: they cost no verdict.
-    XML 1.0, section 2.2, cannot express most of the characters that are not printable, so all of them are replaced.
+    XML 1.0, section 2.2, excludes most unprintable characters, so all unprintable characters are replaced.
     """
     tags = [_tag(case) for case in report["cases"]]
     suite = ET.Element("testsuite", name=printable_lines(f"xsem conformance {report['device']['id']}"),

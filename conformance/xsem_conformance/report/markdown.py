@@ -11,9 +11,9 @@ __all__ = ["markdown", "one_line"]
 
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
 
-# Emphasis, code, links and images, cells, strikethrough, mathematics. A single "_" inside a word is none of these.
+# Emphasis, code, links and images, cells, strikethrough, mathematics. A single "_" inside a word is not markup.
 _INLINE: Final = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
-# At the start of an item: headings, other items, quotes, underlines of headings.
+# Markup at the start of an item: headings, other items, quotes, underlines of headings.
 _START: Final = re.compile(r"^(\d+(?=[.)](?: |$))|)([-+#=>.)])")
 
 
@@ -53,7 +53,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return what a driver says as Markdown that shows it: neither markup nor the start of another item or cell."""
+    """Escape a driver's text for one line of Markdown: no markup in it, and no start of another item or cell."""
     escaped = _INLINE.sub(r"\\\g<0>", printable(text).replace("&", "&amp;").replace("<", "&lt;"))
     return _START.sub(r"\1\\\2", escaped)
 

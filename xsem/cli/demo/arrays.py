@@ -55,12 +55,12 @@ def arrays_for(device: Device, buffer: Buffer, timeout_s: float) -> Arrays:
 
 
 def _usable(library: str) -> Any:
-    """The library; None where it is missing, does not load, or was built without CUDA."""
+    """Import a library; None if it is missing, does not load, or cannot use CUDA."""
     try:
         module = importlib.import_module(library)
-    except (ImportError, OSError):
+        return module if module.cuda.is_available() else None
+    except Exception:   # CuPy raises an error of its own where the driver or the device fails
         return None
-    return module if module.cuda.is_available() else None
 
 
 class _Direct(Arrays):

@@ -27,7 +27,7 @@ def main(sock: socket.socket, plan: Plan) -> None:
     try:
         _compute(sock, plan)
     except PeerError:
-        return   # the renderer has ended: it is told nothing
+        return   # the renderer has ended, so a report has no reader
     except (XsemError, ImportError, OSError, MemoryError) as error:
         with contextlib.suppress(PeerError):
             say_failed(sock, error)

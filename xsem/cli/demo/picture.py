@@ -39,12 +39,12 @@ def filter_in_place(frame: Any) -> None:
 
 
 def format_of(path: Path) -> str:
-    """Return Pillow's name for the format that the file's suffix stands for.
+    """Return Pillow's name for the format of a file suffix.
 
     Raises
     ------
     CannotWriteError
-        ``cannot_write``: Pillow writes no such pictures.
+        ``cannot_write``: Pillow cannot write this format.
     """
     from PIL import Image
 
@@ -52,26 +52,26 @@ def format_of(path: Path) -> str:
     found = Image.registered_extensions().get(path.suffix.lower(), "")
     try:
         Image.new("RGB", (1, 1)).save(io.BytesIO(), found)
-    except Exception as error:  # each format has its own; some are known by name only
+    except Exception as error:  # each format raises its own errors; Pillow knows some formats by name only
         raise CannotWriteError(f"{path} cannot be written: Pillow writes no pictures with the suffix {path.suffix!r}",
                                reason="cannot_write") from error
     return found
 
 
 def contact_sheet(samples: Sequence[tuple[int, Any, Any, str]], file_format: str) -> bytes:
-    """Return frames before and after as one picture: a column each, before above after.
+    """Return an encoded picture with one column per frame: the drawn pixels above the found ones.
 
     Parameters
     ----------
     samples : sequence of (int, array, array, str)
-        Number of the frame, as drawn, as found, and what was found.
+        Number of the frame, pixels as drawn, pixels as found, and the caption of the found pixels.
     file_format : str
-        As `format_of` gives it.
+        Pillow's name of the format, from `format_of`.
 
     Raises
     ------
     OSError, ValueError
-        The format does not take a picture of this size.
+        The format does not support a picture of this size.
     """
     from PIL import Image, ImageDraw
 

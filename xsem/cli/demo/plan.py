@@ -17,7 +17,10 @@ __all__ = ["PeerError", "Plan", "hear", "opened", "say", "say_failed"]
 
 
 class PeerError(XsemError):
-    """The compute process failed; `reason` and `status`, the exit status, are the ones that it gives."""
+    """The compute process failed or has ended.
+
+    `reason` and `status` are those that it reported, if any; `status` is the exit status of the command.
+    """
 
     def __init__(self, message: str, *, status: int = BAD_ANSWER, **fields: Any) -> None:
         super().__init__(message, **fields)
@@ -66,12 +69,12 @@ class Plan:
 
 
 def opened(device: str) -> xsem.Device:
-    """Open a device; a driver that fails at it is no verdict on the device.
+    """Open a device; a driver error here does not count as a wrong result of the device.
 
     Raises
     ------
     XsemError
-        As `xsem.open_device`; BackendUnavailableError in place of what the driver says.
+        As `xsem.open_device`. BackendUnavailableError replaces an error whose exit status would be 1.
     """
     try:
         return xsem.open_device(device)
@@ -84,21 +87,21 @@ def opened(device: str) -> xsem.Device:
 
 
 def say(sock: socket.socket, **note: Any) -> None:
-    """Pass a note to the other process.
+    """Send a note to the other process.
 
     Raises
     ------
     PeerError
-        It has ended.
+        ``peer_closed``: the other process has ended.
     """
     try:
         ipc.send(sock, payload=json.dumps(note).encode())
-    except ConnectionError as error:
-        raise PeerError("the other process has ended", reason="peer_closed") from error
+    except BadArgumentError as error:
+        raise _ended(error) from error
 
 
 def say_failed(sock: socket.socket, error: Exception) -> None:
-    """Tell the other process how this one fails, with the exit status for it."""
+    """Send this process's error and its exit status to the other process."""
     told = error if isinstance(error, XsemError) else PeerError(explain(error), reason="compute_failed")
     say(sock, failed=f"compute process: {what(told)}", reason=told.reason, causes=told.likely_causes,
         status=status_of(error))
@@ -116,12 +119,15 @@ def hear(sock: socket.socket, timeout_s: float) -> dict[str, Any]:
         with ipc.receive(sock, timeout_s=timeout_s) as message:
             note: dict[str, Any] = json.loads(message.payload)
     except BadArgumentError as error:
-        if error.reason != "peer_closed":
-            raise
-        raise PeerError("the other process has ended", reason=error.reason) from error
-    except ConnectionResetError as error:
-        raise PeerError("the other process has ended", reason="peer_closed") from error
+        raise _ended(error) from error
     if "failed" in note:
         raise PeerError(note["failed"], reason=note["reason"], likely_causes=tuple(note["causes"]),
                         status=note["status"])
     return note
+
+
+def _ended(error: BadArgumentError) -> XsemError:
+    """Return PeerError for the end of the other process, and any other error as it is."""
+    if error.reason != "peer_closed":
+        return error
+    return PeerError("the other process has ended", reason=error.reason)

@@ -19,9 +19,9 @@ __all__ = ["Tally", "render"]
 
 @dataclass
 class Tally:
-    """What came of the frames.
+    """Result of the frames.
 
-    `samples` are (number, drawn, found, what was found), `library` is what filtered them.
+    `samples` are (number, pixels as drawn, pixels as found, caption). `library` is the array library of the filter.
     """
 
     library: str
@@ -107,7 +107,7 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
 
 
 def _count(tally: Tally, picture: Any, found: Any) -> str:
-    """Count a frame, and return what it is, for its caption."""
+    """Count a frame and return its caption."""
     expected = picture.copy()
     filter_in_place(expected)
     tally.frames += 1

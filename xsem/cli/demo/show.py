@@ -25,14 +25,14 @@ __all__ = ["run"]
 
 
 def run(plan: Plan, output: Path | None) -> int:
-    """Run the demo; its exit status.
+    """Run the demo and return the exit status.
 
     Parameters
     ----------
     plan : Plan
-        What was asked for.
+        Options of the run.
     output : Path or None
-        Where the contact sheet goes; None: a name for the device and the mode, in the current folder.
+        Path of the contact sheet; None: `default_output`.
     """
     console = new_console()
     path = output if output is not None else default_output(plan)
@@ -60,7 +60,10 @@ def run(plan: Plan, output: Path | None) -> int:
 
 
 def default_output(plan: Plan) -> Path:
-    """Return where the contact sheet goes by default; a run that must be wrong leaves the good picture alone."""
+    """Return the default path of the contact sheet, in the current folder.
+
+    A run without the wait produces wrong frames on purpose, so it has a file of its own.
+    """
     return Path(f"demo-{plan.device.replace(':', '-')}{'-without-wait' if plan.without_wait else ''}.png")
 
 
@@ -75,7 +78,7 @@ def _compute_process(plan: Plan) -> Iterator[socket.socket]:
         with theirs:
             process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
                 [sys.executable, "-m", "xsem.cli.demo.compute", str(theirs.fileno()), plan.to_json()],
-                # A session of its own: Ctrl-C is for the renderer, which ends it.
+                # In a new session Ctrl-C reaches the renderer only; the renderer then ends this process.
                 pass_fds=[theirs.fileno()], start_new_session=True,
             )
         try:
