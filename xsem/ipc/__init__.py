@@ -60,15 +60,15 @@ def send(
     Parameters
     ----------
     sock : socket.socket
-        Connected. Its timeout and its flags stay as they are.
+        Connected. Its timeout and its flags do not change.
     *descs : SemaphoreDesc or MemoryDesc
         At most 64, of types whose handle is a file descriptor. The kernel duplicates the fds for the receiver: the
         caller's stay open, whatever happens.
     payload : bytes or another C-contiguous buffer
-        At most 65,536 bytes, whatever the buffer's elements are.
+        At most 65,536 bytes; the element type does not matter.
     timeout_s : float, None or "socket"
         Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`), or
-        30 s where it has none. With 0, and so on a non-blocking socket, nothing is waited for.
+        30 s if `sock` has no timeout. With 0, also the value of a non-blocking socket, the call does not wait.
 
     Raises
     ------
@@ -79,16 +79,17 @@ def send(
     BadArgumentError
         ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``bad_payload``, ``payload_too_long``;
         ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``. Nothing was sent.
-        ``peer_closed``: the peer closed its socket; ``truncated_message``: after a part of the message.
+        ``peer_closed``: the peer closed its socket. ``truncated_message``: the peer closed its socket after a part of
+        the message was sent.
     BusyError
-        ``fd_limit``: more fds are on their way than this process may have open.
+        ``fd_limit``: more fds are in transit than this process may have open.
     WaitTimeoutError
         ``timeout``: the peer does not read.
 
     Notes
     -----
-    After an error or Ctrl-C the message has gone as a whole, or nothing of it, or a stream's sending side has been shut
-    down; the next `send` then raises ``peer_closed``.
+    An error or Ctrl-C leaves one of three states: the whole message was sent; nothing of it was sent; or, on a stream,
+    a part was sent and the sending side is shut down. In the third state the next `send` raises ``peer_closed``.
     """
     check_socket(sock)
     if len(descs) > wire.MAX_DESCRIPTORS:
@@ -107,7 +108,7 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
     Parameters
     ----------
     sock : socket.socket
-        Connected. Its timeout and its flags stay as they are.
+        Connected. Its timeout and its flags do not change.
     timeout_s : float, None or "socket"
         Seconds for the whole message, as in `send`.
 
@@ -119,8 +120,8 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
     Raises
     ------
     BadArgumentError
-        ``peer_closed``: the peer closed its socket between messages; ``truncated_message``: within one.
-        ``message_truncated``, ``bad_magic``, ``bad_version``, ``bad_message``: also an empty packet.
+        ``peer_closed``: the peer closed its socket between messages; ``truncated_message``: within a message.
+        ``message_truncated``, ``bad_magic``, ``bad_version``; ``bad_message``, also for an empty packet.
         ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``.
     BadHandleError
         ``fd_count``, ``fds_truncated``.
@@ -129,9 +130,10 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
 
     Notes
     -----
-    After an error or Ctrl-C every file descriptor that came is closed. A stream in the middle of a message is shut down
-    for reading, because what would follow is no message; the next `receive` then raises ``peer_closed``. On a
-    SOCK_SEQPACKET socket the packet is lost, and the next one comes. Before the first byte nothing changes.
+    After an error or Ctrl-C every received file descriptor is closed. A stream in the middle of a message is shut down
+    for reading, because its next byte does not begin a message; the next `receive` then raises ``peer_closed``. On a
+    SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. Before the first byte the
+    socket does not change.
     """
     check_socket(sock)
     with Receiver(sock, wire.MAX_DESCRIPTORS, _limit(sock, timeout_s)) as receiver, receiver:
@@ -170,8 +172,8 @@ def receive_fds(
     -------
     tuple of bytes and list of OwnedHandle
         The handles are the caller's, close-on-exec. On a stream the bytes may be fewer than the sender wrote at once.
-        On a SOCK_SEQPACKET socket b"" is an empty packet; a last one, before the peer closes, is seen only if
-        something comes with it.
+        On a SOCK_SEQPACKET socket b"" is an empty packet. An empty packet just before the peer closes cannot be told
+        from the end of the connection, unless ancillary data comes with it.
 
     Raises
     ------
@@ -205,7 +207,7 @@ def _content(payload: bytes | bytearray | memoryview) -> bytes:
             size, contiguous = view.nbytes, view.c_contiguous
             if contiguous and size <= wire.MAX_PAYLOAD_BYTES:
                 return view.tobytes()
-    except (TypeError, ValueError, BufferError) as error:  # no buffer; or it was released, or closed
+    except (TypeError, ValueError, BufferError) as error:  # not a buffer, or a released or closed one
         raise BadArgumentError(f"payload must be bytes or another buffer: {error}", reason="bad_payload") from error
     if not contiguous:
         raise BadArgumentError("payload must be contiguous: pass its copy, for instance bytes(payload)",
@@ -239,7 +241,7 @@ def _number(handle: Handle | None) -> int:
         number = handle.fileno()
     except ReleasedError:
         raise
-    except (ValueError, OSError) as error:  # a closed file object says so with ValueError
+    except (ValueError, OSError) as error:  # a closed file object raises ValueError
         raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
     if type(number) is not int:
         raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")

@@ -1,4 +1,4 @@
-"""What recvmsg returned for one message: every file descriptor has an owner, from the system call on."""
+"""Results of recvmsg for one message: every file descriptor has an owner from the system call on."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = ["Arrivals"]
 
 _SCM_RIGHTS: Final = getattr(socket, "SCM_RIGHTS", 1)
 _SCM_PIDFD: Final = 4  # Linux >= 6.5, for SO_PASSPIDFD: a file descriptor of the sender's process
-# SO_PASSCRED, SO_PASSSEC and SO_PASSPIDFD, which the application may have set, bring more than file descriptors.
+# Room for other ancillary data: the application may have set SO_PASSCRED, SO_PASSSEC or SO_PASSPIDFD.
 _OTHER_ANCILLARY: Final = 512
 _RECEIVE_FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0) | getattr(socket, "MSG_DONTWAIT", 0)
 
 _Answer: TypeAlias = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
-# One file descriptor, or nothing once it is closed. Its owners share the list: only one of them can pop the number.
+# One file descriptor; empty after it is closed. Its owners share the list, and only one of them can pop the number.
 _Slot: TypeAlias = list[int]
 
 
 class Arrivals:
-    """Data and file descriptors so far. `close` closes what `take` did not hand out, also after an interrupt.
+    """Data and file descriptors received so far. `close` closes those not handed out by `take`, also after Ctrl-C.
 
     Attributes
     ----------
     handles : list of OwnedHandle
-        The descriptors of SCM_RIGHTS, in order. A pidfd is closed when it comes.
+        The file descriptors of SCM_RIGHTS, in order. A pidfd is closed on arrival.
     """
 
     def __init__(self) -> None:
         self._answers: list[_Answer] = []
-        self._slots: list[tuple[list[_Slot], list[_Slot]]] = []  # of each answer: of SCM_RIGHTS, and unasked for
+        self._slots: list[tuple[list[_Slot], list[_Slot]]] = []  # per answer: those of SCM_RIGHTS, and pidfds
         self.handles: list[OwnedHandle] = []
 
     @property
@@ -59,7 +59,7 @@ class Arrivals:
         if sys.platform == "win32":
             raise NotImplementedError
         space = socket.CMSG_SPACE(max_fds * array.array("i").itemsize) + _OTHER_ANCILLARY
-        # One call of C from the kernel's answer to its owner: Ctrl-C comes before or after it.
+        # One call of C stores the kernel's answer with its owner: Ctrl-C takes effect before or after it.
         self._answers.extend(map(sock.recvmsg, (size,), (space,), (_RECEIVE_FLAGS,)))
         self._sort()
         rights, unasked = self._slots[-1]
@@ -69,20 +69,20 @@ class Arrivals:
         return data, bool(ancillary), flags
 
     def take(self) -> list[OwnedHandle]:
-        """Hand out the descriptors: the handles own them from now on."""
-        # In this order: an answer without slots would be sorted again, and its numbers closed a second time.
+        """Hand out the handles: the caller owns them from now on."""
+        # This order matters: an answer without slots would be sorted again, and its numbers would be closed twice.
         self._answers.clear()
         self._slots.clear()
         return self.handles
 
     def close(self) -> None:
-        """Close what was not handed out; harmless the second time."""
+        """Close the file descriptors not handed out; a second call has no effect."""
         self._sort()
         for rights, unasked in self._slots:
             _close(rights + unasked)
 
     def _sort(self) -> None:
-        """Give each number of each answer a slot, once."""
+        """Create a slot for each number of each answer not yet sorted."""
         for answer in self._answers[len(self._slots) :]:
             self._slots.append((_slots(answer, _SCM_RIGHTS), _slots(answer, _SCM_PIDFD)))
 
@@ -92,11 +92,11 @@ def _slots(answer: _Answer, kind: int) -> list[_Slot]:
     for level, each, content in answer[1]:
         if level == socket.SOL_SOCKET and each == kind:
             numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-    return [[number] for number in numbers if number >= 0]  # SCM_PIDFD is an error code where the sender has ended
+    return [[number] for number in numbers if number >= 0]  # SCM_PIDFD holds an error code if the sender has ended
 
 
 def _share(slot: _Slot) -> OwnedHandle:
-    """An `OwnedHandle` of the slot's number; not made of the number, which would have two owners for a moment."""
+    """Return an `OwnedHandle` that shares the slot. Made from the number, it would be a second owner for a moment."""
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = slot
     return handle
@@ -104,6 +104,6 @@ def _share(slot: _Slot) -> OwnedHandle:
 
 def _close(slots: Sequence[_Slot]) -> None:
     while any(slots):
-        with contextlib.suppress(OSError):  # other code closed that number: the rest must be closed all the same
-            # One call of C from the lists to the kernel: Ctrl-C comes before or after it.
+        with contextlib.suppress(OSError):  # other code closed that number; the others must still be closed
+            # One call of C takes the numbers and closes them: Ctrl-C takes effect before or after it.
             deque(map(os.close, map(list.pop, filter(None, slots))), maxlen=0)

@@ -57,15 +57,15 @@ def check_socket(sock: socket.socket) -> None:
         listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
         raise _refusal(sock, "getsockopt", error) from error
-    if listens:  # the kernel would let a receiver wait for a message that cannot come
+    if listens:  # the kernel would let a receiver wait forever
         raise _not_connected(sock)
 
 
 class _Transfer:
-    """One message on its way; entered twice, ``with transfer, transfer:``.
+    """Transfer of one message; entered twice, ``with transfer, transfer:``.
 
-    The end of ``with`` closes it: a stream that has passed a part of the message is shut down, because the reader would
-    take the rest for the start of the next message. Where Ctrl-C interrupts the inner end, the outer one does the rest.
+    The end of ``with`` calls `close`. After a part of a message a stream is shut down, because the reader would take
+    the rest for the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit completes it.
     """
 
     _direction: int
@@ -77,11 +77,11 @@ class _Transfer:
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the message has passed, and not the whole."""
+        """Whether a part of the message was transferred, but not the whole message."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give up what is not done; harmless the second time."""
+        """Give up an incomplete message; a second call has no effect."""
         if self.begun and self._sock.type == socket.SOCK_STREAM:
             with contextlib.suppress(OSError):
                 self._sock.shutdown(self._direction)
@@ -94,29 +94,29 @@ class _Transfer:
 
 
 class Sender(_Transfer):
-    """Sends one message. The file descriptors go with the first byte, and the caller's stay open."""
+    """Sends one message. The file descriptors go with the first byte; those of the caller stay open."""
 
     _direction = socket.SHUT_WR
 
     def __init__(self, sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None) -> None:
         self._data = data
         self._fds = fds
-        self._sent: list[int] = []  # bytes, of each call
+        self._sent: list[int] = []  # number of bytes of each call
         super().__init__(sock, timeout_s)
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the message has gone, and not the whole."""
+        """Whether a part of the message was sent, but not the whole message."""
         return 0 < sum(self._sent) < len(self._data)
 
     def send(self) -> None:
-        """Send everything.
+        """Send the whole message.
 
         Raises
         ------
         BadArgumentError
             ``peer_closed``, ``truncated_message``; ``not_connected``; ``payload_too_long``: the packet is longer than
-            the socket's buffer.
+            the socket's send buffer.
         BusyError
             ``fd_limit``.
         WaitTimeoutError
@@ -127,7 +127,7 @@ class Sender(_Transfer):
         while (sent := sum(self._sent)) < len(self._data):
             self._clock.wait(self._sock, select.POLLOUT, "the peer does not read")
             try:
-                # One call of C from the kernel's answer to the note of it: Ctrl-C comes before or after it.
+                # One call of C sends and stores the number of bytes: Ctrl-C takes effect before or after it.
                 self._sent.extend(map(self._sock.sendmsg, ([self._data[sent:]],), ([] if sent else rights,),
                                       (socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,)))
             except (BlockingIOError, TimeoutError):
@@ -137,7 +137,7 @@ class Sender(_Transfer):
 
 
 class Receiver(_Transfer):
-    """Receives one message. What came is closed again, unless it is taken."""
+    """Receives one message. `close` closes the received file descriptors unless `take` handed them out."""
 
     _direction = socket.SHUT_RD
 
@@ -148,32 +148,32 @@ class Receiver(_Transfer):
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the message has come, and was not taken."""
+        """Whether a part of the message was received, and `take` was not called."""
         return self._arrivals.begun
 
     @property
     def handles(self) -> Sequence[OwnedHandle]:
-        """The file descriptors that came."""
+        """The received file descriptors."""
         return self._arrivals.handles
 
     def take(self) -> list[OwnedHandle]:
-        """The handles, to be owned by the caller: the message is whole."""
+        """Return the handles of a complete message; the caller owns them from now on."""
         return self._arrivals.take()
 
     def close(self) -> None:
-        """Give up what was not taken; harmless the second time."""
+        """Give up a message not taken and close its handles; a second call has no effect."""
         super().close()
         self._arrivals.close()
 
     def receive_once(self, size: int) -> bytes:
-        """What one recvmsg gives, at most `size` bytes; b"" stands for an empty packet.
+        """Return the data of one recvmsg, at most `size` bytes; b"" stands for an empty packet.
 
         Raises
         ------
         BadHandleError
             ``fds_truncated``: more came than there was room for, or this process may have open.
         BadArgumentError
-            ``peer_closed``: the stream ended before the message; ``truncated_message``: within it.
+            ``peer_closed``: the stream ended before the message; ``truncated_message``: within the message.
             ``message_truncated``; ``not_connected``.
         WaitTimeoutError
         """
@@ -189,7 +189,7 @@ class Receiver(_Transfer):
             except (BlockingIOError, TimeoutError):
                 continue
             except OSError as error:
-                # The peer closed its socket before it read all of ours. What it had sent can still be read.
+                # The peer closed its socket before it read all our data. Data that it sent earlier can still be read.
                 if isinstance(error, ConnectionResetError) and not reset:
                     reset = True
                     continue
@@ -208,19 +208,19 @@ class Receiver(_Transfer):
         return data
 
     def receive_exactly(self, size: int) -> bytes:
-        """`size` bytes of a stream; errors as of `receive_once`."""
+        """Return `size` bytes of a stream; errors as in `receive_once`."""
         data = b""
         while len(data) < size:
             data += self.receive_once(size - len(data))
         return data
 
     def _ended(self, events: int) -> bool:
-        """Whether nothing means the end of the stream. On SOCK_SEQPACKET a packet may be empty, too."""
+        """Whether an empty answer means the end of the stream. On SOCK_SEQPACKET it can also be an empty packet."""
         if self._sock.type != socket.SOCK_SEQPACKET:
             return True
         if not events & _HANG_UP:
-            return False  # the peer had not closed, so the kernel had a packet
-        # Bytes after it show that it was a packet. Without them the end is all that is left to tell.
+            return False  # the peer had not closed its socket, so this was an empty packet
+        # If more bytes wait, this was an empty packet. Otherwise an empty packet looks like the end of the stream.
         return not _bytes_waiting(self._sock)
 
 
@@ -252,7 +252,7 @@ def _closed(sock: socket.socket) -> BadArgumentError:
 
 
 def _refusal(sock: socket.socket, call: str, error: OSError, *, begun: bool = False) -> XsemError:
-    """What the kernel's refusal of a call means."""
+    """Return the error for a system call that failed."""
     number = error.errno or 0
     if number in (errno.EPIPE, errno.ECONNRESET):
         return _end_of_stream(begun)
@@ -292,13 +292,13 @@ class _Clock:
         self._deadline = None if timeout_s is None else time.monotonic() + min(timeout_s, _LONGEST_S)
 
     def wait(self, sock: socket.socket, events: int, why: str) -> int:
-        """Return the events of poll; a socket that is closed has some, too."""
+        """Return the events of poll; a closed peer causes events, too."""
         if sys.platform == "win32":
             raise NotImplementedError
         poller = select.poll()
         try:
             poller.register(sock, events)
-        except ValueError as error:  # its number is -1
+        except ValueError as error:  # a closed socket: its number is -1
             raise _closed(sock) from error
         while True:
             left_ms = _SLICE_MS if self._deadline is None else (self._deadline - time.monotonic()) * 1000
