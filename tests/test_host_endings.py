@@ -117,6 +117,7 @@ def test_close_ends_a_worker_that_waits(device: HostDevice) -> None:
 
 
 def test_close_of_an_idle_list_ends_its_thread_and_one_never_used_has_none(device: HostDevice) -> None:
+    until(lambda: not workers())   # of other tests
     used, unused = device.create_command_list(), device.create_command_list()
     assert workers() == []
     assert barrier(used).wait(LONG_NS)

@@ -245,11 +245,12 @@ def test_list_whose_worker_cannot_start_has_nothing_appended(
     assert ran == [2]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
 def test_list_works_on_the_last_thread_that_can_be_had(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    device: HostDevice, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise error
 
     commands = device.create_command_list()
     ran: list[int] = []

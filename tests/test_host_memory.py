@@ -10,6 +10,7 @@ import pytest
 from host_peers import MEMORY, content, covered, fill, mapped, memory_desc
 
 from xsem.errors import OutOfMemoryError
+from xsem_host import linux
 from xsem_host.device import HostDevice
 
 LARGE = 64 << 20
@@ -118,4 +119,23 @@ def test_host_buffer_is_zeroed_and_really_given_back(device: HostDevice) -> None
 def test_memory_has_the_fd_as_native_handle(device: HostDevice) -> None:
     memory, _ = device.create_memory(MEMORY, 1, False)
     assert device.native_handle(memory) == memory.fd
+    device.release_memory(memory)
+
+
+def test_interrupted_unmapping_leaves_no_stale_address(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, size = device.create_memory(MEMORY, 4096, False)
+    mapping, _ = device.map_buffer(memory, 0, size)
+    close = linux.Pages.close
+
+    def interrupted(pages: linux.Pages) -> None:
+        close(pages)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(linux.Pages, "close", interrupted)
+        device.unmap_buffer(mapping)
+    again, address = device.map_buffer(memory, 0, size)
+    assert covered(address, size)
+    device.unmap_buffer(again)
+    assert not covered(address, size)
     device.release_memory(memory)

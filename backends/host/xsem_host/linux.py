@@ -242,7 +242,7 @@ def _not_read_and_write() -> BadHandleError:
 # ---- mappings. Not Python's mmap objects: each keeps an fd of its own, and refuses to close while a buffer of it is
 # exported.
 class Pages:
-    """Mapped memory, given back to the kernel by `close`, or with the last reference.
+    """Mapped memory. `close`, or the end of the last reference, unmaps it.
 
     Attributes
     ----------
@@ -259,16 +259,16 @@ class Pages:
         self._mapped = True
 
     def close(self) -> None:
-        """Give it back; no thread may use it any more."""
+        """Unmap it. No thread may use it from here on."""
         munmap = _libc().munmap
-        # From here to the call nothing is called, so Ctrl-C cannot come in between.
+        # No call comes between the next line and munmap, so Ctrl-C cannot come there.
         mapped, self._mapped = self._mapped, False
         if mapped and munmap(self.address, self.size) != 0:
             code = ctypes.get_errno()
             raise _failure("munmap", OSError(code, os.strerror(code)))
 
     def __del__(self) -> None:
-        # Where the constructor failed nothing is mapped.
+        # Nothing is mapped if the constructor failed.
         if getattr(self, "_mapped", False):
             try:
                 self.close()
@@ -278,7 +278,7 @@ class Pages:
 
 
 def map_shared(fd: int, size: int) -> Pages:
-    """The first `size` bytes of a file, shared with everybody who maps it.
+    """Map the first `size` bytes of a file, shared with every process that maps it.
 
     Raises
     ------
@@ -296,7 +296,7 @@ def map_shared(fd: int, size: int) -> Pages:
 
 
 def map_private(size: int) -> Pages:
-    """`size` bytes of this process's own, all 0."""
+    """Map `size` private bytes, all 0."""
     if sys.platform != "linux":
         raise _elsewhere()
     with _calling("mmap"):

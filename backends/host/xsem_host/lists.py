@@ -19,8 +19,8 @@ from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostList"]
 
-# How long the worker waits at a stretch: in between it looks whether the list was closed. The stretches grow, so that a
-# thousand lists that wait cost next to nothing, and a wait that has just begun ends soon after its list is closed.
+# Length of one slice of a wait; after each slice the worker checks whether the list was closed. The slices grow: a
+# thousand waiting lists then cost little, and a wait that has just begun ends soon after its list is closed.
 _FIRST_SLICE_NS: Final = 50_000_000
 _LONGEST_SLICE_NS: Final = 1_000_000_000
 _FILL_CHUNK: Final = 1 << 20
@@ -45,16 +45,16 @@ class _AwaitedError(Exception):
 class HostList(CommandListDriver):
     """One in-order list. The worker is a daemon and lives from the first append to `close`.
 
-    Appends and the worker meet in a `SimpleQueue`. It is implemented in C, so a KeyboardInterrupt finds an operation
-    either queued or not, and no lock that stays taken.
+    Appends hand operations to the worker through a `SimpleQueue`. The queue is C code: after a KeyboardInterrupt an
+    operation is either queued or not, and no lock stays taken.
     """
 
     def __init__(self, forget: Callable[[HostList], None]) -> None:
         self.key = next(_keys)
         self._forget = forget
-        self._queue: SimpleQueue[tuple[Operation, HostPoint | None] | None] = SimpleQueue()   # None: look again
+        self._queue: SimpleQueue[tuple[Operation, HostPoint | None] | None] = SimpleQueue()   # None: wake up
         self._touching = threading.Lock()
-        self._working = threading.Lock()   # taken by the worker, for as long as it lives
+        self._working = threading.Lock()   # taken by the first worker and never released
         self._started = False
         self._failure: DriverError | None = None
         self._closed = False
@@ -140,7 +140,7 @@ class HostList(CommandListDriver):
         point = HostPoint() if want_point else None
         self._queue.put((operation, point))
         if self._failure is not None or self._closed:
-            # Stopped, or closed, by another thread since the first look: the worker may have emptied the queue before.
+            # The list was stopped or closed since the first check: the worker may have emptied the queue before.
             self._drop(self._failure or _closed())
         return point
 
@@ -152,10 +152,11 @@ class HostList(CommandListDriver):
 
     def _start(self) -> None:
         try:
-            # Not Thread.start, which waits for the thread: a KeyboardInterrupt there leaves its caller in the dark. A
-            # second worker, of an append that was interrupted right here, finds the first one and ends.
+            # Not Thread.start, which waits for the thread: after a KeyboardInterrupt there, the caller cannot know
+            # whether the thread runs. If Ctrl-C comes here, the next append starts a second worker. That one finds the
+            # first worker and ends.
             start_new_thread(self._run_as_thread, ())
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
         self._started = True
 
@@ -164,7 +165,7 @@ class HostList(CommandListDriver):
         self._closed = True
         self._drop(_closed())
         self._queue.put(None)
-        # The memory that it copies to or from may be unmapped next, so Ctrl-C is for later.
+        # The memory of a copy may be unmapped next, so the wait for the copy goes on after Ctrl-C.
         interrupted: KeyboardInterrupt | None = None
         while True:
             try:
@@ -191,9 +192,9 @@ class HostList(CommandListDriver):
         if not self._working.acquire(blocking=False):
             return
         try:
-            # As a Thread: one that threading does not know has no name, and gains a dummy as soon as somebody logs.
+            # A Thread object: without one the thread has no name, and logging makes a dummy object for it.
             threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True).start()
-        except RuntimeError:   # the last thread that could be had is this one
+        except (RuntimeError, MemoryError):   # the system gives no second thread, so this one does the work
             self._run()
 
     def _run(self) -> None:

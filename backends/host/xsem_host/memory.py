@@ -21,7 +21,7 @@ class HostMemory:
     Parameters
     ----------
     handle : OwnedHandle
-        Its file is owned from here on. On an error it is left alone.
+        This object owns its file from here on. After an error the caller still does.
     size : int
         Bytes to map from its start.
     """
@@ -30,22 +30,23 @@ class HostMemory:
         self.size = size
         self._lock = threading.Lock()
         self._pages: Pages | None = None
-        self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()   # one that Ctrl-C kept from its caller is gone
-        # That it cannot be mapped is to be known at import, not when the buffer is wanted.
+        # Weak: a use that Ctrl-C kept from the caller ends by itself.
+        self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()
+        # A file that cannot be mapped is refused at import, not at the first buffer.
         map_shared(handle.fileno(), size).close()
         self._file = handle.take()
 
     @property
     def fd(self) -> int:
-        """The descriptor, which stays this object's."""
+        """The descriptor, still owned by this object."""
         return self._file.fileno()
 
     def duplicate(self) -> OwnedHandle:
-        """Another descriptor for the same file, the caller's to close."""
+        """Another descriptor of the same file, owned by the caller."""
         return duplicate(self._file.fileno())
 
     def map(self) -> HostMapping:
-        """A use of the one mapping of all of it; as many calls of `unmap` end that."""
+        """Return a use of the single mapping of the whole memory, which ends with its last use."""
         with self._lock:
             if self._pages is None:
                 self._pages = map_shared(self._file.fileno(), self.size)
@@ -54,12 +55,13 @@ class HostMemory:
             return use
 
     def unmap(self, use: HostMapping) -> None:
-        """Undo one `map`; does no harm the second time."""
+        """Undo one `map`; no effect a second time."""
         with self._lock:
             self._uses.discard(use)
             if self._pages is not None and not self._uses:
-                self._pages.close()
-                self._pages = None
+                # Taken out first: after Ctrl-C in `close`, the next `map` makes a mapping of its own.
+                pages, self._pages = self._pages, None
+                pages.close()
 
     def close(self) -> None:
         """Close the file; what is still mapped stays so until it is unmapped."""
@@ -73,7 +75,7 @@ class HostMapping:
     ----------
     memory : HostMemory
     address : int
-        Of its first byte.
+        Address of the first byte.
     """
 
     __slots__ = ("__weakref__", "address", "memory")

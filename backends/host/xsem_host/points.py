@@ -31,9 +31,9 @@ class Waitable(Protocol):
 class HostPoint:
     """Reached by the list's worker, once; or failed, when it never will be.
 
-    Not a `threading.Event`: its lock is taken by Python code, and a KeyboardInterrupt there leaves it locked. Here each
-    waiter has a lock of its own, which `reach` and `fail` unlock; one that a KeyboardInterrupt leaves behind holds up
-    no other waiter.
+    Not a `threading.Event`: Python code takes the event's lock, and a KeyboardInterrupt there leaves it locked. Here
+    each waiter has its own lock, which `reach` and `fail` release. A lock that a KeyboardInterrupt leaves behind
+    affects no other waiter.
     """
 
     __slots__ = ("_failure", "_settled", "_waiters")
@@ -77,7 +77,7 @@ class HostPoint:
             waiter = allocate_lock()
             waiter.acquire()
             self._waiters.append(waiter)
-            # Looked at again: a point that was settled in between has woken nobody here.
+            # Second check: a point that was settled in between has not seen this waiter.
             if not self._settled and not waiter.acquire(timeout=_seconds(timeout_ns)):
                 with contextlib.suppress(ValueError):  # just woken
                     self._waiters.remove(waiter)

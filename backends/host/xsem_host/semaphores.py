@@ -75,7 +75,7 @@ def new_binary() -> Binary:
 
 
 def open_binary(handle: OwnedHandle) -> Binary:
-    """Check that the file is an eventfd of the right sort, and own it.
+    """Check that the file is an eventfd without EFD_SEMAPHORE, and own it.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class Timeline(HostSemaphore):
     Parameters
     ----------
     handle : OwnedHandle
-        Checked by `open_timeline` or made by `new_timeline`. On an error it is left alone.
+        Checked by `open_timeline` or made by `new_timeline`. After an error the caller still owns it.
     """
 
     def __init__(self, handle: OwnedHandle) -> None:

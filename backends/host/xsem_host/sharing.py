@@ -28,7 +28,7 @@ class HostSemaphore(ABC):
     Parameters
     ----------
     handle : OwnedHandle
-        Its file is owned from here on. On an error it is left alone.
+        This object owns its file from here on. After an error the caller still does.
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
@@ -39,11 +39,11 @@ class HostSemaphore(ABC):
 
     @property
     def fd(self) -> int:
-        """The descriptor, which stays this object's."""
+        """The descriptor, still owned by this object."""
         return self._file.fileno()
 
     def duplicate(self) -> OwnedHandle:
-        """Another descriptor for the same file, the caller's to close."""
+        """Another descriptor of the same file, owned by the caller."""
         with self._use():
             return duplicate(self._file.fileno())
 
@@ -56,11 +56,11 @@ class HostSemaphore(ABC):
         """Whether it was signalled, or reached the value, within the time."""
 
     def _free(self) -> None:
-        """Give back what it owns, when no thread is inside; does no harm the second time."""
+        """Free what it owns, when no thread is inside; no effect a second time."""
         self._file.close()
 
     def close(self) -> None:
-        """Let no thread in any more, and free it as soon as none is inside."""
+        """Refuse further use, and free the semaphore as soon as no thread is inside."""
         self._closed = True
         if not self._inside:
             self._free()
@@ -69,13 +69,13 @@ class HostSemaphore(ABC):
     def _use(self) -> Iterator[None]:
         thread = object()
         try:
-            # Of a close at the same time: either it sees this, or this sees it.
+            # Add first, then look: a concurrent close either sees this thread, or is seen here.
             self._inside.add(thread)
             if self._closed:
                 raise ReleasedError("the semaphore has been released", reason="released")
             yield
         finally:
-            # First, and by C code, which Ctrl-C cannot keep from it.
+            # First, and in C code, which Ctrl-C cannot prevent.
             try:
                 self._inside.discard(thread)
             finally:
