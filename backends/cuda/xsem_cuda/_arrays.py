@@ -96,7 +96,7 @@ def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> Le
 
 
 def level_copy(driver: Any, level: LevelToken, address: int, *, read: bool) -> Any:
-    """CUDA_MEMCPY3D of all of a level, to or from rows without padding in page-locked memory."""
+    """Return the CUDA_MEMCPY3D for a whole level, to or from rows without padding in page-locked memory."""
     copy = driver.CUDA_MEMCPY3D()
     types = driver.CUmemorytype
     if read:

@@ -105,7 +105,7 @@ class CudaBackend(Backend):
         }
 
     def checks(self) -> Sequence[Check]:
-        """Package, library, permissions, and how kernels are loaded."""
+        """Check the package, the library, permissions and the loading of kernels."""
         checks: list[Check] = []
         try:
             bindings()
@@ -125,8 +125,8 @@ class CudaBackend(Backend):
                             detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
         if is_lazy(driver):
             checks.append(Check(name="module loading", ok=True,
-                                detail="lazy: a kernel's first launch behind a pending wait holds its thread until the "
-                                       f"wait is met; {ADVICE}"))
+                                detail="lazy: a kernel's first launch behind a pending wait blocks its thread until "
+                                       f"the wait is met; {ADVICE}"))
         if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
             checks.append(Check(name="default stream", ok=True,
                                 detail="cuda-python uses per-thread default streams; xsem names the legacy one itself"))
@@ -150,12 +150,12 @@ _REMEDIES: Final = {
     "no_permission": "add the user to the group that owns the device nodes",
     "no_device": "unset CUDA_VISIBLE_DEVICES; for a container: start it with the GPU",
 }
-"""What to do, by an error's reason."""
+"""Remedies by the reason of an error."""
 
 
 def _remedy(error: Exception) -> str:
     reason = error.reason if isinstance(error, XsemError) else ""
-    return _REMEDIES.get(reason, "run nvidia-smi; where it fails, reinstall the NVIDIA driver and restart the machine")
+    return _REMEDIES.get(reason, "run nvidia-smi; if it fails, reinstall the NVIDIA driver and restart the machine")
 
 
 def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:

@@ -1,7 +1,7 @@
 """The one function through which every call to the driver goes, and the driver's codes as errors of xsem.
 
-The CUDA driver API's section 6.20 lists the codes of each external-resource function. A code that is neither listed nor
-about a call's own arguments comes from asynchronous work that was enqueued earlier.
+Section 6.20 of the CUDA driver API lists the codes of each external-resource function. Any other code, except those in
+`_OWN`, comes from asynchronous work that was enqueued earlier.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
 _TAKES: Final[Mapping[str, str]] = {
     _IMPORT_SEMAPHORE: "semaphore", _IMPORT_MEMORY: "memory", _NVSCISYNC: "NvSciSync attribute list"}
 
-# What every driver function may return for its own arguments, for the thread's context or for the process. Section 6.20
-# lists fewer for most of its functions, and the driver returns more than it lists: INVALID_VALUE for an import with
-# flags, for an empty batch and for a wait of a destroyed semaphore, INVALID_CONTEXT for a thread without a context (all
-# measured). No asynchronous failure has one of these codes.
+# Codes about a call's own arguments, the thread's context or the process: every driver function may return them.
+# Section 6.20 lists fewer codes for most of its functions. The driver also returns unlisted codes (all measured):
+# INVALID_VALUE for an import with flags, for an empty batch and for a wait of a destroyed semaphore; INVALID_CONTEXT
+# for a thread without a context. No asynchronous failure has one of these codes.
 _OWN: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINITIALIZED, NO_DEVICE, 101,
                          INVALID_CONTEXT, _OPERATING_SYSTEM, _INVALID_HANDLE, _NOT_SUPPORTED})
 

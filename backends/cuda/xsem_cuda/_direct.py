@@ -1,4 +1,4 @@
-"""Functions of the driver that are called at their addresses, past the bindings."""
+"""Driver functions that xsem calls at their addresses, without the bindings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from xsem_cuda._mutexes import TIMEOUT, timed_out
 __all__ = ["address_of", "check", "luid_of"]
 
 _SINCE: Final = 10000
-"""The version of CUDA whose functions these are."""
+"""The CUDA version of these functions, for cuGetProcAddress."""
 
 
 def address_of(driver: Any, name: str) -> int | None:
-    """A function's address; None where the driver does not tell it (older than CUDA 11.3)."""
+    """Return a function's address; None for a driver before CUDA 11.3, which lacks cuGetProcAddress."""
     try:
         address, _found = call(driver.cuGetProcAddress, name.encode(), _SINCE, 0)
     except UnsupportedError:
@@ -25,19 +25,20 @@ def address_of(driver: Any, name: str) -> int | None:
 
 
 def check(driver: Any, name: str, code: int) -> None:
-    """Raise the error that stands for what the function returned; nothing where the function is to be called again."""
+    """Raise the error for a function's code; return if the code is 0 or the caller must repeat the call."""
     if code and not (code == TIMEOUT and timed_out()):
         def said() -> tuple[Any, ...]:
-            return (driver.CUresult(code),)  # a ValueError where it is no code that the bindings know
+            return (driver.CUresult(code),)  # ValueError for a code that the bindings do not know
 
         said.__name__ = name
         call(said)
 
 
 def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:
-    """The 8 bytes of a device's LUID, and its node mask; None where the driver gives none.
+    """Return the 8 bytes of a device's LUID and its node mask; None if the driver does not provide them.
 
-    The bindings read it as a text: they stop at the first zero byte, which nearly every LUID has, or read beyond it.
+    The bindings read the LUID as a C string. They stop at the first zero byte, which nearly every LUID contains, or
+    they read beyond the end.
     """
     name = "cuDeviceGetLuid"
     address = address_of(driver, name)

@@ -61,7 +61,7 @@ class StreamList(CommandListDriver):
         # False outside of captures, True in somebody else's: whether two streams are in one of those, nobody says. Each
         # recording is an object of its own: an event of one that another waits for would invalidate both (measured).
         self._captured: object = False
-        self._keyed: tuple[KeyedWait, ...] = ()  # each point has those in front of it
+        self._keyed: tuple[KeyedWait, ...] = ()  # each point refers to the waits before it
 
     # ---- appends
     def append_wait(
@@ -70,10 +70,11 @@ class StreamList(CommandListDriver):
     ) -> Point | None:
         """Call cuWaitExternalSemaphoresAsync."""
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
+        with self._limited(limited) if limited and not self._captured else _NO_CONTEXT:
+            point = self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
         if isinstance(self._captured, _Recording):
             self._captured.timeouts += limited
-        with self._limited(limited) if limited and not self._captured else _NO_CONTEXT:
-            return self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
+        return point
 
     def append_signal(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_points: Sequence[Point],
@@ -111,7 +112,7 @@ class StreamList(CommandListDriver):
     def append_level_copy(
         self, level: LevelToken, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call cuMemcpy3DAsync; the host's side is page-locked, as for `append_copy`."""
+        """Call cuMemcpy3DAsync; the host memory is page-locked, as for `append_copy`."""
         driver = self._driver
         native = level_copy(driver, level, address, read=read)
 
@@ -215,7 +216,7 @@ class StreamList(CommandListDriver):
     # ---- inside
     @contextmanager
     def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:
-        """Around an append of waits for keyed mutexes with timeouts in milliseconds."""
+        """Register one `KeyedWait` for an append of keyed-mutex waits with timeouts in milliseconds."""
         wait, before = KeyedWait(min(timeouts)), self._keyed
         self._keyed = (*(each for each in before if each.pending), wait)
         try:
@@ -260,7 +261,7 @@ class StreamList(CommandListDriver):
                 for point in wait_points:
                     call(self._driver.cuStreamWaitEvent, self._stream, point.event, 0)
                     if self._captured is False and not point.owned:
-                        # An event of the application's capture takes this stream into that capture.
+                        # A wait for an event of the application's capture moves this stream into that capture.
                         self.capturing()
                 operation()
                 if event is None:
@@ -325,7 +326,7 @@ class PerThreadList(StreamList):
 
 
 class _Recording:
-    """Stands for one recording of ours; `timeouts` are those of its waits for keyed mutexes, in milliseconds."""
+    """Marks one recording of xsem. `timeouts` holds the timeouts of its keyed-mutex waits, in milliseconds."""
 
     def __init__(self) -> None:
         self.timeouts: tuple[int, ...] = ()
@@ -369,7 +370,7 @@ def _shortest_period(pattern: bytes) -> bytes:
 
 
 def _timeouts(params: Sequence[WaitParams]) -> tuple[int, ...]:
-    """Of those that have one: keyed mutexes alone."""
+    """Return the finite timeouts; only waits for keyed mutexes have them."""
     return tuple(each.timeout_ms for each in params if each.timeout_ms is not None and each.timeout_ms != INFINITE)
 
 

@@ -1,4 +1,7 @@
-"""Lazy loading of kernels, which makes a first launch behind a pending wait hold its thread."""
+"""CUDA's lazy loading of kernels.
+
+With lazy loading, the first launch of a kernel behind a pending wait blocks its thread until the wait is met.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ __all__ = ["ADVICE", "is_lazy", "timeout_causes"]
 ADVICE: Final = "launch each kernel once before the first wait, or set CUDA_MODULE_LOADING=EAGER before CUDA starts"
 
 _CAUSE: Final = (
-    "a kernel was launched for the first time behind a pending wait: with CUDA's lazy loading the launch holds its "
+    "a kernel was launched for the first time behind a pending wait: with CUDA's lazy loading the launch blocks its "
     f"thread, and calls of other threads, until the wait is met; {ADVICE}"
 )
 
 
 def is_lazy(driver: Any) -> bool:
-    """Call cuModuleGetLoadingMode; a driver without it (before CUDA 11.7) loads eagerly."""
+    """Call cuModuleGetLoadingMode; a driver before CUDA 11.7 lacks it and loads eagerly."""
     try:
         mode = call(driver.cuModuleGetLoadingMode)
     except (AttributeError, XsemError):
@@ -27,5 +30,5 @@ def is_lazy(driver: Any) -> bool:
 
 
 def timeout_causes(driver: Any) -> tuple[str, ...]:
-    """For `DeviceDriver.timeout_causes`."""
+    """Return the causes for `DeviceDriver.timeout_causes`."""
     return (_CAUSE,) if is_lazy(driver) else ()

@@ -1,9 +1,9 @@
-"""Waits for keyed mutexes that end after `timeout_ms`, and which of them a CUDA_ERROR_TIMEOUT is about.
+"""Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them.
 
-The driver returns that code once, from whatever call comes next, of whatever list and thread. The call has done nothing
-and is made again; the waits that can have run out are marked as failed, and with them their lists: their work went on
-without the mutex. Nothing of this was measured on Windows; the stand-in does as the driver API's notes say ("may also
-return error codes from previous, asynchronous launches").
+The driver returns this code once, from the next call of any list and thread. That call had no effect, so xsem repeats
+it. Every pending wait whose timeout can have expired is marked as failed, because the work behind it ran without the
+mutex; the list of a failed wait stays failed. Nothing of this is measured on Windows. The stand-in follows the notes of
+the driver API: a call "may also return error codes from previous, asynchronous launches".
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["KeyedWait", "check_acquired", "forget", "timed_out"]
 
 TIMEOUT: Final = 909
 _EARLY_S: Final = 0.05
-"""A driver's clock can be ahead of ours: Windows' timers count in 16 ms."""
+"""Tolerance for a driver's clock that is ahead of the host's clock: timers on Windows have steps of 16 ms."""
 
-_lock: Final = threading.RLock()  # re-entrant: a signal handler of the application's may append
+_lock: Final = threading.RLock()  # re-entrant, because a signal handler of the application may append
 _pending: Final[set[KeyedWait]] = set()
 
 
 class KeyedWait:
-    """One wait with a timeout.
+    """One append of keyed-mutex waits with a timeout.
 
     Parameters
     ----------
     timeout_ms : int
-        The shortest of its batch.
+        The shortest timeout of the append.
     """
 
     __slots__ = ("_timeout_s", "among_others", "deadline", "failed", "pending")
@@ -40,19 +40,19 @@ class KeyedWait:
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_s = timeout_ms / 1e3
         self.deadline = math.inf
-        self.pending = True  # or failed: a list with a failed wait stays failed
+        self.pending = True  # stays True after a failure, so that the list stays failed
         self.failed = False
         self.among_others = False
 
     def begin(self) -> None:
-        """The driver has it: it can run out from now on."""
+        """Start the timeout: the driver has accepted the wait."""
         self.deadline = time.monotonic() + self._timeout_s - _EARLY_S
         with _lock:
             _pending.add(self)
 
 
 def timed_out() -> bool:
-    """A call returned CUDA_ERROR_TIMEOUT: whether it is about a wait of ours, and the call is to be made again."""
+    """After CUDA_ERROR_TIMEOUT: mark the expired waits, and return whether the caller must repeat its call."""
     now = time.monotonic()
     with _lock:
         late = [wait for wait in _pending if wait.deadline <= now]
@@ -64,23 +64,23 @@ def timed_out() -> bool:
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:
-    """Their list is closed."""
+    """Drop these waits: they are over, or their list is closed."""
     with _lock:
         _pending.difference_update(waits)
 
 
 def check_acquired(waits: Sequence[KeyedWait]) -> None:
-    """All these waits are over, and no call has told of a timeout: forget them.
+    """Drop waits that are over, and check that none of them failed.
 
     Raises
     ------
     DriverError
-        ``mutex_timeout``: one of them has failed.
+        ``mutex_timeout``: one of them failed.
     """
     forget(waits)
     for wait in waits:
         if wait.failed:
-            causes = ("several waits with a timeout were pending, and the driver does not say which one ran out",)
+            causes = ("several waits with a timeout were pending, and the driver does not say which timeout expired",)
             raise DriverError(
                 "a keyed mutex was not released within timeout_ms, and the work behind the wait ran without it",
                 reason="mutex_timeout", from_earlier_work=True, call="cuWaitExternalSemaphoresAsync", code=TIMEOUT,

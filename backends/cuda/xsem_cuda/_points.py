@@ -24,7 +24,7 @@ class Point:
         True where it was recorded into a capture, so it cannot be queried: that would invalidate the capture (measured:
         907). Which one, where that is a recording of ours.
     keyed : sequence of KeyedWait
-        Waits with a timeout in front of it.
+        Waits with a timeout before this point in the list.
     source : object
         Keeps alive what owns the event: the application's object, or the point whose event is shared.
     """
@@ -73,7 +73,7 @@ class Points:
         Raises
         ------
         DriverError
-            ``mutex_timeout``: it is reached, and a wait in front of it ran out.
+            ``mutex_timeout``: the point is reached, and a wait before it timed out.
         """
         if point.captured:
             raise BusyError("the event was recorded into a capture: what is captured does not run until its graph is "
@@ -81,7 +81,7 @@ class Points:
         if call(self._query, point.event) is NOT_READY:
             return False
         if point.keyed:
-            # Once more: what ran out while the first call was under way is told by the next one.
+            # A timeout that expires during the first query is reported by the next call.
             call(self._query, point.event)
             check_acquired(point.keyed)
         return True

@@ -88,7 +88,7 @@ class Recorded(Owned):
     Attributes
     ----------
     timeouts : tuple of int
-        Of its waits for keyed mutexes, in milliseconds.
+        Timeouts of its keyed-mutex waits, in milliseconds.
     """
 
     __slots__ = ("_graph", "_nodes", "timeouts")

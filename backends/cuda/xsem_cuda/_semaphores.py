@@ -37,7 +37,7 @@ def handle_number(handle: object) -> int:
 def fill_win32(win32: Any, desc: Any, handle: OwnedHandle | None) -> bytes | None:
     """Write an NT handle, a KMT handle or a name; the bytes returned must live until the call is over."""
     if desc.name is None:
-        # The binding takes no negative int (TypeError), and Windows handles come as signed ones, too.
+        # Windows handles can also come as negative ints. The binding raises TypeError for these.
         win32.handle = handle_number(desc.handle if handle is None else handle) % 2**64
         return None
     # "a NULL-terminated array of UTF-16 characters"; the binding stores the address of the bytes and no reference.

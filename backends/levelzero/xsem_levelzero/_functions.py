@@ -159,15 +159,16 @@ def _by_address(loader: Loader, driver: int) -> _Functions | None:
 
 
 def _libraries_of(native: int) -> list[tuple[str, Any]]:
-    """The loaded library of a driver by its own handle, with the file's name: one, as far as it can be told."""
+    """Return the loaded libraries that can belong to a driver, usually one, as (file name, library) pairs."""
     loaded = [(name, library) for name in driver_libraries() if (library := _loaded_library(name)) is not None]
     return [(name, library) for name, library in loaded if len(loaded) == 1 or native in _drivers_of(library)]
 
 
 def is_immediate_of(loader: Loader, driver: int) -> Callable[[int], int | None] | None:
-    """What tells whether a list of this driver is an immediate one (None: it does not say); None where nothing tells.
+    """Return a function that tells whether a list of this driver is immediate; None if no such function is found.
 
-    The loader's function, or the driver's own, which takes the driver's own handles.
+    The function calls zeCommandListIsImmediate of the loader, or of the driver with the driver's own handles. If the
+    driver does not support this call, the function returns None.
     """
     exported = loader.find(_IS_IMMEDIATE)
     if exported is not None:

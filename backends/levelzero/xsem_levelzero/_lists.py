@@ -131,6 +131,7 @@ class ImmediateList(CommandListDriver):
         self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
         """Call zeCommandListAppendImageCopyToMemory or …FromMemory."""
+        self._check_known()
         name, ends = (("zeCommandListAppendImageCopyToMemory", (address, level.handle)) if read
                       else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
         return self._issue(
@@ -164,7 +165,7 @@ class ImmediateList(CommandListDriver):
         )
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call it, on a list that is known to be an immediate one."""
+        """Call `work`, if the list is known to be immediate."""
         self._check_known()
         work()
 
@@ -192,19 +193,21 @@ class ImmediateList(CommandListDriver):
                 self._events.give_back(point)
             self._explain(error)
             raise
-        self._known_immediate = True  # unless it was that before, this was a wait or a signal
+        # On a list of unknown type, only a wait or a signal gets here, and a regular list refuses both.
+        self._known_immediate = True
         return point
 
     def _check_known(self) -> None:
-        """Refuse what a regular list would take and never execute; semaphores are refused by the driver there."""
+        """Refuse operations that a regular list would accept and never execute; on it the driver refuses semaphores."""
         if self._known_immediate:
             return
         if self._refused is not None:
             raise DriverError(_RULE_8, reason="not_immediate", from_earlier_work=True, call=self._refused.call,
                               code=self._refused.code, code_name=self._refused.code_name)
         raise BadArgumentError(
-            "neither the loader nor the driver tells whether the list is an immediate one, and a regular one would "
-            "never execute this: append a wait or a signal first, which a regular list refuses", reason="not_immediate",
+            "neither the loader nor the driver tells whether the list is immediate, and a regular list would never "
+            "execute this operation: append a wait or a signal first, because a regular list refuses them",
+            reason="not_immediate",
         )
 
     def _barrier(self, signal: Point | None, waits: Sequence[Point]) -> None:
@@ -227,7 +230,7 @@ class ImmediateList(CommandListDriver):
 
 
 def check_immediate(core: Core, handle: int) -> bool:
-    """Refuse a regular list, where the loader (1.17 and newer) or the driver (specification 1.9) tells; whether it did.
+    """Refuse a regular list; return whether the loader (1.17 or newer) or the driver (specification 1.9) tells.
 
     Raises
     ------

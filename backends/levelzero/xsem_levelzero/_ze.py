@@ -299,4 +299,4 @@ EXTENSION_FUNCTIONS: Final[dict[str, tuple[str, int]]] = {
 """The four functions, and where each stands in a driver's own tables: fixed since 1.12."""
 
 IS_IMMEDIATE: Final = ("zeGetCommandListProcAddrTable", 33)
-"""zeCommandListIsImmediate there, since 1.9: loaders before 1.17 do not export it."""
+"""Position of zeCommandListIsImmediate in a driver's own table, since 1.9; loaders before 1.17 do not export it."""

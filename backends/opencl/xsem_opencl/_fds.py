@@ -71,7 +71,7 @@ class GivenFd:
         if number is None or not self._at_driver.left_open():
             return
         try:
-            # Each open of it is an open file of its own, which no other number means.
+            # Each open() creates a new open file, to which no other fd number refers.
             self._mark = OwnedHandle(os.open(os.devnull, os.O_RDONLY))
         except OSError:
             return  # none is free: better to leak one number than to close another's
@@ -81,7 +81,7 @@ class GivenFd:
     def object_gone(self) -> None:
         """The object has been released; close what the driver has left open."""
         number, mark = self._left, self._mark
-        # Where the kernel cannot tell: better to leak one number than to close another's.
+        # If the kernel cannot tell, leak the number: closing it could close a file of other code.
         if number is not None and mark is not None and same_open_file(mark.fileno(), number):
             OwnedHandle(number).close()
         if mark is not None:

@@ -116,7 +116,7 @@ class QueueList(CommandListDriver):
     def append_level_copy(
         self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call clEnqueueReadImage or clEnqueueWriteImage, without waiting."""
+        """Call clEnqueueReadImage or clEnqueueWriteImage, non-blocking."""
         origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
         name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
         return self._enqueue(

@@ -90,7 +90,7 @@ class Level:
         self.size = width * height * depth * image.layers * image.element_size
 
     def region(self, gpu: Gpu, offset: int) -> CData:
-        """VkBufferImageCopy of all of it, rows without padding, from or to that offset of a buffer."""
+        """Return the VkBufferImageCopy of the whole level, with rows without padding at `offset` of a buffer."""
         return gpu.library.ffi.new("VkBufferImageCopy *", {
             "bufferOffset": offset,
             "imageSubresource": {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "mipLevel": self.index,

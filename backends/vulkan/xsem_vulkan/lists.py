@@ -94,7 +94,7 @@ class VulkanList(CommandListDriver):
     def append_level_copy(
         self, level: Level, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """A copy of an image's level to host memory or from there, after the image has been taken over."""
+        """Copy a whole level of an image to or from host memory, after an acquire barrier if the image needs one."""
         place = self._addresses.find(address, level.size)
         with level.image.lock:
             self._recycle()
