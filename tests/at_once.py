@@ -1,7 +1,8 @@
-"""Work of fresh threads, and Ctrl-C at a moment that is known."""
+"""Helpers for work on new threads, and for Ctrl-C at a known moment."""
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -49,14 +50,18 @@ def restless(interval_s: float = 1e-6) -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_in(function: str) -> Iterator[None]:
-    """Have this thread, the main one, interrupted once it waits in a function of that name."""
+    """Interrupt the main thread, which calls this, as soon as it waits in a function of that name."""
     main, begun = threading.get_ident(), threading.Event()
     seen: tuple[FrameType, int] | None = None
 
     def waits() -> bool:
-        """Whether it is in that function, and where it was at the last look."""
+        """Whether the main thread is in that function, at the same instruction as at the last call."""
         nonlocal seen
-        innermost = frame = sys._current_frames()[main]
+        gc.disable()   # CPython 3.11 can deadlock in a collection inside the next call
+        try:
+            innermost = frame = sys._current_frames()[main]
+        finally:
+            gc.enable()
         while frame is not None and frame.f_code.co_name != function:
             frame = frame.f_back  # type: ignore[assignment]
         before, seen = seen, (innermost, innermost.f_lasti) if frame is not None else None
@@ -64,9 +69,9 @@ def ctrl_c_in(function: str) -> Iterator[None]:
 
     def interrupt() -> None:
         nonlocal seen
-        begun.wait()   # start() waits, too
+        begun.wait()   # Thread.start() waits, too, and must not be interrupted
         until(waits)
-        seen = None   # it would keep what the frame holds
+        seen = None   # the frame would keep its local objects alive
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -24,8 +24,8 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/test_cuda_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
 )
 
-MOST_WORKERS = 16   # each one imports every test file first
-_GRACE_S = 20.0   # threads and processes of the test may be on their way out, on a busy machine slowly
+MOST_WORKERS = 16   # each worker first imports every test file
+_GRACE_S = 20.0   # threads and processes of the test may still be ending, slowly on a busy machine
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,14 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)   # pytest-xdist's
 def pytest_xdist_auto_num_workers() -> int:
-    """For ``-n auto``: tests wait for processes and drivers half of the time, so there are more workers than cores."""
+    """Workers for ``-n auto``: two per core, because tests wait for processes and drivers half of the time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(2 * cores, MOST_WORKERS)
 
 
 def pytest_collection_finish() -> None:
-    # Tests and fixtures collect garbage often. What the collection of thousands of tests has made stays until the end;
-    # frozen, it is not traversed each time (a full collection took 0.1 s).
+    # Tests and fixtures run the garbage collector often, and the objects of thousands of collected tests live until the
+    # end. Frozen objects are not traversed; before, each full garbage collection took 0.1 s.
     gc.collect()
     gc.freeze()
 

@@ -1,8 +1,8 @@
 """KeyboardInterrupt at each place where CPython can deliver one.
 
-CPython runs signal handlers between certain instructions only: at the start of a function, after a call, at the end of
-a loop's round. So no place is guessed here. The interpreter is asked to count instructions; at a chosen one the signal
-is set pending, and CPython itself delivers it at the next place where it can.
+CPython runs signal handlers only between certain instructions: at the start of a function, after a call, at the end of
+a loop iteration. So this module does not guess places. It counts instructions and sets the signal pending at a chosen
+one. CPython itself then delivers the signal at the next possible place.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 
 __all__ = ["Place", "interruptions"]
 
-# Set pending before any other instruction, the signal would be delivered where it is before the next one of these.
+# A signal set pending before another instruction is delivered at the same place as before the next one of these.
 _DECIDES: Final = ("RESUME", "PRECALL", "CALL", "JUMP_BACKWARD", "RETURN", "YIELD", "LOAD_ATTR", "FOR_ITER", "SEND",
                    "BEFORE_WITH", "COMPARE_OP", "CONTAINS_OP")
-_TOOL: Final = 4   # of those that sys.monitoring has for others than debuggers, coverage and profilers
+_TOOL: Final = 4   # a tool id that sys.monitoring does not reserve for debuggers, coverage or profilers
 _offsets: dict[CodeType, frozenset[int]] = {}
 
 
@@ -31,17 +31,18 @@ class Place(NamedTuple):
     function: str
     line: int
     offset: int
-    swallowed: bool   # in a finalizer, which CPython does not let raise
+    swallowed: bool   # in a finalizer, whose exceptions CPython does not propagate
+    driver: bool   # in a call of the driver, or in a function that only makes this call
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line} {self.function}{' (in a finalizer)' if self.swallowed else ''}"
 
 
 def interruptions(act: Callable[[], object]) -> Iterator[tuple[Place, str]]:
-    """Call `act` over and over, each time with the interrupt one instruction later, until none is delivered inside.
+    """Call `act` repeatedly, each time with the interrupt one instruction later, until `act` ends before it.
 
-    With each place comes what `act` raised instead of KeyboardInterrupt, or an empty string. The exception itself is
-    gone by then, and with it what its traceback kept alive.
+    Yields each place and the repr of the exception that `act` raised instead of KeyboardInterrupt, or an empty string.
+    The exception itself is already freed, with the objects that its traceback kept alive.
     """
     at, counted = 0, 0
     while counted >= at:
@@ -73,7 +74,7 @@ def _interrupted(act: Callable[[], object], at: int) -> tuple[Place | None, str,
             raised = error
             counter.stop()
     except KeyboardInterrupt:
-        pass   # set pending near the end of `act`, and delivered here
+        pass   # the signal was set pending near the end of `act` and delivered here
     finally:
         sys.unraisablehook = hook
     place: Place | None = swallowed[0] if swallowed else None
@@ -81,7 +82,7 @@ def _interrupted(act: Callable[[], object], at: int) -> tuple[Place | None, str,
     if interrupt is not None:
         place = _place(interrupt.__traceback__, swallowed=False)
     otherwise = "" if raised is None or isinstance(raised, KeyboardInterrupt) else repr(raised)
-    del raised, interrupt   # its traceback has this frame: the collector alone would end what it keeps alive
+    del raised, interrupt   # the traceback refers to this frame: only the garbage collector would break this cycle
     if place is not None and place.file == __file__:
         return None, "", counter.count
     return place, otherwise, counter.count
@@ -95,17 +96,21 @@ def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
 
 def _place(traceback: TracebackType | None, *, swallowed: bool) -> Place:
     assert traceback is not None
-    while traceback.tb_next is not None:
+    driver = False
+    while True:
+        code = traceback.tb_frame.f_code
+        path = Path(code.co_filename)
+        driver = driver or "backends" in path.parts or path.name == "spi.py" or code.co_name == "<lambda>"
+        if traceback.tb_next is None:
+            return Place(code.co_filename, code.co_qualname, traceback.tb_lineno, traceback.tb_lasti, swallowed, driver)
         traceback = traceback.tb_next
-    code = traceback.tb_frame.f_code
-    return Place(code.co_filename, code.co_qualname, traceback.tb_lineno, traceback.tb_lasti, swallowed)
 
 
 class _Counter:
     """Counts deciding instructions between `start` and `stop`, and sets SIGINT pending at one of them.
 
-    `for` calls the iterator's function without looking for signals afterwards, as a call would: so the interrupt is not
-    delivered in here.
+    A `for` loop calls the iterator's function without a check for signals afterwards, unlike a call. So the interrupt
+    is not delivered in this class.
     """
 
     def __init__(self, at: int) -> None:

@@ -1,7 +1,8 @@
-"""Ctrl-C at every place of every operation of `host`: each object is usable afterwards, and next to nothing is lost.
+"""Ctrl-C at every place of every operation of `host`: each object is usable afterwards.
 
-Python cannot make two things one step: what a system call has just returned is lost where the interrupt comes before it
-is stored, and so is what a finalizer was about to close. Nothing else may be.
+Python cannot combine two steps into one. So the result of a system call is lost if the interrupt comes before it is
+stored, and so is a file descriptor or a mapping that a finalizer was about to close. A round may lose one of each,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DEADLINE_S = 5.0
 
 
 class Scene:
-    """A device with one of each."""
+    """A device with one object of each kind."""
 
     def __init__(self) -> None:
         self.device = xsem.open_device("host")
@@ -47,7 +48,7 @@ class Scene:
         self.commands = self.device.create_command_list()
         self.event = self.device.create_event()
         self.mapped: Any = None
-        for value in (1, 3):   # what is appended a second time is known
+        for value in (1, 3):   # two rounds, so that later appends use prepared appends
             self.commands.append_signal(self.sem, value)
             self.commands.append_signal([self.sem, self.other], [value + 1, value + 1])
         self.commands.synchronize()
@@ -75,7 +76,7 @@ def imported(scene: Scene) -> Callable[[], object]:
 
 
 def refused(scene: Scene) -> Callable[[], object]:
-    """A binary semaphore's descriptor over a timeline's file."""
+    """Import a timeline's fd as a binary semaphore."""
     desc = SemaphoreDesc.opaque_fd(scene.sem.native_handle, device_uuid=None)
 
     def run() -> None:
@@ -107,15 +108,6 @@ def with_buffer(act: Callable[[xsem.Buffer], object]) -> Act:
     def made(scene: Scene) -> Callable[[], object]:
         scene.mapped = scene.buffer()
         return lambda: act(scene.mapped)
-
-    return made
-
-
-def pending(act: Callable[[Scene], object]) -> Act:
-    """With a wait that another thread meets as soon as the interpreter lets it."""
-    def made(scene: Scene) -> Callable[[], object]:
-        scene.commands.append_wait(scene.other, 1)
-        return lambda: act(scene)
 
     return made
 
@@ -246,20 +238,21 @@ OPERATIONS: dict[str, Act] = {
 
 
 class Table:
-    """What the process has of the kernel, beside what was there at the beginning."""
+    """The process's file descriptors and mappings, compared with those at the beginning."""
 
     def __init__(self) -> None:
         self._fds, self._pages = numbers(), set(mapped())
 
     def lost(self) -> tuple[int, int]:
-        """File descriptors, and mappings; below zero: what was there is gone."""
+        """Return the numbers of lost file descriptors and mappings; -1 if an initial one is gone."""
         return _more(self._fds, numbers()), _more(self._pages, set(mapped()))
 
     def give_back(self) -> None:
-        """What is lost, so that the next round begins as this one."""
+        """Close what was lost, so that the next round begins in the same state."""
         libc = ctypes.CDLL(None)
         for number in numbers() - self._fds:
-            os.close(number)
+            with contextlib.suppress(OSError):   # closed meanwhile, by a finalizer
+                os.close(number)
         for line in set(mapped()) - self._pages:
             first, _, end = line.split(maxsplit=1)[0].partition("-")
             libc.munmap(ctypes.c_void_p(int(first, 16)), ctypes.c_size_t(int(end, 16) - int(first, 16)))
@@ -269,16 +262,20 @@ def _more(before: set[Any], now: set[Any]) -> int:
     return -1 if before - now else len(now - before)
 
 
-def usable(scene: Scene) -> None:
-    """Every object does what it did before, and all go. On another thread, so that a lock that is kept is seen."""
+def usable(scene: Scene, *, exact: bool) -> None:
+    """Use and release every object. Runs on another thread, so that it detects a lock still held.
+
+    `exact`: what was not signalled does not count as signalled.
+    """
     device, sem, commands, event = scene.device, scene.sem, scene.commands, scene.event
     if not device.released:
         if not commands.released:
             commands.synchronize(timeout_s=DEADLINE_S)
             until(lambda: device.pending() == (), DEADLINE_S)
             if not sem.released:
-                # What was signalled is known here: a value below it would not be refused otherwise.
+                # xsem must know the last signalled value; otherwise it would accept a lower one.
                 assert sem.value() <= (sem._state.last_signalled or 0)
+                assert sem.value() == sem._state.last_signalled or not exact
                 value = (sem._state.last_signalled or 0) + 10
                 commands.append_signal(sem, value)
                 commands.append_signal([sem, scene.other], [value + 1, value + 1])
@@ -302,17 +299,18 @@ def usable(scene: Scene) -> None:
 
 @pytest.fixture
 def quiet_collector() -> Iterator[None]:
-    """The collector runs between the rounds, not in them: a round is the same each time."""
+    """Run the garbage collector only between rounds, so that all rounds are the same."""
     gc.collect()
     gc.disable()
     yield
     gc.enable()
 
 
-# The others take a minute or more in all.
+# All others together take a minute or more; they are marked slow.
 EVERY_DAY = ("append_signal with an event", "event.wait", "import_semaphore", "device.release")
 
 
+@pytest.mark.filterwarnings("ignore:unreleased:ResourceWarning")   # a device whose facade object was not created
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.slow) for name in OPERATIONS])
 def test_interrupt_anywhere_breaks_nothing(
@@ -327,10 +325,10 @@ def test_interrupt_anywhere_breaks_nothing(
         scenes.append(Scene())
         calls.append(act(scenes[0]))
 
-    def look(pool: ThreadPoolExecutor) -> str:
-        """What is wrong after a round."""
+    def look(pool: ThreadPoolExecutor, *, exact: bool = True) -> str:
+        """Return the fault after a round, or an empty string."""
         try:
-            pool.submit(usable, scenes[0]).result(4 * DEADLINE_S)
+            pool.submit(usable, scenes[0], exact=exact).result(4 * DEADLINE_S)
         except BaseException as error:
             return f"{type(error).__name__}: {error}"
         finally:
@@ -350,7 +348,7 @@ def test_interrupt_anywhere_breaks_nothing(
         set_up()
         for place, otherwise in interruptions(lambda: calls[0]()):
             places.add(place)
-            wrong = look(pool) or (otherwise and f"raised {otherwise}")
+            wrong = look(pool, exact=not place.driver) or (otherwise and f"raised {otherwise}")
             if table.lost() != (0, 0):
                 gc.collect()
                 fds, pages = table.lost()

@@ -9,6 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -936,6 +937,41 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     poller.join(10)
     until(lambda: ("close",) in driver.log)
     assert driver.misuse == []
+
+
+def test_device_can_be_released_while_another_thread_frees_its_objects(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    releaser = device._session.releaser
+    first, second = timeline(device), timeline(device)
+    freeing, go = threading.Event(), threading.Event()
+    free = driver.release_semaphore
+
+    def held(token: Any) -> None:
+        freeing.set()
+        assert go.wait(30)
+        free(token)
+
+    class Read(weakref.WeakSet[Record]):
+        """Whoever reads it meets an object whose free returns meanwhile, and that may be taken out."""
+
+        def __iter__(self) -> Iterator[Record]:
+            for record in super().__iter__():
+                yield record
+                go.set()
+                for _ in range(20):
+                    if len(self) == before:
+                        time.sleep(0.005)
+
+    releaser.records = Read(list(releaser.records))
+    before = len(releaser.records)
+    monkeypatch.setattr(driver, "release_semaphore", held)
+    second.release()
+    assert freeing.wait(30)
+    device.release()
+    assert first.released
+    until(lambda: ("close",) in driver.log)
 
 
 # ---- records by themselves

@@ -279,7 +279,9 @@ def test_append_number_1021_behind_an_unmet_wait_blocks() -> None:
         one_more = Elsewhere(at, lambda: signal_to(here, 1021, stream))
         assert one_more.is_held()
         # Another stream has places of its own.
-        assert signal_to(here, 7, at.stream()) == 0
+        other = at.stream()
+        assert signal_to(here, 7, other) == 0
+        ask("cuStreamSynchronize", other)   # before the rest signals more
         gate_there.host_signal(1)
         assert one_more.finish() == 0
         ask("cuStreamSynchronize", stream)

@@ -1,10 +1,10 @@
-"""Python as it is on Windows, as far as a package can tell when it is imported: run as a program.
+"""A program that simulates Python on Windows, as far as the import of a package can detect it.
 
-    python windows_sim.py imports     imports every module of xsem; prints those that fail
-    python windows_sim.py handles     imports NT handles through the facade's duplicates; prints what became of them
+    python windows_sim.py imports     imports every module of xsem; prints the modules that fail
+    python windows_sim.py handles     imports NT handles through the facade's duplicates; prints their states
 
-The standard library and what xsem depends on are loaded first, as Linux has them. Then modules and names that Windows
-lacks are taken away, ctypes gets a kernel32, and xsem is imported anew.
+The program first loads the standard library and the dependencies of xsem as on Linux. Then it removes the modules and
+names that Windows lacks, adds a kernel32 to ctypes, and imports xsem again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ABSENT = {
 
 
 def modules() -> list[str]:
-    """Every module of every package, but programs."""
+    """Return the names of all modules of all packages, except ``__main__``."""
     found: list[str] = []
     for root in ROOTS:
         package = importlib.import_module(root)
@@ -48,7 +48,7 @@ def modules() -> list[str]:
 
 
 class Kernel32:
-    """Handles as Windows has them: multiples of four, which are numbers of nothing else."""
+    """Simulated kernel32. Its handles are multiples of four, as on Windows."""
 
     def __init__(self) -> None:
         self.open: dict[int, str] = {0x100: "semaphore"}
@@ -78,7 +78,7 @@ class Kernel32:
 
 
 class _Function:
-    """A function of a library: its prototype may be declared."""
+    """A function of a library, with the attributes of a ctypes prototype."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -90,9 +90,9 @@ class _Function:
 
 
 def become_windows() -> Kernel32:
-    """From here on this process looks like one on Windows."""
+    """Make this process look like a process on Windows."""
     for each in modules():
-        with contextlib.suppress(Exception):   # what it needs is loaded all the same
+        with contextlib.suppress(Exception):   # its dependencies are loaded even if the module itself fails
             importlib.import_module(each)
     for name in [each for each in sys.modules if each.partition(".")[0] in ROOTS]:
         del sys.modules[name]

@@ -37,14 +37,14 @@ def exiting() -> bool:
 class Background:
     """Runs `work` on a daemon thread of its own whenever there is something to do.
 
-    What cannot be started, or raises, is tried again: a request is never lost.
+    A refused start, and a `work` that raises, are tried again: no request is lost.
 
     Parameters
     ----------
     name : str
         The thread's.
     work : callable
-        Does what there is to do and returns when nothing is left. An exception in it is logged, and it is called again.
+        Does what there is to do and returns when nothing is left. An exception is logged, and `work` is called again.
     busy : callable
         Whether something is left to do; asked once more when `work` has returned.
 
@@ -60,19 +60,19 @@ class Background:
         self._busy = busy
         # Holds one element while no thread runs: pop() is an atomic claim that even a finalizer may make.
         self._idle: deque[None] = deque([None], maxlen=1)
-        # The claim alone does not suffice: Ctrl-C can come between it and the start, so that it is given back although
-        # the thread runs. The second thread waits here for the end of the first one.
+        # The claim is not sufficient: Ctrl-C at the start of the thread returns the claim although the thread runs. A
+        # second thread then waits here for the end of the first one.
         self._running = threading.Lock()
         self.stalled = False
         self._said = False
 
     def wake(self) -> bool:
-        """There is something to do. Takes no lock, so that a finalizer may call it.
+        """Start the thread, unless it runs. Takes no lock, so that a finalizer may call it.
 
         Returns
         -------
         bool
-            False: the system gives no thread now (a limit on processes or memory). The work stays, for `ensure`.
+            False if the system refuses a thread now, for example at a limit on processes. `ensure` can try again.
         """
         if _Exit.under_way:
             return True
@@ -81,7 +81,7 @@ class Background:
             # Not threading.Thread: its start() takes locks, and a finalizer can run while this thread holds them.
             _thread.start_new_thread(self._launch, ())
         except IndexError:
-            return not self.stalled  # it runs, and asks whether it is busy before it ends
+            return not self.stalled  # the thread runs, and calls `busy` before it ends
         except BaseException as error:
             self.stalled = True
             self._idle.append(None)
@@ -92,13 +92,13 @@ class Background:
         return True
 
     def ensure(self) -> bool:
-        """`wake` for ordinary calls: a warning says, once, that the thread cannot be started now."""
+        """`wake` for ordinary calls. A refused start is logged as a warning, once."""
         if self.wake():
             return True
         if not self._said:
             self._said = True
-            _log.warning("%s cannot be started: the system gives no thread now. What it does (callbacks, awaits, "
-                         "releases) waits for a later call of xsem on this device, which tries again", self._name)
+            _log.warning("%s cannot be started: the system gives no thread now. Its work (callbacks, awaits, releases) "
+                         "waits for a later call of xsem on this device, which tries again", self._name)
         return False
 
     def _launch(self) -> None:
@@ -106,7 +106,7 @@ class Background:
         try:
             threading.Thread(target=self._main, name=self._name, daemon=True).start()
         except (RuntimeError, MemoryError):
-            # No second thread can be had, so this one does the work.
+            # The system gives no second thread, so this one does the work.
             self._main()
 
     def _main(self) -> None:
@@ -124,10 +124,10 @@ class Background:
                     time.sleep(_AGAIN_S)
 
     def _worked(self) -> bool:
-        """Do the work; whether it raised nothing."""
+        """Do the work; return False if it raised."""
         try:
             self._work()
-        except BaseException:  # also SystemExit, which ends a thread without a word
+        except BaseException:  # also SystemExit, which ends a thread without a message
             _log.exception("%s failed, and goes on", self._name)
             return False
         return True

@@ -15,7 +15,7 @@ from xsem.errors import WouldBlockError, XsemError
 from xsem.forks import Clock
 from xsem.lifetime import Record
 from xsem.noted import Note, Noted
-from xsem.plain import Plain, PlainFacts, out_of_range
+from xsem.plain import Plain, PlainFacts
 from xsem.progress import Progress
 from xsem.session import Point, Session
 from xsem.spi import CommandListDriver, Token
@@ -34,7 +34,7 @@ class Book(Progress):
     recorded : list of Entry
         What was appended while `recording`.
     recorded_uses : list of Record
-        What that uses, held by `recorded_by`.
+        Records of the objects that `recorded` uses, held by `recorded_by`.
     wrappers : set of CommandList
     """
 
@@ -65,10 +65,12 @@ class Book(Progress):
     ) -> Point | None:
         """Hand one operation to the driver and note it; the point if `want_point`.
 
-        `call` is given whether a point is wanted. `note` has semaphores take note before it; they take back what the
-        driver was not given, or refuses. What Ctrl-C interrupts in its call counts as appended: the driver has it, or
-        was about to be given it. `waits`: it can hold the queue though it is no wait; `signals`: what it signals though
-        it is no signal. `reenters`: `call` may append to this list itself.
+        `call` makes the driver's call; its argument is `want_point`. `note` changes the semaphores' state before it.
+        The change is undone if the driver refuses. An operation that Ctrl-C interrupts inside `call` counts as
+        appended, because the driver may have it.
+
+        `waits`: the operation can hold the queue, although it is not a wait. `signals`: the values that it signals,
+        although it is not a signal. `reenters`: `call` itself may append to this list.
 
         Raises
         ------
@@ -85,7 +87,7 @@ class Book(Progress):
         with self.lock, _OPEN if gate is None else gate.lock:
             entry = Entry(operation, targets, kept, rewinds, signals)
             outer = self._issuing
-            # From here to `try` nothing is called: a number that Ctrl-C kept from being issued would never be done.
+            # No call between here and `try`: Ctrl-C there would leave a number that is never issued and never done.
             seq = entry.seq = self.seq = self.seq + 1
             try:
                 if gate is not None:
@@ -148,14 +150,14 @@ class Book(Progress):
             if point is not None:
                 self._note_marker(point)
             elif crowded:
-                # Directly behind the wait: so the next look knows whether it is met.
+                # A marker directly behind the wait tells the next poll whether the wait is met.
                 self._try_mark()
         self.keep_up()
         return point
 
     def _take_back(self, entry: Entry | PlainFacts) -> None:
-        """The driver was not given the newest entry, or refused it; the lock is held."""
-        with contextlib.suppress(ValueError):  # it was not listed yet, or the list has failed and forgot all of them
+        """Remove the newest entry: the driver did not get it, or refused it. The lock is held."""
+        with contextlib.suppress(ValueError):  # not listed yet, or the list has failed and dropped its entries
             self.entries.remove(entry)
             self._slots -= 1
 
@@ -207,27 +209,31 @@ class Book(Progress):
                 gate = plain.gate
                 if gate is not None:
                     if releaser.crowded:
-                        return False  # `append` looks first whether this is a moment to free something
-                    # Without the gate's lock: a release looks at this after it has closed the gate, so one of the two
-                    # sees the other.
+                        return False  # `append` first calls `Releaser.use_moment`
+                    # No gate lock is needed. A release closes the gate before it reads `_last_wait`, so either the
+                    # release sees this wait, or this append sees the closed gate.
                     self._last_wait = seq
                     if gate.closed:
                         return False
-                elif not plain.note(values):
-                    return False
-                # Noted before the driver is called, as in `append`.
+                # Noted before the driver's call, and taken back, as in `append`.
                 noted = (seq, plain, values, _now())
-                self._slots += 1
-                self.entries.append(noted)
+                calling = False
                 try:
+                    if not plain.note(values):
+                        return False
+                    self._slots += 1
+                    self.entries.append(noted)
+                    calling = True
                     plain.call(values)
-                except Exception as error:
-                    self._take_back(noted)
-                    plain.take_back(values)
+                except BaseException as error:
+                    if not calling or isinstance(error, Exception):
+                        self._take_back(noted)
+                        plain.take_back(values)
                     if isinstance(error, XsemError):
                         session.blame(error)
+                    if type(error) is not ValueError:
                         raise
-                    return out_of_range(error)
+                    return False  # the bare one of a value that is no unsigned 64-bit int
             finally:
                 self._issuing = outer
                 if self.seq != seq:

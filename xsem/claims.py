@@ -1,7 +1,7 @@
-"""Claims that end with the call that made them, however it ends.
+"""Claims of one call on an object; a claim ends with its call.
 
-A call that takes something for itself and gives it back in ``finally`` keeps it for ever where Ctrl-C comes just before
-the giving back, or inside it. A claim ends with one assignment, and there Ctrl-C cannot come.
+A function call in ``finally`` is not a safe end: Ctrl-C before it or inside it would leave the object claimed for ever.
+A claim therefore ends with one assignment, which Ctrl-C cannot interrupt.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ __all__ = ["Claim", "Claimed"]
 
 
 class Claim:
-    """One call's, made before its ``try``.
+    """The claim of one call, made before its ``try``.
 
     Attributes
     ----------
     over : bool
-        Set first in ``finally``: what was claimed is free.
+        The claim has ended. The call sets this first in its ``finally`` block.
     """
 
     __slots__ = ("over",)
@@ -25,7 +25,7 @@ class Claim:
 
 
 class Claimed:
-    """Which call has something for itself now."""
+    """The claimed object's side: the claim that holds it now, if any."""
 
     __slots__ = ("_by",)
 
@@ -34,15 +34,15 @@ class Claimed:
 
     @property
     def live(self) -> bool:
-        """Whether any call has it."""
+        """Whether a claim holds the object now."""
         return self._by is not None and not self._by.over
 
     def take(self, claim: Claim) -> None:
-        """Have this call have it from now on."""
+        """Let this claim hold the object from now on."""
         self._by = claim
 
     def take_back(self, claim: Claim) -> bool:
-        """Undo `take`, once; whether it was this call that took it last."""
+        """Undo `take`, at most once; return False if another claim was taken since."""
         if self._by is not claim:
             return False
         self._by = None

@@ -333,12 +333,12 @@ class CommandList(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with what is pending, the stuck operation first where that can be told. The work is still
+            ``timeout``, with the pending operations; the stuck one is first, if xsem can identify it. The work is still
             pending.
         DriverError
             Earlier work failed.
         BusyError
-            ``in_append``: a signal handler that interrupted an append to this very list. ``capturing``.
+            ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
         """
         check_timeout(timeout_s)
         self._check()

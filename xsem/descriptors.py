@@ -292,7 +292,7 @@ class MipmapDesc:
         check_int("depth", depth, 0, UINT64_MAX, reason="bad_extent")
         if depth and not height:
             raise BadArgumentError("an image with a depth has a height", reason="bad_extent")
-        # A dtype object equals its name, and is no key of the backends' tables.
+        # A dtype object compares equal to its name, but the backends' tables have only names as keys.
         if not isinstance(self.format, str) or self.format not in _FORMATS:
             raise BadArgumentError(f"format is one of the names {', '.join(_FORMATS)}, not {self.format!r}",
                                    reason="bad_format")
@@ -348,7 +348,7 @@ def _check_carrier(
     if name is not None:
         if not isinstance(name, str) or not name or "\0" in name:
             raise BadArgumentError(f"{name!r} is not an object's name", reason="bad_name", handle_type=handle_type)
-        # Level Zero takes a semaphore's name in UTF-8, which has no form of it; no application means such a name.
+        # Level Zero takes a semaphore's name in UTF-8, which cannot encode a lone surrogate.
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise BadArgumentError(f"the name {name!r} has a surrogate that is not part of a pair", reason="bad_name",
                                    handle_type=handle_type)

@@ -333,14 +333,14 @@ class Device(Resource):
         Raises
         ------
         OutOfMemoryError
-            ``out_of_memory``: the system gives no thread; an earlier watch goes on.
+            ``out_of_memory``: the system gives no thread. An earlier watch goes on.
 
         Notes
         -----
-        The driver is asked on another thread, for about a second at most. A driver can hold that thread, too, as long
-        as a wait is unmet (a kernel's first launch behind the wait on CUDA). The report then has what xsem itself
-        knows: each ``current_value`` is None, and some of the operations may be done. A warning to the logger
-        ``"xsem"`` says so.
+        Another thread asks the driver; the watch waits about one second for the answer. A driver can block that thread
+        as long as a wait is unmet, as CUDA does in a kernel's first launch behind the wait. The report then comes from
+        xsem's own records: each ``current_value`` is None, and some of the operations may be done. A warning to the
+        logger ``"xsem"`` says so.
 
         Calling it again replaces the earlier watch. It ends when the device is released or collected.
         """
@@ -351,7 +351,7 @@ class Device(Resource):
     def release(self) -> None:
         """Release the device and everything opened through it; returns at once.
 
-        The second time it does nothing, or finishes what Ctrl-C has interrupted.
+        A second call has no effect, or completes a release that Ctrl-C interrupted.
         """
         session = self._session
         if generation() != session.generation or self._record.over:

@@ -24,7 +24,7 @@ __all__ = ["Stuck", "book_pending", "host_wait_timeout", "overdue_lists", "recor
            "timeout_error"]
 
 Stuck: TypeAlias = tuple[str, int, list[PendingOp]]
-"""Of a list: its name, the number of the operation that holds it, and all that is pending."""
+"""A stuck list: its name, the number of the operation that holds it, and its pending operations."""
 
 
 def session_pending(session: Session) -> tuple[PendingOp, ...]:
@@ -36,23 +36,23 @@ def session_pending(session: Session) -> tuple[PendingOp, ...]:
 
 
 def overdue_lists(session: Session, after_s: float) -> list[Stuck]:
-    """The lists with an operation that is pending for `after_s` seconds or more, as the driver says.
+    """Lists with an operation that is pending for `after_s` seconds or more, according to the driver.
 
-    It asks the driver, which may hold this thread as long as a wait is unmet (a kernel's first launch behind it).
+    The driver may block this thread as long as a wait is unmet, for example in a kernel's first launch behind it.
     """
     found: list[Stuck] = []
     with contextlib.suppress(ReleasedError), session.calling():
         look = _Look(session)
         for book in sorted(_overdue(session, after_s), key=lambda book: not book.may_wait):
-            # A marker is appended under the list's lock. So the lists with waits come first: where the driver holds
-            # this thread, it has the lock of such a list, and not of one that the missing signal is appended to.
+            # A marker is appended under the list's lock. If the driver blocks this thread there, the lock must not be
+            # that of a list which gets the missing signal. So the lists with waits come first.
             if book.may_wait or not found:
                 found += _stuck(book, look)
     return found
 
 
 def recorded_lists(session: Session, after_s: float) -> list[Stuck]:
-    """The same from xsem's own records: no driver call, and no lock that an append holds in the driver."""
+    """Like `overdue_lists`, from xsem's own records: no driver call, and no lock that an append holds during one."""
     look = _Look(session, ask=False)
     return [(book.name, entries[0].seq, list(look.describe(book, entries)))
             for book in _overdue(session, after_s) if (entries := book.pending())]
@@ -72,9 +72,9 @@ def _stuck(book: Progress, look: _Look) -> list[Stuck]:
 
 
 def book_pending(session: Session, book: Progress, up_to: int) -> list[PendingOp]:
-    """What a wait for operation `up_to` of a queue ran out on.
+    """Pending operations of a queue up to operation `up_to`, after a wait for that timed out.
 
-    The operation that holds the rest comes first, where it can be told.
+    The operation that holds the others comes first, if it can be identified.
     """
     with contextlib.suppress(ReleasedError), session.calling():
         look = _Look(session)
@@ -139,7 +139,7 @@ class _Look:
 
     # ---- values
     def value(self, state: SemaphoreState) -> int | None:
-        """A timeline's value now, where the device or an exporter in this process can read it."""
+        """A timeline's value now; None if neither the device nor an exporter in this process can read it."""
         if not self._ask or state.kind is not Kind.TIMELINE:
             return None
         if state not in self._values:
@@ -300,12 +300,12 @@ def _at_least(current: int | None, value: int | None) -> bool:
 
 
 def _doubtful(pending: Sequence[PendingOp]) -> list[PendingOp]:
-    """The waits of which any may be the one that is not met; none where the first operation is known to be stuck."""
+    """Waits that may each be the unmet one; empty if there is only one candidate."""
     head = pending[0]
     if _waits(head.operation) and None not in (head.value, head.current_value):
         return []
     unknown = [op for op in pending if _waits(op.operation) and op.semaphore is not None and op.current_value is None]
-    # Those of one batch have one age.
+    # The waits of one batch have the same age.
     return unknown if any(op.age_s != head.age_s for op in unknown) else []
 
 
@@ -322,7 +322,7 @@ _PENDING = " pending)"
 
 
 def _fell(op: PendingOp) -> bool:
-    """Whether what the wait needs was signalled here, is not pending any more, and the value is below it."""
+    """Whether the signal for this wait was appended here and is done, but the value is below it now."""
     now, last = op.current_value, op.last_signalled_here
     return (
         now is not None and last is not None and op.value is not None and now < op.value <= last

@@ -54,8 +54,8 @@ class _ManagedVersioned(ctypes.Structure):
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
-# Functions that are attributes of ctypes.pythonapi are shared: what one module declares of them, others get. These are
-# made by prototypes of their own. (PyDLL(None) for one's own copy of pythonapi is a TypeError on Windows.)
+# All modules share the functions that are attributes of ctypes.pythonapi, with their declared types. So these two come
+# from prototypes of their own. A private copy of pythonapi is no option: on Windows PyDLL(None) is a TypeError.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(

@@ -27,7 +27,7 @@ class Entry:
     def __init__(
         self, operation: Operation, targets: Targets, kept: Sequence[Point], rewinds: bool, signals: Targets = (),
     ) -> None:
-        self.seq = 0   # its number on the list, given when it is appended
+        self.seq = 0   # its number on the list, assigned by the append
         self.operation = operation
         self.targets = targets
         self.kept = kept

@@ -123,13 +123,13 @@ def open_device(
 
 
 def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
-    """The device that exports for an importing device: what `open_device` is to be given.
+    """Return the name of the device that exports for an importing device, as `open_device` takes it.
 
     Parameters
     ----------
     exporter : str
         ``"vulkan"``: its device with the importing device's UUID. ``"vulkan:1"``: that device, which must have this
-        UUID. Where either side has no UUID, as ``host``, the name stays as it is.
+        UUID. If either side has no UUID, as ``host``, the name stays as it is.
     importer : str
         The importing device, for messages.
     uuid : UUID, 16 bytes or str, optional
@@ -138,9 +138,9 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
     Raises
     ------
     WrongDeviceError
-        ``wrong_device``: the exporting device is another one than the importing device.
+        ``wrong_device``: the exporting device is not the importing device.
     DeviceNotFoundError
-        ``ambiguous_device``: several have the UUID; ``no_device``.
+        ``ambiguous_device``: several devices have the UUID. ``no_device``.
     BackendUnavailableError, BadArgumentError
         As in `open_device`.
     """

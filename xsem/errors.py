@@ -112,7 +112,7 @@ def _restore(cls: type[XsemError], args: tuple[Any, ...], fields: dict[str, Any]
 
 
 def what(error: XsemError) -> str:
-    """What has failed: the message and the driver's own code, less what may be the cause."""
+    """The message of an error with the driver's own code, without the likely causes."""
     if error.call is None or error.code is None:
         return error.message
     return f"{error.message} [{error.call} returned {error.code_name or 'an unknown code'} ({error.code})]"
@@ -179,8 +179,8 @@ class ForkedError(XsemError, RuntimeError):
 class WaitTimeoutError(XsemError, TimeoutError):
     """A host wait ran out. `pending` holds the operations not known to be done, oldest first.
 
-    The first one is the stuck one where that can be told. The message says where it cannot: the device reads no values,
-    and neither does an exporter in this process.
+    The first one is the stuck one, if xsem can identify it. Otherwise the message says so: neither the device nor an
+    exporter in this process can read the values.
 
     It is a `TimeoutError`, hence an `OSError`. Nothing has been cancelled: the work is still pending.
     """

@@ -91,15 +91,15 @@ class Event(Resource):
     def reset(self) -> None:
         """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
         self._check()
-        # Unbound while an append is about to bind it: that comes after this.
+        # An append that is about to bind the event binds it after this.
         self._binding.clear()
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
         """Have ``callback(event)`` called once, when the operation bound now is done or has failed.
 
-        It is called on a thread of xsem's, soon after; it must not block. An exception in it, SystemExit included, is
-        logged and disturbs no other callback. Where the system gives no thread at that moment, a warning to the logger
-        ``"xsem"`` says so, and later calls on the device try again.
+        The callback runs on a thread of xsem's, soon after, and must not block. An exception in it, SystemExit
+        included, is logged and does not affect other callbacks. If the system gives no thread at that moment, a warning
+        to the logger ``"xsem"`` says so, and later calls on the device try again.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Event(Resource):
         notifier = self._session.notifier
         remove = notifier.add(point, reached)
         try:
-            # Where the system gives no thread now, the loop itself tries again: a later call may never come.
+            # If the system gives no thread now, this loop tries again: there may be no later call that does.
             while notifier.stalled and not notifier.ensure():
                 yield from asyncio.sleep(_RETRY_S).__await__()
             yield from future.__await__()
@@ -163,7 +163,7 @@ class Event(Resource):
         return point
 
     def _claim(self, claim: Claim) -> None:
-        """Before an append that signals it: of two threads that bind it one is refused, before the driver is called."""
+        """Claim the event for an append: of two threads, one is refused before the driver's call."""
         self._check()
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: create_event() makes one that can",
@@ -171,7 +171,7 @@ class Event(Resource):
         with self._claiming:
             if not self._claimed.live and not self._binding:
                 self._claimed.take(claim)
-                # Looked at again: a signal handler may have bound it in between.
+                # Second look: a signal handler may have bound it in between.
                 if not self._binding:
                     return
         raise BusyError("the event is bound to an operation already; reset() unbinds it", reason="event_bound")

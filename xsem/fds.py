@@ -18,16 +18,16 @@ __all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 _KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
 _KCMP_FILE: Final = 0
-# Duplicates for drivers: above the numbers that the application's own calls get, which are the lowest free ones.
-# Where RLIMIT_NOFILE leaves no such numbers, the second range stands in, and then any number.
+# Duplicates for drivers get high numbers, because the application's own calls get the lowest free ones. If
+# RLIMIT_NOFILE leaves none in this range, the search begins at `_LOWER`; the last resort is any number.
 _TURN: Final = range(512, 4096)
 _LOWER: Final = 128
 
 
 class _Numbers:
-    """How often a duplicate of xsem's got each number, and where the next one for a driver begins to look."""
+    """For each number, the count of duplicates that got it; and where the search for a driver's next one begins."""
 
-    # Re-entrant: a finalizer or a signal handler of the application's may import something.
+    # Re-entrant: a finalizer or a signal handler of the application can import something.
     lock = threading.RLock()
     turn = _TURN.start
     issued: ClassVar[dict[int, int]] = {}
@@ -82,12 +82,12 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
     fd : int
         Borrowed.
     for_driver : bool
-        The duplicate gets a high number that was not another duplicate's a moment ago; otherwise the lowest free one.
+        True: a high number that no recent duplicate had. False: the lowest free number.
 
     Returns
     -------
     OwnedHandle
-        The caller's.
+        Owned by the caller.
 
     Raises
     ------
@@ -127,29 +127,29 @@ def _dup_high(fd: int) -> OwnedHandle:
             try:
                 return own(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, least)
             except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.EMFILE):  # beyond the limit; none is free from there on
+                if error.errno not in (errno.EINVAL, errno.EMFILE):  # EINVAL: beyond the limit. EMFILE: all taken
                     raise
     return own(os.dup, fd)
 
 
 class DriverFd:
-    """A file descriptor that a driver is given, and what tells afterwards whether the driver has closed it.
+    """A file descriptor for a driver, which can tell afterwards whether the driver has closed it.
 
-    Made before the driver's call. The kernel's comparison cannot tell two duplicates of one file apart, so that is not
-    enough: a number that the driver closed may belong to another import of the same file a moment later. Each number
-    therefore has a count of the duplicates that got it, and a number with a new count was closed.
+    Make the object before the driver's call. A comparison by the kernel is not enough, because it cannot tell two
+    duplicates of one file apart. A number that the driver closed may soon belong to another import of the same file.
+    Each number therefore has a count of the duplicates that got it: a new count means that the number was closed.
 
     Parameters
     ----------
     given : OwnedHandle
-        What the driver is given.
+        The descriptor for the driver.
     kept : OwnedHandle
-        Another number of the same open file, which stays open as long as this object is asked.
+        Another descriptor of the same open file. It stays open as long as this object is in use.
 
     Attributes
     ----------
     number : int
-        Of `given`.
+        The number of `given`.
     """
 
     __slots__ = ("_given", "_issued", "_kept", "number")
@@ -161,9 +161,9 @@ class DriverFd:
         self._issued = _Numbers.issued.get(self.number, 0)
 
     def left_open(self) -> bool | None:
-        """Whether the driver has left the number open; None where the kernel cannot tell.
+        """Whether the driver has left the number open; None if the kernel cannot tell.
 
-        False stays false. True holds until the driver's next call that may close the number.
+        False is final. True is valid until the driver's next call that may close the number.
         """
         with _Numbers.lock:
             if _Numbers.issued.get(self.number, 0) != self._issued:
@@ -173,7 +173,7 @@ class DriverFd:
     def settle(self) -> None:
         """Close the number if the driver left it open; otherwise give it up.
 
-        Where the kernel cannot tell, the number is leaked: another import's number is never closed.
+        If the kernel cannot tell, the number leaks, so that xsem never closes the number of another import.
         """
         if self._given.closed:
             return

@@ -34,12 +34,12 @@ class Gate:
     Attributes
     ----------
     lock : RLock
-        An append of something that may wait holds it, and counts itself in `inside`: no release is under way then.
+        Held by each release, and by `Book.append` of an operation that may wait: the two never overlap.
     inside : int
-        A finalizer of the application's may bring a release to this very thread from the midst of an append.
+        Number of appends that hold `lock`: a finalizer can start a release on the thread of an append.
     closed : bool
-        While a release looks for waits, or is made. An append that first has `Waiting.waits` say that it may wait, and
-        then finds this open, needs no `lock`.
+        While a release looks for waits, or is made. An append needs no `lock` if it first makes
+        `Waiting.waits` true and then finds `closed` false.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,10 @@ class Gate:
             self._devices.add(device)
 
     def waiting(self) -> bool:
-        """Whether a wait may be pending on a list of one of the devices; asks the driver."""
-        return any(device.waits() for device in list(self._devices))
+        """Whether a wait may be pending on a list of any device; asks the driver."""
+        with self.lock:
+            devices = list(self._devices)
+        return any(device.waits() for device in devices)
 
     def release(self, act: Callable[[], object]) -> bool:
         """Call `act` if no wait is pending; whether it was called."""

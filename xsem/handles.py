@@ -50,8 +50,8 @@ class OwnedHandle:
     __slots__ = ("__weakref__", "_slot")
 
     def __init__(self, handle: int) -> None:
-        # One-element list: pop() is atomic, so that of two racing closers exactly one gets the number. It has the
-        # number from here on: Ctrl-C during the checks leaves it to the finalizer.
+        # One-element list: pop() is atomic, so that of two racing closers exactly one gets the number. It holds
+        # the number before the checks: after Ctrl-C in a check, the finalizer closes it.
         self._slot: list[int] = [handle]
         try:
             if isinstance(handle, bool) or not isinstance(handle, int):
@@ -88,7 +88,7 @@ class OwnedHandle:
             raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
     def take(self) -> Self:
-        """Move the handle into a new object: this one is as after `detach`, and the number is owned all the time.
+        """Move the handle to a new object, with an owner at every moment. This object is then as after `detach`.
 
         Raises
         ------
@@ -103,14 +103,14 @@ class OwnedHandle:
     def close(self) -> None:
         """Close the handle; harmless when already closed or detached.
 
-        Never raises an OSError. A number that other code has closed already is logged as a warning: that code may have
-        closed a number that is not its own.
+        Never raises an OSError: a failure is logged as a warning. It usually means that other code closed this number,
+        perhaps by mistake.
         """
         number = self._slot.copy()
         try:
-            # From the slot to the system call in C: Ctrl-C cannot come in between. The sentinel is never met.
+            # C code moves the number from the slot to the system call: Ctrl-C cannot come in between.
             deque(map(close_number, iter(self._slot.pop, self)), maxlen=0)
-        except IndexError:  # the slot is empty, now or from the beginning
+        except IndexError:  # the slot is empty: the number is closed now, or was before
             return
         except OSError as error:
             # After any error of close() the number is free (Linux).
@@ -149,7 +149,7 @@ class OwnedHandle:
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:
-    """Refuse a number that is no NT handle of an object: null, INVALID_HANDLE_VALUE, or a pseudo handle.
+    """Refuse a number that is not the NT handle of an object: null, INVALID_HANDLE_VALUE, or a pseudo handle.
 
     Windows handles come as signed and as unsigned ints: -1 and 2**64 - 1 are the same handle.
 
@@ -161,29 +161,29 @@ def check_nt(handle: int, what: str = "the NT handle") -> None:
     signed = handle - 2**64 if handle >= 2**63 else handle
     if signed in (0, -1):
         raise BadHandleError(f"{what} is {'INVALID_HANDLE_VALUE' if signed else 'null'}", reason="null_handle")
-    if -6 <= signed <= -2:  # the current thread, and its tokens: DuplicateHandle makes a handle of that
+    if -6 <= signed <= -2:  # the current thread and its tokens; DuplicateHandle makes a real handle
         raise BadHandleError(f"{what} is a pseudo handle ({signed}), not an object's", reason="pseudo_handle")
 
 
 def store(into: list[_T], call: Callable[..., _T], *args: Any, **named: Any) -> None:
-    """Append what a call returns to a list.
+    """Append the result of a call to a list.
 
-    The list takes it in C: Ctrl-C cannot come between the call's return and the list.
+    C code does the append: Ctrl-C cannot come between the call's return and the append.
     """
     into.extend(starmap(partial(call, *args, **named), [()]))
 
 
 def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
-    """Call a function that returns a new file descriptor, and own what it returns.
+    """Call a function that returns a new file descriptor, and own the descriptor.
 
-    Where `call` is a function in C, Ctrl-C cannot come between the two.
+    If `call` is a C function, Ctrl-C cannot come between the two steps.
     """
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = []
     try:
         store(handle._slot, call, *args)
     except BaseException:
-        handle.close()  # at once: the traceback would keep it open
+        handle.close()  # now: the traceback keeps the object alive
         raise
     return handle
 

@@ -128,15 +128,15 @@ class Check:
     Attributes
     ----------
     name : str
-        What is looked at.
+        Name of the checked item.
     ok : bool
-        Whether it is as the backend needs it.
+        Whether the item is as the backend needs it.
     detail : str
-        What was found.
+        The finding.
     remedy : str
-        What to do where it is not: an instruction to the user.
+        Instruction to the user for a failed check.
     causes : tuple of str
-        What may be the cause where it is not, most likely first: no instructions.
+        Possible causes of a failed check, most likely first; not instructions.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the semaphores of a wait or a signal note of it."""
+"""Notes for waits and signals: the changes of semaphore state that go with an append."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["note_signal", "note_wait"]
 
 
 def note_wait(book: Book, states: Sequence[SemaphoreState]) -> Note:
-    """Of a wait for these."""
+    """Return the note of a wait for these semaphores."""
     resets = book.session.capabilities.resets_on_wait
 
     def note(noted: Noted) -> None:
@@ -24,12 +24,12 @@ def note_wait(book: Book, states: Sequence[SemaphoreState]) -> Note:
 
 
 def note_signal(book: Book, states: Sequence[SemaphoreState], params: Sequence[SignalParams]) -> Note:
-    """Of a signal of these."""
+    """Return the note of a signal of these semaphores."""
     limit = book.session.capabilities.max_value_difference
 
     def note(noted: Noted) -> None:
         for state, param in zip(states, params, strict=True):
-            # What is recorded is signalled by its replays, which take note then.
+            # A recorded signal takes effect in the replays only; each replay makes its own note.
             noted.signal(state, None if book.recording else param.value, allow_rewind=param.allow_rewind, limit=limit)
 
     return note

@@ -90,15 +90,15 @@ class Record:
         self.may_block = may_block
         self.parent = parent
         self.uses: dict[UseBook, int] = {}
-        self.freed = False   # the driver's call was made, or is under way
-        self.over = False    # and has returned
+        self.freed = False   # the driver's call has begun
+        self.over = False    # the driver's call has returned
         self._light = light
-        self._hold = object()   # on the parent: not this record, which nothing else may refer to any more
+        self._hold = object()   # the holder on the parent; `self` would keep this record alive
         self._holders: set[object] = set()
         self._visitors: set[object] = set()
         self._pinned = False
         self._many_uses = _MANY_USES
-        self.released = False   # last: from here on `__del__` has a whole record
+        self.released = False   # assigned last: `__del__` finds a complete record
         with releaser.lock:
             releaser.records.add(self)
             if parent is not None:
@@ -106,7 +106,7 @@ class Record:
                 parent._holders.add(self._hold)
 
     def __del__(self) -> None:
-        # Its owner was not made: Ctrl-C came just before. So it is released here, where nothing else can.
+        # Ctrl-C came before the record had an owner, so no other code can release it.
         if not getattr(self, "released", True):
             self.drop()
 
@@ -129,23 +129,23 @@ class Record:
             self._many_uses = max(_MANY_USES, 2 * len(self.uses))
 
     def hold(self, by: object) -> None:
-        """Keep the object from being freed until `unhold` with the same `by`: an object of the caller's own.
+        """Keep the object from being freed until `unhold` with the same `by`, an object that only the caller has.
 
-        A set of holders, not a count: what Ctrl-C leaves unsure can be taken back once more, or twice.
+        The holders are a set and not a count, so that a caller can repeat `unhold` after Ctrl-C.
 
         Raises
         ------
         ReleasedError
             ``released``.
         """
-        # Added before it is looked at: of a release at the same time, either it sees this or we see it.
+        # Add first, then look: a concurrent release either sees this holder, or is seen here.
         self._holders.add(by)
         if self.released:
             self.unhold(by)
             self.check()
 
     def unhold(self, by: object) -> None:
-        """Undo `hold`; nothing where that is undone already."""
+        """Undo `hold`; no effect if that is undone already."""
         try:
             self._holders.discard(by)
         finally:
@@ -160,7 +160,7 @@ class Record:
             self.hold(by)
             yield
         finally:
-            # Not `unhold`: Python looks for signals where a function of its own begins, and after a call of C's.
+            # Not `unhold`: Ctrl-C could come at the start of a Python function, before its first line.
             try:
                 self._holders.discard(by)
             finally:
@@ -169,9 +169,9 @@ class Record:
 
     @contextmanager
     def visited(self) -> Iterator[bool]:
-        """Keep the object, which may be released, from being freed inside; False where it is freed already.
+        """Keep the object from being freed inside, also if it is released; yield False if it is freed already.
 
-        For looks at what is pending. Unlike the end of a hold, this has nothing freed: the releasing thread comes back.
+        For queries of pending work. The end of a visit frees nothing, unlike that of a hold: the releasing thread does.
         """
         by = object()
         try:
@@ -189,13 +189,13 @@ class Record:
 
     # ---- release
     def release(self) -> None:
-        """Release it; the object is freed when nothing uses it any more. Returns at once.
+        """Release the object; it is freed when nothing uses it any more. Returns at once.
 
-        A second release does nothing, or finishes what Ctrl-C has interrupted.
+        A second call has no effect, or completes a release that Ctrl-C interrupted.
         """
         with self._releaser.lock:
             if not self.released:
-                # First: whoever remembers this number looks at `released` only where it has changed.
+                # First: a `Plain` remembers this number, and checks `released` only after a change of it.
                 self._releaser.releases += 1
                 self.released = True
             self._releaser.unsettled.add(self)
@@ -247,21 +247,23 @@ class Record:
                 called = True
                 self._free()
         except Exception:
+            called = True   # also where `quiet` raises: it raises the next time, too
             # Nobody can be told: the caller's release() returned long ago.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
             if claimed:
-                # What Ctrl-C interrupted before the driver's call is freed at the next look.
+                # If Ctrl-C came before the driver's call, `Releaser.drain` tries again.
                 self.freed = self.over = called
                 self.end()
-        return True
+        return called
 
     def end(self) -> None:
-        """Have it forgotten, where it is freed: the parent may go now. Does no harm the second time."""
+        """Let go of a freed record and of the hold on its parent. No effect before that, or a second time."""
         if self.over:
             self.uses.clear()
-            self._releaser.records.discard(self)
-            self._releaser.ending.discard(self)
+            with self._releaser.lock:   # `release_all` reads them
+                self._releaser.records.discard(self)
+                self._releaser.ending.discard(self)
             if self.parent is not None:
                 self.parent.unhold(self._hold)
 
@@ -283,13 +285,14 @@ class Lease:
 
 
 class _EndOfLease(weakref.ref[Lease]):
-    """What holds the record. Put into the jobs of later calls by C code, which Ctrl-C cannot keep from it.
+    """The holder of the record: a weak reference whose callback queues it as a job for a later call.
 
-    The finalizer of the lease has it done sooner, but Ctrl-C in a finalizer ends that, and is not heard of again.
+    The callback is C code, which Ctrl-C cannot prevent. The finalizer of the lease ends the hold sooner, but Ctrl-C in
+    a finalizer ends the finalizer, and Python drops the exception.
     """
 
     __slots__ = ("_record",)
-    __hash__ = object.__hash__   # not the lease's, which is gone
+    __hash__ = object.__hash__   # by identity: the lease, whose hash a weak reference has, is gone
     __eq__ = object.__eq__
 
     def __new__(cls, lease: Lease, jobs: deque[Callable[[], None]], _record: Record) -> Self:
@@ -302,7 +305,7 @@ class _EndOfLease(weakref.ref[Lease]):
         self.take_effect()
 
     def take_effect(self) -> None:
-        """Hold the record no more."""
+        """End the hold on the record."""
         self._record.unhold(self)
 
 
@@ -312,8 +315,8 @@ class Releaser:
     Attributes
     ----------
     crowded : bool
-        Much is released that could be freed if no wait were pending: an append of a wait is to use the moment before
-        it, where that is one (`use_moment`).
+        Many released objects wait only for a moment without pending waits. An append of a wait then calls `use_moment`
+        first.
     """
 
     def __init__(self, name: str, quiet: Callable[[], AbstractContextManager[None]]) -> None:
@@ -323,18 +326,18 @@ class Releaser:
         self.quiet = quiet
         self.closing = False
         self.releases = 0  # so far: whoever remembers it knows that nothing has been released since
-        self.records: weakref.WeakSet[Record] = weakref.WeakSet()   # what owns one keeps it
+        self.records: weakref.WeakSet[Record] = weakref.WeakSet()   # each is kept alive by its owner
         self.ending: set[Record] = set()  # those of them that are released: thousands may be alive beside them
         self._generation = generation()
         # Jobs for `drain`, and whether there may be any: set after one was added, taken back before they are done.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.later: deque[Callable[[], None]] = deque()
-        self._pending: deque[Record] = deque()   # for the thread; a record may be in it twice
-        self.unsettled: set[Record] = set()   # released, and not looked at to the end: Ctrl-C may come in between
-        self._nap: queue.SimpleQueue[None] = queue.SimpleQueue()   # of the thread; anything in it ends one
+        self._pending: deque[Record] = deque()   # for the releasing thread; may hold a record twice
+        self.unsettled: set[Record] = set()   # released, but `submit` is not over: Ctrl-C may interrupt it
+        self._nap: queue.SimpleQueue[None] = queue.SimpleQueue()   # an element ends a pause of the thread
         self._rounds = 0
-        # What nothing uses any more and only the gate holds: not looked at again one by one, there may be thousands.
+        # Unused objects that wait only for the release gate; not polled one by one, because there may be thousands.
         self._ready: deque[Record] = deque()
         self._held_back = False
         self.crowded = False
@@ -365,7 +368,7 @@ class Releaser:
             self.unsettled.add(last)
             records = [record for record in self.records if record is not last]
         for record in records:
-            # Also one that is released: pinned until now, or held, nothing else may submit it again.
+            # Released records too: one that was pinned or held until now may have no other caller that submits it.
             record.release()
         self.submit(last)
 
@@ -384,8 +387,8 @@ class Releaser:
                     raise
                 except BaseException:
                     _log.warning("a deferred release failed", exc_info=True)
-                # Taken out when it is done: what Ctrl-C interrupts is done again. Of two threads both may do it: each
-                # of these does no harm the second time.
+                # Removed after it is done: a job that Ctrl-C interrupts is repeated. Two threads may do one job;
+                # a second run has no effect.
                 with contextlib.suppress(ValueError):
                     jobs.remove(job)
         for record in self.unsettled.copy():
@@ -394,7 +397,7 @@ class Releaser:
             self._start()
 
     def _start(self) -> None:
-        """Have the thread run; where none can be started now, `drain` of a later call tries again."""
+        """Start the releasing thread; if the system refuses it, `drain` of a later call tries again."""
         if not self._thread.ensure():
             self.jobs = True
 
@@ -402,7 +405,7 @@ class Releaser:
         """A released record: free it now where that is possible without waiting, otherwise on the releasing thread."""
         if exiting():
             return
-        # Until this has come to its end: the next call looks again at what Ctrl-C has interrupted.
+        # Listed until this method ends: after Ctrl-C, the next `drain` submits the record again.
         self.unsettled.add(record)
         settled = record.over
         record.end()
@@ -413,7 +416,7 @@ class Releaser:
             if not record.freed and not record.held_by_others:
                 self._pending.append(record)
                 self._start()
-        # Not where another thread is freeing it: Ctrl-C may come there.
+        # Still listed while another thread frees it: Ctrl-C may interrupt that thread.
         if settled or not record.freed:
             self.unsettled.discard(record)
 
@@ -459,10 +462,10 @@ class Releaser:
         return left
 
     def _free_ready(self) -> None:
-        """Free what waits for a moment without pending waits, if this is one."""
+        """Free the objects that wait for the release gate, if no wait is pending now."""
         while self._ready:
             record = self._ready[0]
-            # What is held by something is submitted again by it.
+            # A record that is held leaves the deque: the end of the hold submits it again.
             if not record.freed and not record.held_by_others and not record.free():
                 break
             self._ready.popleft()
@@ -471,9 +474,9 @@ class Releaser:
         if self._held_back and not self._warned and len(self.ending) >= _TOO_MANY:
             self._warned = True
             _log.warning(
-                "%d objects that were released on %s are not freed yet: the driver frees only while no wait is pending "
-                "on any list of the process. Let the waits end now and then (call synchronize() before the next wait "
-                "is appended), or use the same objects for all frames", len(self.ending), self._name,
+                "%d released objects of %s are not freed yet: the driver frees objects only while no wait is pending "
+                "on any list of the process. Call synchronize() before some of the waits are appended, or use the "
+                "same objects for all frames", len(self.ending), self._name,
             )
 
     def nudge(self, limit_s: float = _NUDGE_S) -> None:
@@ -484,9 +487,10 @@ class Releaser:
             time.sleep(_PAUSE_FIRST_S)
 
     def use_moment(self, gate: Gate) -> None:
-        """Before the append of a wait, where it is `crowded`: if no wait is pending now, let the thread free first.
+        """Let the releasing thread free objects before a wait is appended, if no wait is pending now.
 
-        The thread by itself meets few of these moments in a loop that appends the next wait soon.
+        An append calls this where `crowded`. In a loop that soon appends the next wait, the thread itself meets few
+        such moments.
         """
         now = time.monotonic()
         if now - self._looked >= _LOOK_S:

@@ -1,4 +1,4 @@
-"""Which bytes of a memory are mapped: another mapping of them is refused unless the application asks for it."""
+"""The mapped ranges of a memory. An overlapping range is refused unless the application permits it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Mapping", "Mappings"]
 
 
 class Mapping:
-    """A range of a memory that a buffer or an image has, or is about to get.
+    """A range of a memory that a buffer or an image occupies, or is about to occupy.
 
     Attributes
     ----------
     start, end : int
         Bytes.
     record : Record or None
-        Of what is mapped; None until then.
+        Lifetime record of the buffer or image; None until it is mapped.
     given_up : bool
-        Nothing was mapped: the driver refused, or Ctrl-C came.
+        The range is free again: the driver refused the mapping, or Ctrl-C came.
     """
 
     __slots__ = ("end", "given_up", "record", "start")
@@ -42,12 +42,12 @@ class Mapping:
 
 
 class Mappings:
-    """Those of one memory.
+    """The mapped ranges of one memory.
 
     Parameters
     ----------
     lock : RLock
-        The device's, of its records.
+        The lock of the device's lifetime records.
     """
 
     def __init__(self, lock: threading.RLock) -> None:
@@ -56,9 +56,9 @@ class Mappings:
 
     @contextmanager
     def reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[Mapping]:
-        """Take the range before the driver is asked: of two threads that want the same bytes, one is refused.
+        """Reserve the range before the driver's call: of two threads that want the same bytes, one is refused.
 
-        It is free again where the block raises: the driver made no mapping, or Ctrl-C came before it had an owner.
+        The range is free again if the block raises: the driver refused, or Ctrl-C came before the mapping had an owner.
 
         Raises
         ------

@@ -80,8 +80,8 @@ class Memory(Resource):
             Bytes, as the exporter's row pitch; without them rows lie without padding.
         overlap : bool
             Permit a range that overlaps a mapping in use. A write through one of two overlapping mappings need not be
-            visible through the other; `Buffer.view` of one mapping is the better way. On CUDA all accesses of kernels
-            to the common bytes must be volatile.
+            visible through the other; `Buffer.view` of one mapping is the better way. On CUDA, all
+            accesses of kernels to the common bytes must be volatile.
 
         Raises
         ------

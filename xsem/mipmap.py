@@ -93,7 +93,7 @@ class MipmapLevel:
         Raises
         ------
         WaitTimeoutError
-            ``timeout``. The copy is still pending, into memory of xsem's; image and device stay usable.
+            ``timeout``. The copy to a buffer of xsem's is still pending. The image and the device stay usable.
         BadArgumentError
             ``bad_timeout``.
         """
@@ -117,7 +117,7 @@ class MipmapLevel:
         Raises
         ------
         WaitTimeoutError
-            ``timeout``. The copy is still pending and will still be made, from a copy of the array.
+            ``timeout``. The copy is still pending and still takes effect, from a copy of the array.
         BadArgumentError
             ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
         """

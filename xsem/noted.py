@@ -1,4 +1,4 @@
-"""What semaphores note of a wait or a signal before the driver is called, and take back where it refuses."""
+"""Changes of semaphore state for one wait or signal: made before the driver's call, undone if it refuses."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Note", "Noted"]
 
 
 class Noted:
-    """What semaphores take note of for one append, before the driver is called, so that it can be taken back."""
+    """Changes of semaphore state for one append. They precede the driver's call and can be undone."""
 
     __slots__ = ("_claim", "_signalled", "_turning", "_waiting")
 
     def __init__(self, claim: Claim) -> None:
-        # Each semaphore is in a list before it takes note: an interrupt can come in between, not the other way round.
+        # Each semaphore is listed before its state changes: to undo a change that an interrupt prevented is harmless.
         self._claim = claim
         self._signalled: list[tuple[SemaphoreState, int, int | None]] = []
         self._turning: list[SemaphoreState] = []
         self._waiting: list[SemaphoreState] = []
 
     def wait(self, state: SemaphoreState, *, resets: bool) -> None:
-        """A wait. Where it does not reset a binary semaphore, it claims it until that is marked as reset."""
+        """Note a wait. A binary semaphore that the wait does not reset stays claimed until `mark_reset`."""
         if state.kind is Kind.SYNC_FILE:
             self._turning.append(state)
             state.claim_use(self._claim)
@@ -38,7 +38,10 @@ class Noted:
     def signal(
         self, state: SemaphoreState, value: int | None, *, allow_rewind: bool, limit: int
     ) -> int | None:
-        """A signal; the value before it. Of two threads with rising values the lower one must not be appended last."""
+        """Note a signal and return the value before it.
+
+        The check and the new value share one lock: of two threads, a lower value that comes second is refused.
+        """
         previous = None
         if state.kind is Kind.SYNC_FILE:
             self._turning.append(state)
@@ -53,7 +56,7 @@ class Noted:
         return previous
 
     def take_back(self) -> None:
-        """Nothing was appended."""
+        """Undo all changes: the driver did not get the operation, or refused it."""
         for state, value, previous in reversed(self._signalled):
             state.restore(value, previous)
         for state in self._turning:
@@ -63,4 +66,4 @@ class Noted:
 
 
 Note: TypeAlias = Callable[[Noted], None]
-"""Has semaphores take note, one after the other. Raises where one of them refuses."""
+"""Changes the state of an append's semaphores, one after the other. Raises if one of them refuses."""

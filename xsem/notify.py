@@ -60,18 +60,18 @@ class Notifier:
         self._polling = polling
         # SimpleQueue.put takes no lock that a signal or a finalizer could come in between.
         self._new: queue.SimpleQueue[_Request] = queue.SimpleQueue()
-        # Of the thread. Not a local variable of its function: what fails is tried again, and goes on with these.
+        # The thread's requests. Not a local variable: after an exception the thread goes on with them.
         self._requests: list[_Request] = []
         self._thread = Background(f"xsem-notify-{name}", self._work,
                                   lambda: bool(self._requests) or not self._new.empty())
 
     @property
     def stalled(self) -> bool:
-        """No thread could be started for what was added; `ensure` tries again."""
+        """Whether the system refused a thread for the requests; `ensure` tries again."""
         return self._thread.stalled
 
     def ensure(self) -> bool:
-        """Start the thread where it is missing; False where the system gives none now."""
+        """Start the thread, unless it runs; return False if the system refuses it now."""
         return self._thread.ensure()
 
     def add(self, point: Watched, callback: Callback) -> Callable[[], None]:
@@ -137,7 +137,7 @@ class Notifier:
 
 
 def _outcome(error: BaseException) -> Exception:
-    """What asking for a point raised, as what a callback is given."""
+    """Turn an exception of `Watched.done` into the argument of a callback."""
     if isinstance(error, Exception):
         return error
     failure = DriverError(f"the driver raised {type(error).__name__} when it was asked for the event",

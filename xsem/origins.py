@@ -1,4 +1,4 @@
-"""Where an exported handle came from, for an import of it in the same process: the exporter can read the value."""
+"""The semaphore behind an exported handle: an import in the same process reads the value through it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Origin", "note_origin", "origin_of"]
 
 
 class Origin:
-    """The semaphore that a handle was exported from; neither it nor its device is kept alive."""
+    """The exported semaphore and its device, by weak references."""
 
     __slots__ = ("_session", "_state")
 
@@ -27,7 +27,7 @@ class Origin:
         self._state = weakref.ref(state)
 
     def value(self) -> int | None:
-        """The timeline's value now; None where the exporter cannot read it, or is released."""
+        """The timeline's value now; None if the exporter cannot read it, or is released."""
         session, state = self._session(), self._state()
         if session is None or state is None or Feature.READ_VALUE not in session.capabilities.features:
             return None
@@ -42,10 +42,10 @@ _origins: weakref.WeakKeyDictionary[OwnedHandle, Origin] = weakref.WeakKeyDictio
 
 
 def note_origin(handle: OwnedHandle, session: Session, state: SemaphoreState) -> None:
-    """`handle` was exported from this semaphore."""
+    """Remember the semaphore that `handle` was exported from."""
     _origins[handle] = Origin(session, state)
 
 
 def origin_of(handle: object) -> Origin | None:
-    """What `note_origin` was told of a descriptor's handle; None for a handle from elsewhere."""
+    """Return the origin of a descriptor's handle; None for a handle from elsewhere."""
     return _origins.get(handle) if isinstance(handle, OwnedHandle) else None

@@ -34,7 +34,7 @@ def import_with_duplicate(
     Parameters
     ----------
     made : list, optional
-        Gets the token as soon as the importer returns it, so that Ctrl-C afterwards does not lose it.
+        Receives the token as soon as the importer returns it, so that a later Ctrl-C does not lose it.
 
     Raises
     ------
@@ -138,8 +138,8 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
     """
     status = os.fstat(fd)
     sort, reason = "", ""
-    # First: it says what the file is like any other fd of it, and is good for nothing else. One that is open for
-    # reading alone passes: the kernel makes sync files so, and exporters of dma-bufs may.
+    # First, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes: the kernel opens
+    # sync files read-only, and exporters of dma-bufs may do so.
     if _is_path(fd):
         sort, reason = "opened with O_PATH, which gives no access to the file", "fd_is_path"
     elif stat.S_ISFIFO(status.st_mode):

@@ -24,7 +24,7 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
 
 
 def check_bool(what: str, value: object) -> None:
-    """Refuse what is not a bool: it would become a driver's flag by its truth, a string of "False" among them."""
+    """Refuse a value that is not a bool: the string "False", for example, would set a driver's flag."""
     if type(value) is not bool:
         raise BadArgumentError(f"{what} must be a bool, not {type(value).__name__} {value!r}", reason="not_a_bool")
 

@@ -40,7 +40,8 @@ class Plain:
     gate : Gate or None
         Of the releases that an append of it must let end first: signals have none.
     call : callable
-        The driver's, with values as `note` takes them. Raises a bare ValueError where one is no unsigned 64-bit int.
+        The driver's call; its argument is that of `note`. Raises a bare ValueError for a value that is not an unsigned
+        64-bit int.
     last_seq : int
         Number of its last operation.
     seen : int
@@ -96,15 +97,15 @@ class Plain:
         return False
 
     def takes(self, values: tuple[Any, ...]) -> bool:
-        """Whether the application's values can be given to `note`: as many as semaphores, and no bool among them."""
+        """Whether `note` accepts the application's values: one int for each semaphore, and not a bool."""
         return len(values) == len(self.states) and set(map(type, values)) == {int}
 
     def note(self, values: Any) -> bool:
-        """Check the values and take note of them; False where they are refused: somebody else says why."""
+        """Check and store the values; return False if the ordinary append must decide on them."""
         return True
 
     def take_back(self, values: Any) -> None:
-        """What was noted last was not appended after all."""
+        """Undo the last `note`: the driver refused the operation."""
 
     def targets(self, values: Any) -> Sequence[tuple[SemaphoreState, int | None]]:
         """For the books."""
@@ -139,7 +140,7 @@ class _Signal(Plain):
 
 
 class _Signals(Plain):
-    """Of several. It keeps the values last signalled of all of them together, until one is asked for."""
+    """Signals of several semaphores. It keeps their last values together until one of them is read."""
 
     __slots__ = ("_above", "_before", "_held", "_last")
 
@@ -174,7 +175,7 @@ class _Signals(Plain):
             if not rises:
                 return False
             if not self._held:
-                # At first what each has already: an interrupt in the midst of this changes nothing.
+                # First the values that the semaphores have already: an interrupt in this loop then changes nothing.
                 self._last = before
                 for state in self.states:
                     state.holder = self
@@ -184,14 +185,16 @@ class _Signals(Plain):
         return True
 
     def take_back(self, values: Any) -> None:
-        for state, value, last in zip(self.states, values, self._before, strict=True):
-            state.restore(value, last)
+        noted = self._last is values   # not if Ctrl-C came before `note` had stored them
+        if noted:
+            for state, value, last in zip(self.states, values, self._before, strict=True):
+                state.restore(value, last)
 
     def give_back(self) -> None:
         """Let all the semaphores have their last values themselves; the lock is held."""
         self._held = False
         for state, value in zip(self.states, self._last, strict=True):
-            # Not those that have theirs already: an interrupt may have come in the midst of this, or of `note`.
+            # Some may have their value already: an interrupt may have come in this loop, or in `note`.
             if state.holder is self:
                 state.last, state.holder = value, None
 
@@ -298,10 +301,3 @@ def remember(
 
 def _plains(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict[object, Plain]:
     return state.plain_waits if operation == "wait" else state.plain_signals
-
-
-def out_of_range(error: Exception) -> bool:
-    """False for the bare ValueError of a value that is no unsigned 64-bit int; any other error goes on."""
-    if type(error) is not ValueError:
-        raise error
-    return False

@@ -53,8 +53,8 @@ class Progress:
     recording : bool
         Appends are recorded, not executed.
     exposed : bool
-        A capture can begin on the queue, and the driver is asked for one: the application has the native handle, or
-        the queue has waited for a foreign event, which may be a captured one.
+        A capture can begin on the queue, so the driver is asked about it. The application has the native handle, or
+        the queue has waited for a foreign event, which may belong to a capture.
     closed : bool
         The list is closed: nothing will be appended any more.
     """
@@ -89,11 +89,12 @@ class Progress:
         self._warned = False
 
     def appended(self) -> int:
-        """Number of the last operation; of an append of this very thread that a signal handler interrupted: before it.
+        """Return the number of the last operation that this thread can wait for.
 
-        The handler cannot wait for that append, which goes on only after the handler.
+        Inside an append that a signal handler interrupted, that is the operation before it: the append goes on only
+        after the handler.
         """
-        # Not an attempt to acquire: Ctrl-C behind it would leave the lock taken.
+        # Not `acquire(blocking=False)`: Ctrl-C after it would leave the lock taken.
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     # ---- markers
@@ -120,8 +121,8 @@ class Progress:
         DriverError
             Earlier work failed.
         BusyError
-            ``capturing``: what is captured does not run, so there is nothing to ask. ``in_append``: this very thread is
-            inside an append to the queue, so the driver takes no marker now.
+            ``capturing``: a captured operation does not run, so the driver cannot be asked. ``in_append``: this thread
+            is inside an append to the queue, so it can append no marker now.
         """
         if self.done_seq >= seq:
             return True
@@ -142,8 +143,8 @@ class Progress:
             self.raise_failure()
             marker = self._newest_marker()
         finally:
-            # Here and below: acquired inside `try`, since Ctrl-C can come between the call and the next line; and given
-            # back without a call of Python's in front, where it could come, too.
+            # Here and below, the lock is acquired inside `try`: Ctrl-C can come between that call and the next line. No
+            # Python function is called before the release, because Ctrl-C could come there, too.
             try:  # noqa: SIM105
                 self.lock.release()
             except RuntimeError:
@@ -165,7 +166,7 @@ class Progress:
 
     @property
     def may_wait(self) -> bool:
-        """Whether a wait is among what is not known to be done; asks nobody."""
+        """Whether a wait is among the operations that are not known to be done; makes no driver call."""
         return self._last_wait > self.done_seq
 
     def captured(self) -> bool:
@@ -222,7 +223,7 @@ class Progress:
             The driver took no marker, this time.
         """
         # A finalizer of the application's can come here from the midst of an append of this very thread.
-        # Not `seq`: a signal handler can come before the driver is given that operation.
+        # Not `self.seq`: a signal handler can run before the driver gets that operation.
         seq = self._issued
         if self._issuing or self.closed or self._covered(seq) or self._is_captured():
             return
@@ -288,7 +289,7 @@ class Progress:
                 self._retire(head.seq, head.slots)
 
     def not_appended(self, seq: int) -> None:
-        """Operation `seq` was refused: an idle list stays idle, and needs no marker for it."""
+        """Count a refused operation as done, so that an idle list stays idle and needs no marker."""
         with self.session.releaser.lock:
             if self.done_seq == seq - 1:
                 self.done_seq = seq

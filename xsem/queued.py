@@ -1,4 +1,4 @@
-"""Signals that were appended and are not known to be done."""
+"""Pending signals: appended, and not known to be done."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["queued_signal"]
 
 
 def queued_signal(session: Session, state: SemaphoreState, last: int) -> tuple[str, int | None] | None:
-    """List and value of a signal of this timeline that was appended here and may not be done; None where all are done.
+    """Find a pending signal of this timeline: name of the list, and value; None if all signals are done.
 
-    A timeline that has the value of a signal has had the signal. So it costs one look at the value, however much is
-    pending, unless a signal is queued indeed.
+    A timeline that has reached the value of a signal has received that signal. One read of the value is therefore
+    enough, unless a signal is pending or the values went back here.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def queued_signal(session: Session, state: SemaphoreState, last: int) -> tuple[s
 
 
 def _value(session: Session, state: SemaphoreState) -> int:
-    """-1 where it cannot be read."""
+    """The value of the timeline; -1 if the device cannot read it."""
     return session.driver.semaphore_value(state.token) if Feature.READ_VALUE in session.capabilities.features else -1
 
 

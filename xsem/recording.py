@@ -40,8 +40,8 @@ class Recording(Resource):
         self._recorded: list[Token] = []
         self._entries: list[Entry] = []
         self._kept: list[Record] = []
-        self._by = object()   # what it holds is held by this
-        self._open = False   # between `__enter__` and `__exit__`; also where an interrupt kept that from being called
+        self._by = object()   # the holder of its records
+        self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
         # To forget it is a call on the list, whose lock must be waited for.
         self._record = session.new_record("recording", self._free, parent=book.record, on_thread=True)
 
@@ -83,7 +83,7 @@ class Recording(Resource):
                 self.release()
 
     def _end(self) -> None:
-        """End the recording, once; its list has the appends that follow executed again."""
+        """End the recording, at most once. The list then executes its appends again."""
         book = self._book
         try:
             with book.lock:

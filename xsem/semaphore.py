@@ -143,7 +143,7 @@ class Semaphore(Resource):
             ``value_not_above_last`` and others.
         BusyError
             ``signal_pending``: a signal of this timeline, appended here, is not done. Its lower value would be stored
-            after this one (Vulkan forbids it, VUID-VkSemaphoreSignalInfo-value-03259).
+            after this one. Vulkan forbids that in VUID-VkSemaphoreSignalInfo-value-03259.
         """
         self._check()
         session, state = self._session, self._state
@@ -161,7 +161,7 @@ class Semaphore(Resource):
                 calling = True
                 session.driver.host_signal(state.token, value)
             except BaseException as error:
-                # As of an append: what Ctrl-C interrupts in the driver's call counts as signalled.
+                # As in an append: a signal that Ctrl-C interrupts in the driver's call counts as made.
                 if not calling or isinstance(error, Exception):
                     noted.take_back()
                 raise
@@ -266,7 +266,7 @@ def create_semaphore(
 
 
 def _check_label(label: object) -> None:
-    # Any text will do: whatever shows a label shows its repr(), which escapes control characters.
+    # Any text is accepted: errors and reports show its repr(), which escapes control characters.
     if not isinstance(label, str):
         raise BadArgumentError(f"label must be a str, not {type(label).__name__}", reason="bad_label")
 

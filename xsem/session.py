@@ -157,16 +157,16 @@ class Session:
     def making(
         self, what: str, free: Callable[[DeviceDriver, Any], None], parent: Record | None = None
     ) -> Iterator[Making]:
-        """Around the driver's call for a new object, until the facade's object has it.
+        """Own a new object of the driver until a public object owns it.
 
-        Where the block raises, also by Ctrl-C, what the driver made is released.
+        If the block raises, also by Ctrl-C, the new object is released.
 
         Parameters
         ----------
         what : str
             As in `new_record`.
         free : callable
-            The driver call that releases the object; given the driver, and what the driver's call returned.
+            Releases the object; its arguments are the driver and the result of the driver's call.
         parent : Record, optional
             As in `new_record`.
         """
@@ -206,12 +206,12 @@ class Session:
 
 
 class Making:
-    """A new object of the driver's, until the facade's object owns it; made by `Session.making`. Not public.
+    """Owns a new object of the driver until a public object owns it; made by `Session.making`. Not public.
 
     Attributes
     ----------
     made : list
-        What the driver's call returned; empty before the call, and after the release.
+        Result of the driver's call; empty before the call, and after the release.
     """
 
     __slots__ = ("_free", "_parent", "_record", "_session", "_what", "made")
@@ -227,13 +227,13 @@ class Making:
         self._record: Record | None = None
 
     def call(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Make the driver's call, and keep what it returns."""
+        """Make the driver's call and keep its result."""
         store(self.made, function, *args)
         made: _T = self.made[0]
         return made
 
     def record(self) -> Record:
-        """The record of what was made.
+        """Make the lifetime record of the new object.
 
         Raises
         ------
@@ -250,18 +250,18 @@ class Making:
         return self._record
 
     def undo(self) -> None:
-        """Release what was made, if anything was."""
+        """Release the new object, if the driver has made one."""
         if self._record is not None:
             self._record.release()
         elif self.made:
-            with contextlib.suppress(ReleasedError):   # its record is released by then
+            with contextlib.suppress(ReleasedError):   # `new_record` has released the object then
                 self.record().release()
 
 
 class Point:
     """A completion token of the driver; given back when nothing refers to it any more, or when the device closes.
 
-    Whoever asks it keeps the device open meanwhile (`Session.calling`, `Record.visit`).
+    A caller keeps the device open during each query (`Session.calling`, `Record.visited`).
     """
 
     __slots__ = ("__weakref__", "_key", "book", "captured", "seq", "session", "token")

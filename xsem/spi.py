@@ -6,8 +6,8 @@ inside.
 
 Threads: the facade serialises the calls on one `CommandListDriver`; all else may be called from any thread, never in a
 forked child. Nothing may block but `wait`, `host_wait` and, unless `Capabilities.release_never_blocks` is declared, the
-releases of semaphores, memory, mappings and host buffers. Failures
-are classes of xsem.errors with ``call``, ``code`` and ``code_name``; the facade adds ``backend``.
+releases of semaphores, memory, mappings and host buffers. Failures are classes of xsem.errors with ``call``, ``code``
+and ``code_name``; the facade adds ``backend``.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ def xsem_register_backends(register: Register) -> None:
 
 
 def failed_check(name: str, error: Exception, remedy: str = "") -> Check:
-    """Return the check that an error has failed, for `Backend.checks`.
+    """Make a failed check of an error, for `Backend.checks`.
 
     Parameters
     ----------
     name : str
-        What was looked at.
+        Name of the checked item.
     error : Exception
-        Of an error of xsem, the message and the driver's code become the `Check.detail`, and what may be the cause
-        becomes its `Check.causes`.
+        An `XsemError` gives its message and the driver's code as `Check.detail`, and its likely causes as
+        `Check.causes`.
     remedy : str
-        What to do.
+        Instruction to the user.
     """
     if isinstance(error, XsemError):
         return Check(name=name, ok=False, detail=what(error), remedy=remedy, causes=error.likely_causes)
@@ -180,7 +180,7 @@ class DeviceDriver(ABC):
     """
 
     timeout_causes: Sequence[str] = ()
-    """What can keep a wait pending on this driver alone, a sentence each: likely causes of a timeout."""
+    """Likely causes of a timeout that are specific to this driver, one sentence each."""
 
     @property
     @abstractmethod
@@ -412,7 +412,7 @@ class CommandListDriver(ABC):
     def append_level_copy(
         self, level: Token, address: int, read: bool, wait_points: Sequence[Token], want_point: bool
     ) -> Token | None:
-        """Copy a level of an image to (`read`) or from rows without padding in a host buffer, at `address`."""
+        """Copy an image level to a host buffer at `address` (`read`), or from it; its rows have no padding."""
         _unsupported(self, "append_level_copy")
 
     def append_fill(
@@ -444,5 +444,5 @@ class CommandListDriver(ABC):
         work()
 
     def capturing(self) -> bool:
-        """Whether a foreign capture (CUDA graph) is on; asked of lists whose queue the application can capture."""
+        """Whether a foreign capture (CUDA graph) is active; called only if the application can capture the queue."""
         return False

@@ -36,11 +36,11 @@ class SemaphoreState:
         Of the last values; one for all semaphores of a device. Re-entrant: a finalizer of the application's may signal,
         and can run while this thread is inside.
     rewound : bool
-        A value was signalled here that is not above the one before it.
+        A value that is not above its predecessor was signalled here.
     origin : Origin or None
-        Of an import whose exporter is in this process: what it was exported from.
+        For an import whose exporter is in this process: the exported semaphore.
     last : int or None
-        The value last signalled here, unless a holder has a newer one; under the lock.
+        The value last signalled here, unless `holder` has a newer one. Protected by `lock`.
     holder : Holder or None
         Has the value until it is asked for.
     plain_signals, plain_waits : dict
@@ -98,7 +98,7 @@ class SemaphoreState:
             return self.current()
 
     def current(self) -> int | None:
-        """`last_signalled`; the lock is held."""
+        """`last_signalled`, for a caller that holds the lock."""
         if self.holder is not None:
             self.holder.give_back()
         return self.last
@@ -164,7 +164,7 @@ class SemaphoreState:
 
     # ---- sync files: imported for one wait, or made here to be exported
     def claim_signal(self, claim: Claim) -> None:
-        """Before the append of a signal: one export or one wait may follow.
+        """Claim the semaphore for the append of a signal, for one export or one wait after it.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class SemaphoreState:
                    reason="signalled_already")
 
     def claim_use(self, claim: Claim) -> None:
-        """Before an export or the append of a wait, which uses the signal up.
+        """Claim the signal for an export or for the append of a wait; either uses it up.
 
         Raises
         ------
@@ -190,14 +190,14 @@ class SemaphoreState:
                                     "and a sync file is made of one", reason="nothing_signalled")
 
     def take_back(self, claim: Claim) -> None:
-        """The call that has this claim has signalled, or used up, nothing."""
+        """Undo `claim_signal` or `claim_use`: the call with this claim failed."""
         with self.lock:
             if self._turning.take_back(claim):
                 self._signal_is_there = not self._signal_is_there
 
     def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
         with self.lock:
-            # Of two threads none exports, waits or signals until the driver has what the other one gives it.
+            # While the driver's call of one thread is under way, no other thread exports, waits or signals.
             if self._turning.live or self._signal_is_there is not there:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
             self._turning.take(claim)

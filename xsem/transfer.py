@@ -42,7 +42,7 @@ def copy_level(
     session: Session, array: Record, level: Token, data: memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
 ) -> None:
-    """Copy an image's level to or from rows without padding; blocks the host."""
+    """Copy an image level to the host, or from it, as rows without padding; blocks the host."""
     _copy(session, array, data, timeout_s, direction, lambda driver, staging, want: driver.append_level_copy(
         level, staging, direction == "read", (), want))
 
@@ -52,10 +52,11 @@ def _copy(
     direction: Literal["read", "write"], append: Callable[[CommandListDriver, int, bool], Token | None],
 ) -> None:
     book, size = _transfer_book(session), len(data)
-    with session.calling():
-        token, staging = session.driver.host_buffer(size)
+    with session.calling(), session.making(
+            "staging buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
+        _, staging = making.call(session.driver.host_buffer, size)
         # Through a record: if the wait runs out, the copy may still write here; it is given back when that is done.
-        staged = session.new_record("staging buffer", lambda: session.driver.release_host_buffer(token), may_block=True)
+        staged = making.record()
     try:
         if direction == "write":
             ctypes.memmove(staging, bytes(data), size)

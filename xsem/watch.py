@@ -24,7 +24,7 @@ _log = logging.getLogger("xsem")
 _SHORTEST_S: Final = 0.01
 _LONGEST_S: Final = 3600.0
 _NEVER_S: Final = 1e9
-# How long the driver has for an answer, before xsem's own records are reported.
+# Time limit for the driver's answer. After it, the report comes from xsem's own records.
 _ANSWER_S: Final = 1.0
 
 Report: TypeAlias = Callable[[tuple[PendingOp, ...]], object]
@@ -44,7 +44,7 @@ def watch(session: Session, after_s: float, report: Report | None) -> None:
     )
     try:
         thread.start()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise OutOfMemoryError(f"the watchdog's thread cannot be started: {error}", reason="out_of_memory") from error
     session.stop_watching()
     session.stop_watching = stop.set
@@ -64,11 +64,11 @@ def _run(session_ref: weakref.ref[Session], stop: threading.Event, after_s: floa
 
 
 class _Asker:
-    """Asks the driver what is overdue on a thread of its own, because the driver may hold that thread."""
+    """Asks the driver about overdue lists on a separate thread, because the driver may block that thread."""
 
     def __init__(self, name: str, after_s: float) -> None:
-        # A marker that was just appended is not reached yet, though all before it may be done. So a list is asked about
-        # before its time, and once more when it is overdue.
+        # A new marker is not reached at once, even if all work before it is done. So the driver is asked about a list
+        # after half the time, and again when the list is overdue.
         self._after_s = after_s / 2
         self._asked: deque[weakref.ref[Session]] = deque()
         self._answers: queue.SimpleQueue[list[Stuck] | None] = queue.SimpleQueue()
@@ -76,16 +76,16 @@ class _Asker:
         self._thread = Background(name, self._work, lambda: bool(self._asked))
 
     def ask(self, session: Session) -> list[Stuck] | None:
-        """The lists that are overdue; None where there was no answer within a moment."""
+        """Return the overdue lists; None if the driver does not answer within `_ANSWER_S`."""
         if self._open:
             try:
-                self._answers.get_nowait()  # it is an old one by now
+                self._answers.get_nowait()  # the answer to an old question is dropped
             except queue.Empty:
                 if self._thread.stalled:
                     self._thread.ensure()
                 return None
         elif not recorded_lists(session, self._after_s):
-            return []  # nothing is overdue: the driver is left alone
+            return []  # nothing is overdue, so the driver is not asked
         self._asked.append(weakref.ref(session))
         self._open = True
         try:
@@ -124,13 +124,13 @@ def _look(
     if fresh:
         if not answered:
             _log.warning(
-                "%s does not answer: its driver holds the thread that asks what is done. This is what xsem's own "
-                "records say; some of it may be done%s", session.info.id,
+                "%s does not answer: its driver blocks the thread that asks it. The report comes from xsem's own "
+                "records; some of its operations may be done%s", session.info.id,
                 "".join(f"; likely: {cause}" for cause in session.driver.timeout_causes),
             )
         try:
             report(tuple(fresh))
-        except BaseException:  # also SystemExit: it would end the watch without a word
+        except BaseException:  # also SystemExit: it would end the watch without a message
             _log.exception("the report function of watch() raised")
     return stuck
 

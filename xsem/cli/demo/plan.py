@@ -130,4 +130,4 @@ def _ended(error: BadArgumentError) -> XsemError:
     """Return PeerError for the end of the other process, and any other error as it is."""
     if error.reason != "peer_closed":
         return error
-    return PeerError("the other process has ended", reason=error.reason)
+    return PeerError("the other process has ended", reason="peer_closed")
