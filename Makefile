@@ -7,14 +7,14 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14
     $(name) -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 11)' >/dev/null 2>&1 </dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/ready
-# Tests of one file are neighbours in one process, for the fixtures and the processes on a stand-in that they share.
+# worksteal keeps most tests of one file in one worker, because they share fixtures and processes on a stand-in.
 SPREAD := -n auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
-	@echo "make test   the tests, in as many processes as suit the cores; ARGS=… goes to pytest (ARGS=\"-n 0 tests/test_x.py\")"
-	@echo "make test-all  these and the slow ones: whole conformance runs, stress, mutants, type checkers, wheels"
+	@echo "make test   the tests, in several processes by the number of cores; ARGS=… goes to pytest (ARGS=\"-n 0 tests/test_x.py\")"
+	@echo "make test-all  these and the slow tests: whole conformance runs, stress, mutants, type checkers, wheels"
 	@echo "make coverage  the tests of the CUDA backend: which of its lines they run on the stand-in, at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend with a fault each: it must catch them all"
@@ -30,7 +30,7 @@ $(READY): pyproject.toml
 demo: $(READY)
 	@$(BIN)/xsem demo
 
-# Without compiled files each worker compiles all tests anew (5 s of CPU), and each process that a test starts compiles xsem.
+# Without .pyc files each worker compiles all tests again (5 s of CPU), and each process started by a test compiles xsem.
 test test-all coverage: export PYTHONDONTWRITEBYTECODE :=
 test test-all: $(READY)
 	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
