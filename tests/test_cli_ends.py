@@ -21,7 +21,9 @@ ONE_CASE = ["conformance", "run", "--device", "host", "--only", "XSEM-BUF-006"]
 
 
 def commands(*every: list[str]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("arguments", every, ids=lambda arguments: "-".join(arguments[:2]))
+    return pytest.mark.parametrize("arguments", [
+        pytest.param(arguments, id="-".join(arguments[:2]), marks=[pytest.mark.slow] if arguments is ONE_CASE else [])
+        for arguments in every])
 
 
 HOST = {**os.environ, "XSEM_BACKENDS": "host", "NO_COLOR": "1"}

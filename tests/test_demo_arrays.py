@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -91,3 +92,31 @@ def test_cuda_memory_is_filtered_by_what_is_installed(device: xsem.Device, monke
     assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"
     monkeypatch.setitem(sys.modules, "torch", None)
     assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"
+
+
+def test_cupy_works_on_the_device_of_the_picture() -> None:
+    current = [0]
+
+    @contextlib.contextmanager
+    def on(ordinal: int) -> Iterator[None]:
+        current.append(ordinal)
+        yield
+        current.pop()
+
+    cupy = SimpleNamespace(
+        cuda=SimpleNamespace(Device=on, Stream=lambda *, non_blocking: contextlib.nullcontext(("stream", current[-1]))),
+        from_dlpack=lambda buffer: 0)
+    streams: list[Any] = []
+
+    def command_list(stream: Any) -> Any:
+        streams.append(stream.enter_result)
+        return SimpleNamespace(append_work=lambda work: work())
+
+    there: Any = SimpleNamespace(command_list=command_list)
+    found = arrays._cupy(there, cupy, 1, None)  # type: ignore[arg-type]
+    seen: list[int] = []
+    found.warm_up(lambda _: seen.append(current[-1]))
+    found.append(lambda _: seen.append(current[-1]))
+    assert seen == [1, 1]
+    assert streams == [("stream", 1)]
+    assert current == [0]

@@ -307,7 +307,7 @@ def quiet_collector() -> Iterator[None]:
 
 
 # All others together take a minute or more; they are marked slow.
-EVERY_DAY = ("append_signal with an event", "event.wait", "import_semaphore", "device.release")
+EVERY_DAY = ("append_signal with an event", "event.wait")
 
 
 @pytest.mark.filterwarnings("ignore:unreleased:ResourceWarning")   # a device whose facade object was not created

@@ -288,13 +288,19 @@ def no_leak() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("scene", "kind"), [
-    (Receiving, STREAM), (Receiving, PACKET), (ReceivingPidfds, STREAM), (ReceivingForeign, STREAM),
-    (ReceivingTooMany, STREAM), (ReceivingHalf, STREAM),
+    (Receiving, STREAM),
+    *(pytest.param(scene, kind, marks=pytest.mark.slow) for scene, kind in (
+        (Receiving, PACKET), (ReceivingPidfds, STREAM), (ReceivingForeign, STREAM), (ReceivingTooMany, STREAM),
+        (ReceivingHalf, STREAM))),
 ])
 def test_interrupted_receive_loses_no_descriptor_and_stays_in_step(scene: type[Scene], kind: int) -> None:
     assert places(lambda: scene(kind)) > 300
 
 
-@pytest.mark.parametrize(("scene", "kind"), [(Sending, STREAM), (Sending, PACKET), (SendingHalf, STREAM)])
+@pytest.mark.parametrize(("scene", "kind"), [
+    (Sending, STREAM),
+    *(pytest.param(scene, kind, marks=pytest.mark.slow) for scene, kind in (
+        (Sending, PACKET), (SendingHalf, STREAM))),
+])
 def test_interrupted_send_is_whole_or_nothing_or_ends_the_stream(scene: type[Scene], kind: int) -> None:
     assert places(lambda: scene(kind)) > 300

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -110,7 +111,16 @@ class _Staged(Arrays):
 def _cupy(device: Device, cupy: Any, ordinal: int, buffer: Buffer) -> Arrays:
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.Stream(non_blocking=True)
-    return _Direct("cupy", device.command_list(stream), cupy.from_dlpack(buffer), lambda: stream)
+        picture = cupy.from_dlpack(buffer)
+
+    @contextlib.contextmanager
+    def working() -> Iterator[None]:
+        # A stream does not bring its device along. On another device CuPy allocates there, and the allocation blocks
+        # behind the pending wait: seen with two H200 (driver 580.159.04).
+        with cupy.cuda.Device(ordinal), stream:
+            yield
+
+    return _Direct("cupy", device.command_list(stream), picture, working)
 
 
 def _torch(device: Device, torch: Any, ordinal: int, buffer: Buffer) -> Arrays:
