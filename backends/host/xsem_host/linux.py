@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
+from xsem.spi import own
 from xsem.types import OwnedHandle
 
 __all__ = [
@@ -100,7 +101,7 @@ def _failure(call: str, error: OSError) -> XsemError:
 def duplicate(fd: int) -> OwnedHandle:
     """Another number for the same open file, close-on-exec."""
     with _calling("dup"):
-        return OwnedHandle(os.dup(fd))
+        return own(os.dup, fd)
 
 
 # ---- eventfd
@@ -109,7 +110,7 @@ def new_eventfd() -> OwnedHandle:
     if sys.platform != "linux":
         raise _elsewhere()
     with _calling("eventfd2"):
-        return OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+        return own(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
 
 def eventfd_add(fd: int) -> None:
@@ -209,11 +210,11 @@ def _memfd(name: str) -> OwnedHandle:
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         # Where the administrator set vm.memfd_noexec to 2, one that could be executed is not to be had.
-        return OwnedHandle(os.memfd_create(name, flags | _MFD_NOEXEC_SEAL))
+        return own(os.memfd_create, name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
         if error.errno != errno.EINVAL:  # that is Linux before 6.3
             raise
-    return OwnedHandle(os.memfd_create(name, flags))
+    return own(os.memfd_create, name, flags)
 
 
 def read_at_start(fd: int, size: int) -> bytes:
