@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -94,11 +95,19 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     deadline = time.monotonic() + _GRACE_S
     while left := {name: new for name, look in looks.items() if (new := _new(look(), before[name]))}:
         if time.monotonic() > deadline:
-            pytest.fail(f"the test left behind: {left}", pytrace=False)
+            pytest.fail(f"the test left behind: {left}{_where(left)}", pytrace=False)
         gc.collect()
         time.sleep(0.01)
     if "fds" in before and (closed := _new(before["fds"], _fds())):
         pytest.fail(f"the test closed what it had not opened: {closed}", pytrace=False)
+
+
+def _where(left: dict[str, list[str]]) -> str:
+    """Where threads that were left behind stand now."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "".join(
+        f"\n{names.get(ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items() if "threads" in left and str(ident) in str(left["threads"]))
 
 
 def _new(now: dict[Any, str], before: dict[Any, str]) -> list[str]:

@@ -974,6 +974,16 @@ def test_device_can_be_released_while_another_thread_frees_its_objects(
     until(lambda: ("close",) in driver.log)
 
 
+def test_device_closes_after_the_collector_met_its_objects_in_a_cycle(opened: Opened) -> None:
+    device, driver = opened
+    cycle: list[Any] = [device.create_event()]   # light: its release waits for a later call
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    device.release()
+    until(lambda: ("close",) in driver.log)
+
+
 # ---- records by themselves
 def test_hold_that_loses_against_a_release_holds_nothing() -> None:
     releaser = Releaser("test", FakeDriver().quiet)

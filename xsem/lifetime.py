@@ -205,7 +205,7 @@ class Record:
         """Release from a finalizer: no lock, no driver call."""
         if self.released:
             return
-        if self._light:
+        if self._light and not self._releaser.closing:
             self._releaser.post_later(self.release)
         else:
             self._releaser.post(self.release)
@@ -367,6 +367,8 @@ class Releaser:
             last.released = True
             self.unsettled.add(last)
             records = [record for record in self.records if record is not last]
+        # The collector takes an object of a cycle out of `records` before its finalizer leaves a job here.
+        self.drain()
         for record in records:
             # Released records too: one that was pinned or held until now may have no other caller that submits it.
             record.release()
