@@ -984,6 +984,20 @@ def test_device_closes_after_the_collector_met_its_objects_in_a_cycle(opened: Op
     until(lambda: ("close",) in driver.log)
 
 
+def test_device_closes_when_released_between_two_finalizers_of_a_cycle(opened: Opened) -> None:
+    device, driver = opened
+
+    class First:
+        def __del__(self) -> None:
+            device.release()   # the record of the event is no longer in the weak set, and not yet a job
+
+    cycle: list[Any] = [First()]
+    cycle += [device.create_event(), cycle]
+    del cycle
+    gc.collect()
+    until(lambda: ("close",) in driver.log)
+
+
 # ---- records by themselves
 def test_hold_that_loses_against_a_release_holds_nothing() -> None:
     releaser = Releaser("test", FakeDriver().quiet)

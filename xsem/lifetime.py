@@ -205,7 +205,7 @@ class Record:
         """Release from a finalizer: no lock, no driver call."""
         if self.released:
             return
-        if self._light and not self._releaser.closing:
+        if self._light:
             self._releaser.post_later(self.release)
         else:
             self._releaser.post(self.release)
@@ -344,7 +344,7 @@ class Releaser:
         self._warned = False
         self._looked = 0.0
         self._thread = Background(f"xsem-release-{name}", self._work,
-                                  lambda: bool(self.inbox or self._pending or self._ready))
+                                  lambda: bool(self.inbox or self._pending or self._ready or self._last_jobs))
 
     def post(self, job: Callable[[], None]) -> None:
         """From a finalizer: have `job` done soon, on another thread or in a later call."""
@@ -358,6 +358,13 @@ class Releaser:
         if generation() == self._generation:
             self.later.append(job)
             self.jobs = True
+            if self._last_jobs:
+                self._thread.wake()
+
+    @property
+    def _last_jobs(self) -> bool:
+        """Whether jobs wait for a later call of a device that is released, and so has none."""
+        return self.closing and bool(self.later)
 
     def release_all(self, last: Record) -> None:
         """The device goes: release everything on it, and `last`, the device's own record, when all that is freed."""
@@ -367,8 +374,10 @@ class Releaser:
             last.released = True
             self.unsettled.add(last)
             records = [record for record in self.records if record is not last]
-        # The collector takes an object of a cycle out of `records` before its finalizer leaves a job here.
-        self.drain()
+        # A dropped object of a cycle is only among the jobs: the collector clears weak references before it calls
+        # finalizers.
+        if self._last_jobs:
+            self._start()
         for record in records:
             # Released records too: one that was pinned or held until now may have no other caller that submits it.
             record.release()
@@ -443,7 +452,7 @@ class Releaser:
                 self._rounds += 1
                 if len(waiting) + len(self._ready) < before:
                     pause_s = _PAUSE_FIRST_S
-                if not waiting and not self._ready and not self.inbox and not self._pending:
+                if not (waiting or self._ready or self.inbox or self._pending or self._last_jobs):
                     return
                 with contextlib.suppress(queue.Empty):
                     self._nap.get(timeout=pause_s)
