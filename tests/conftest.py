@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -38,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.name == "posix":
         # multiprocessing's own helper process lives as long as this one: started here, no test is blamed for it.
         resource_tracker.ensure_running()
+    # A shell without job control starts `make test &` with SIGINT ignored, and child processes inherit that. Tests of
+    # Ctrl-C then wait for an interrupt that never comes.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)   # pytest-xdist's

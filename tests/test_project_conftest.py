@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,22 @@ def test(capfd, tmp_path):
     subprocess.run(['true'])
     (tmp_path / 'x').write_text('x')
 """)
+    assert code == 0, printed
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_tests_can_press_ctrl_c_when_started_with_it_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)   # the processes started below inherit it
+    try:
+        code, printed = run(tmp_path, """
+def test():
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), 2)
+        threading.Event().wait(9)
+    assert subprocess.run(["sh", "-c", "kill -INT $$"]).returncode == -2
+""")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert code == 0, printed
 
 
