@@ -239,6 +239,19 @@ def test_what_the_gate_holds_is_not_looked_at_one_by_one(
     woken(asleep, lambda: len(driver.released("release_semaphore")) == 500)
 
 
+def test_object_that_is_submitted_twice_waits_once_for_the_gate(opened: Opened, asleep: Releaser) -> None:
+    """While `release()` submits it on one thread, a job of the releasing thread may submit it, too."""
+    device, _ = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    commands.append_wait(waited, 1)
+    sem.release()
+    woken(asleep, lambda: len(asleep._ready) == 1)
+    asleep.submit(sem._record)
+    rounds = asleep._rounds
+    woken(asleep, lambda: asleep._rounds >= rounds + 2)
+    assert len(asleep._ready) == 1
+
+
 def test_loop_that_always_has_a_wait_pending_is_warned_once(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

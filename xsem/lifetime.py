@@ -338,7 +338,7 @@ class Releaser:
         self._nap: queue.SimpleQueue[None] = queue.SimpleQueue()   # an element ends a pause of the thread
         self._rounds = 0
         # Unused objects that wait only for the release gate; not polled one by one, because there may be thousands.
-        self._ready: deque[Record] = deque()
+        self._ready: dict[Record, None] = {}
         self._held_back = False
         self.crowded = False
         self._warned = False
@@ -467,7 +467,7 @@ class Releaser:
         left: dict[Record, None] = {}
         for record in waiting:
             if record.gated and record.idle:
-                self._ready.append(record)
+                self._ready[record] = None
             elif not record.freed and not (record.idle and record.free()) and not record.held_by_others:
                 left[record] = None
         return left
@@ -475,11 +475,11 @@ class Releaser:
     def _free_ready(self) -> None:
         """Free the objects that wait for the release gate, if no wait is pending now."""
         while self._ready:
-            record = self._ready[0]
-            # A record that is held leaves the deque: the end of the hold submits it again.
+            record = next(iter(self._ready))
+            # A record that is held is taken out: the end of the hold submits it again.
             if not record.freed and not record.held_by_others and not record.free():
                 break
-            self._ready.popleft()
+            del self._ready[record]
         self._held_back = bool(self._ready)
         self.crowded = len(self._ready) >= _CROWD
         if self._held_back and not self._warned and len(self.ending) >= _TOO_MANY:
