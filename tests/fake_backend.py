@@ -13,7 +13,7 @@ from typing import Any
 
 import xsem
 from xsem import spi
-from xsem.device import Device
+from xsem.facade.device import Device
 from xsem.types import (
     Capabilities,
     DeviceInfo,

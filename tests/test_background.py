@@ -14,7 +14,7 @@ import pytest
 from fake_backend import FakeDriver, fake, timeline, until
 
 import xsem
-from xsem.background import Background
+from xsem.runtime.threads import Background
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
@@ -50,14 +50,14 @@ class Threads:
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
     made = Threads()
-    monkeypatch.setattr("xsem.background._thread", made)
+    monkeypatch.setattr("xsem.runtime.threads._thread", made)
     yield made
     made.given = True
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsem.background._AGAIN_S", 0.001)
+    monkeypatch.setattr("xsem.runtime.threads._AGAIN_S", 0.001)
 
 
 # ---- the thread

@@ -22,7 +22,6 @@ from fake_backend import ALL, INFO, FakeDriver, FakeStream, binary, open_fake, t
 from open_files import closed_number, holding, is_open, numbers, untouched
 
 import xsem
-from xsem.device import Device
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
@@ -34,6 +33,7 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
+from xsem.facade.device import Device
 from xsem.spi import ImportFailure, same_open_file
 from xsem.types import (
     Carrier,

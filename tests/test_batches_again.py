@@ -14,7 +14,7 @@ from fake_backend import FakeDriver, batch, binary, fake, last_of, set_last, tim
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
-from xsem.plain import Plain, known
+from xsem.runtime.prepared_append import Plain, known
 from xsem.types import MemoryHandleType, SignalParams, WaitParams
 
 Opened = tuple[xsem.Device, FakeDriver]

@@ -15,7 +15,7 @@ from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, h
 
 import xsem
 from xsem.errors import BusyError, DriverError, OutOfMemoryError, ReleasedError, WouldBlockError
-from xsem.progress import MARK_EVERY
+from xsem.runtime.completion import MARK_EVERY
 from xsem.types import MemoryHandleType
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -450,7 +450,7 @@ def test_ctrl_c_at_any_moment_of_a_known_append_leaves_the_list_free(opened: Ope
 
         def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> None:
             nonlocal seen
-            if event != "c_call" and frame.f_code.co_filename.endswith(("books.py", "plain.py")):
+            if event != "c_call" and frame.f_code.co_filename.endswith(("runtime/queue.py", "prepared_append.py")):
                 seen += 1
                 if seen == at:
                     raise KeyboardInterrupt

@@ -16,8 +16,8 @@ import pytest
 from fake_backend import ALL, INFO, FakeDriver, FakeList, open_fake, timeline, until
 
 import xsem
-from xsem.device import Device
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, UnsupportedError, WaitTimeoutError, XsemError
+from xsem.facade.device import Device
 from xsem.types import Capabilities, Feature, MemoryDesc, MemoryHandleType, MipmapDesc
 
 M = MemoryHandleType

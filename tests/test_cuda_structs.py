@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import xsem
-from xsem import descriptors
+from xsem.data import descriptors
 from xsem.errors import BadArgumentError
 from xsem.types import Carrier, Kind, MemoryDesc, MemoryHandleType, MipmapDesc, SemaphoreDesc, SemaphoreHandleType
 from xsem_cuda._arrays import ArrayToken, mipmap_descriptor

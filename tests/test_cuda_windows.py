@@ -14,7 +14,7 @@ from cuda_sim import on_stand_in
 from importer import soon
 
 import xsem
-from xsem.device import Device
+from xsem.facade.device import Device
 from xsem.spi import CommandListDriver
 from xsem.types import (
     Kind,

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import xsem.dlpack
-from xsem.dlpack import make_capsule
-from xsem.layout import DType, parse_dtype, parse_layout
+import xsem.facade.dlpack
+from xsem.facade.dlpack import make_capsule
+from xsem.facade.layout import DType, parse_dtype, parse_layout
 
 NUMPY_IS_VERSIONED = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
@@ -320,4 +320,4 @@ def test_an_older_numpy_gives_a_legacy_capsule(memory: Any, monkeypatch: pytest.
     monkeypatch.setattr(np, "__version__", "2.0.2")
     assert get_name(capsule(aligned(memory), versioned=versioned)) == b"dltensor"
     monkeypatch.setattr(np, "__version__", "10.0.0.dev0+git20300101")
-    assert xsem.dlpack._numpy_is_versioned(np)
+    assert xsem.facade.dlpack._numpy_is_versioned(np)

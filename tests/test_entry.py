@@ -10,7 +10,6 @@ import pytest
 from fake_backend import ALL, FakeDriver, until
 
 import xsem
-import xsem.entry
 from xsem import spi
 from xsem.errors import (
     BackendUnavailableError,
@@ -21,6 +20,7 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
+from xsem.facade import discovery
 from xsem.plugins import Problem, Registry
 from xsem.types import Capabilities, DeviceInfo, Feature
 
@@ -74,7 +74,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
         for backend in backends:
             found._accept(backend, "acme-dist 1.0")
         found.problems += problems
-        monkeypatch.setattr(xsem.entry, "registry", lambda: found)
+        monkeypatch.setattr(discovery, "registry", lambda: found)
         return backends[0] if backends else None
 
     return with_backends
@@ -404,16 +404,16 @@ def test_nothing_installed_is_nothing_listed(use: Any) -> None:
 # ---- the device that exports for another
 def test_bare_exporter_is_its_device_with_the_importers_uuid(use: Any) -> None:
     use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
-    assert xsem.entry.exporter_for("acme", "other:0", TWO) == "acme:1"
-    assert xsem.entry.exporter_for("acme", "other:1", ONE.hex) == "acme:0"
-    assert xsem.entry.exporter_for("acme:1", "other:0", TWO) == "acme:1"
+    assert discovery.exporter_for("acme", "other:0", TWO) == "acme:1"
+    assert discovery.exporter_for("acme", "other:1", ONE.hex) == "acme:0"
+    assert discovery.exporter_for("acme:1", "other:0", TWO) == "acme:1"
 
 
 @pytest.mark.parametrize("exporter", ["acme", "acme:0", "acme:1"])
 def test_exporter_of_another_device_is_refused(use: Any, exporter: str) -> None:
     use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
     with pytest.raises(WrongDeviceError, match="other:3") as caught:
-        xsem.entry.exporter_for(exporter, "other:3", TWO)
+        discovery.exporter_for(exporter, "other:3", TWO)
     assert caught.value.reason == "wrong_device"
     assert caught.value.expected == str(TWO)
     assert str(ONE) in caught.value.message
@@ -421,15 +421,15 @@ def test_exporter_of_another_device_is_refused(use: Any, exporter: str) -> None:
 
 def test_exporter_without_a_uuid_or_for_none_stays_as_it_is_named(use: Any) -> None:
     use(Acme(info(0), info(1)))
-    assert xsem.entry.exporter_for("acme", "other:0", ONE) == "acme"   # which open_device then refuses
-    assert xsem.entry.exporter_for("acme:1", "other:0", ONE) == "acme:1"
+    assert discovery.exporter_for("acme", "other:0", ONE) == "acme"   # which open_device then refuses
+    assert discovery.exporter_for("acme:1", "other:0", ONE) == "acme:1"
     use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
-    assert xsem.entry.exporter_for("acme", "host:0", None) == "acme"
-    assert xsem.entry.exporter_for("acme:7", "other:0", ONE) == "acme:7"
+    assert discovery.exporter_for("acme", "host:0", None) == "acme"
+    assert discovery.exporter_for("acme:7", "other:0", ONE) == "acme:7"
 
 
 def test_exporter_that_two_entries_of_one_device_match_is_not_guessed(use: Any) -> None:
     use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
     with pytest.raises(DeviceNotFoundError) as caught:
-        xsem.entry.exporter_for("acme", "other:0", ONE)
+        discovery.exporter_for("acme", "other:0", ONE)
     assert caught.value.reason == "ambiguous_device"

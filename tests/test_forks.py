@@ -19,11 +19,11 @@ import pytest
 from fake_backend import ALL, INFO, FakeDriver, FakeStream, until
 
 import xsem
-import xsem.fds
 import xsem.plugins
-from xsem.device import Device
+from xsem.data import file_descriptors
 from xsem.errors import ForkedError
-from xsem.forks import check_generation, generation
+from xsem.facade.device import Device
+from xsem.runtime.forks import check_generation, generation
 from xsem.types import Feature, MemoryHandleType, MipmapDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 pytestmark = [
@@ -112,7 +112,7 @@ class Watched(FakeDriver):
 @pytest.fixture(autouse=True)
 def promises(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its lists do what they declare on the object, not on the class.
-    monkeypatch.setattr("xsem.device.check_list_promises", lambda *_: None)
+    monkeypatch.setattr("xsem.facade.device.check_list_promises", lambda *_: None)
 
 
 class Opened:
@@ -348,7 +348,7 @@ def test_in_the_child_a_new_device_works_and_a_grandchild_is_refused_it() -> Non
 @pytest.mark.parametrize("lock", ["plugins", "fds"])
 def test_a_lock_that_another_thread_had_does_not_stop_the_child(lock: str) -> None:
     held, go_on = threading.Event(), threading.Event()
-    holder: Any = xsem.plugins._lock if lock == "plugins" else xsem.fds._Numbers.lock
+    holder: Any = xsem.plugins._lock if lock == "plugins" else file_descriptors._Numbers.lock
 
     def hold() -> None:
         with holder:
@@ -437,7 +437,7 @@ SCRIPT = """
 import gc, os, sys, threading
 import fake_backend, xsem
 from fake_backend import ALL, INFO, FakeDriver, binary, timeline
-from xsem.device import Device
+from xsem.facade.device import Device
 from xsem.types import MemoryHandleType
 
 parent = os.getpid()

@@ -16,11 +16,11 @@ import pytest
 from fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
 
 import xsem
-import xsem.lifetime
+import xsem.runtime.lifetime
 from xsem.errors import DriverError
-from xsem.gate import Gate, gate_of
-from xsem.lifetime import Record, Releaser
-from xsem.resource import Resource
+from xsem.facade.resource import Resource
+from xsem.runtime.lifetime import Record, Releaser
+from xsem.runtime.release_gate import Gate, gate_of
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
@@ -144,8 +144,8 @@ def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser
             super().get(timeout=20)
 
     nap = Nap()
-    monkeypatch.setattr(xsem.lifetime, "_LOOK_S", 0)
-    monkeypatch.setattr(xsem.lifetime, "_NUDGE_IN_APPEND_S", 10)   # a busy machine may take its time
+    monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 0)
+    monkeypatch.setattr(xsem.runtime.lifetime, "_NUDGE_IN_APPEND_S", 10)   # a busy machine may take its time
     with monkeypatch.context() as patched:
         patched.setattr(releaser, "_nap", nap)
         yield releaser
@@ -211,7 +211,7 @@ def test_appends_look_for_a_moment_now_and_then_only(
     commands.append_wait(waited, 1)
     crowd(device)
     commands.append_wait(waited, 2)
-    monkeypatch.setattr(xsem.lifetime, "_LOOK_S", 3600)
+    monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 3600)
     driver.lists[0].reach_all()
     commands.append_wait(waited, 3)
     assert not driver.released("release_semaphore")
@@ -256,7 +256,7 @@ def test_loop_that_always_has_a_wait_pending_is_warned_once(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
-    monkeypatch.setattr(xsem.lifetime, "_TOO_MANY", 50)
+    monkeypatch.setattr(xsem.runtime.lifetime, "_TOO_MANY", 50)
     commands, waited = device.create_command_list(), timeline(device)
     for _ in range(60):   # no wait is pending: it is freed as soon as the thread comes to it
         timeline(device).release()

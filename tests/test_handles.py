@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-import xsem.handles
+import xsem.data.handles
+from xsem.data.handles import own
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
-from xsem.handles import own
 from xsem.types import OwnedHandle
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="file descriptors need POSIX")
@@ -38,13 +38,13 @@ def is_open(number: int) -> bool:
 def closes(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How often each number was closed by a handle."""
     counted: Counter[int] = Counter()
-    really = xsem.handles.close_number
+    really = xsem.data.handles.close_number
 
     def close_number(number: int) -> None:
         counted[number] += 1
         really(number)
 
-    monkeypatch.setattr(xsem.handles, "close_number", close_number)
+    monkeypatch.setattr(xsem.data.handles, "close_number", close_number)
     return counted
 
 

@@ -24,8 +24,8 @@ def memory(): return device.create_memory(M.OPAQUE_FD, 4096)
 FAKE = """
 import gc, os, threading, types, xsem
 from xsem import SemaphoreHandleType as S, MemoryHandleType as M
-from xsem.background import exiting
-from xsem.device import Device
+from xsem.runtime.threads import exiting
+from xsem.facade.device import Device
 import fake_backend
 memories = []
 main = threading.get_ident()

@@ -25,7 +25,7 @@ from interrupts import Place, interruptions
 from open_files import numbers
 
 import xsem
-from xsem.handles import own
+from xsem.data.handles import own
 from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 pytestmark = pytest.mark.timeout(300)

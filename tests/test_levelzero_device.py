@@ -15,7 +15,7 @@ from levelzero_sim import on_level_zero
 from open_files import numbers
 
 import xsem
-import xsem.fds
+from xsem.data import file_descriptors
 from xsem.spi import ImportFailure, duplicate_fd, same_open_file
 from xsem.types import (
     Capabilities,
@@ -204,7 +204,7 @@ def test_number_that_the_driver_closed_is_left_to_another_import_of_the_same_fil
             made = call(*arguments)
             for number in before - numbers():
                 # The other thread's duplicates have come round to it.
-                monkeypatch.setattr(xsem.fds._Numbers, "turn", number)
+                monkeypatch.setattr(file_descriptors._Numbers, "turn", number)
                 others.append(duplicate_fd(exported.fileno()))
                 assert others[-1].fileno() == number
             return made

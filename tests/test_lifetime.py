@@ -19,10 +19,10 @@ import pytest
 from fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, open_fake, timeline, until
 
 import xsem
-from xsem.background import Background
 from xsem.errors import BusyError, DriverError, ReleasedError
-from xsem.lifetime import Record, Releaser, _look
-from xsem.progress import MARK_EVERY
+from xsem.runtime.completion import MARK_EVERY
+from xsem.runtime.lifetime import Record, Releaser, _look
+from xsem.runtime.threads import Background
 from xsem.types import Capabilities, MemoryHandleType
 
 NEVER_BLOCKS = dataclasses.replace(ALL, release_never_blocks=True)
@@ -1166,7 +1166,7 @@ def test_thread_survives_what_it_cannot_expect(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
-    monkeypatch.setattr("xsem.background._AGAIN_S", 0.001)
+    monkeypatch.setattr("xsem.runtime.threads._AGAIN_S", 0.001)
     mem = memory(device)
     with monkeypatch.context() as patched:
         patched.setattr(Releaser, "_settle", _out_of_memory)

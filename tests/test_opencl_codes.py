@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from open_files import is_open, numbers
 
-import xsem.fds
+from xsem.data import file_descriptors
 from xsem.errors import (
     BadHandleError,
     DeviceLostError,
@@ -325,7 +325,7 @@ def test_number_that_another_import_of_the_file_got_is_left_to_it(
     if when == "life":
         fd.imported()
     os.close(number)   # by the driver
-    monkeypatch.setattr(xsem.fds._Numbers, "turn", number)
+    monkeypatch.setattr(file_descriptors._Numbers, "turn", number)
     with fd.another() as other:
         assert other.fileno() == number
         if when == "refused":

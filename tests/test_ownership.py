@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from open_files import closed_number, holding, is_open, numbers, untouched
 
-import xsem.fds
+from xsem.data import file_descriptors
+from xsem.data.file_descriptors import kernel_can_compare
+from xsem.data.handles import own
 from xsem.errors import BadHandleError, BusyError, DriverError, ReleasedError, XsemError
-from xsem.fds import kernel_can_compare
-from xsem.handles import own
-from xsem.ownership import import_with_duplicate
+from xsem.runtime.handle_import import import_with_duplicate
 from xsem.spi import DriverFd, ImportFailure, duplicate_fd, same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
@@ -74,7 +74,7 @@ def same_offset(a: int, b: int) -> bool:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "kcmp":
         # Refused with EINVAL, as a kernel before 6.10 refuses 1027.
-        monkeypatch.setattr(xsem.fds, "_F_DUPFD_QUERY", 1999)
+        monkeypatch.setattr(file_descriptors, "_F_DUPFD_QUERY", 1999)
     return str(request.param)
 
 
@@ -112,11 +112,11 @@ def test_a_closed_number_is_no_open_file(way: str, fd: int) -> None:
 
 
 def test_nobody_to_ask_is_no_answer(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsem.fds, "_F_DUPFD_QUERY", 1999)
-    monkeypatch.setattr(xsem.fds, "_KCMP", NO_KCMP)
+    monkeypatch.setattr(file_descriptors, "_F_DUPFD_QUERY", 1999)
+    monkeypatch.setattr(file_descriptors, "_KCMP", NO_KCMP)
     assert same_open_file(fd, fd) is None
     assert kernel_can_compare() is False
-    monkeypatch.setattr(xsem.fds, "_KCMP", 100_000)  # no such system call: ENOSYS, as without CONFIG_KCMP
+    monkeypatch.setattr(file_descriptors, "_KCMP", 100_000)  # no such system call: ENOSYS, as without CONFIG_KCMP
     assert same_open_file(fd, fd) is None
 
 
@@ -238,7 +238,7 @@ def test_unknown_and_closed_nothing_is_closed(fd: int, way: str) -> None:
 
 
 def test_unknown_and_nobody_to_ask_the_number_is_leaked(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsem.fds, "same_open_file", lambda a, b: None)
+    monkeypatch.setattr(file_descriptors, "same_open_file", lambda a, b: None)
     kept: list[int] = []
     before = numbers()
     with pytest.raises(RefusedError):
@@ -304,7 +304,7 @@ def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int, monkey
 
     def closed_and_taken(handle: OwnedHandle) -> None:
         os.close(handle.fileno())
-        monkeypatch.setattr(xsem.fds._Numbers, "turn", handle.fileno())   # a whole turn later
+        monkeypatch.setattr(file_descriptors._Numbers, "turn", handle.fileno())   # a whole turn later
         thread.start()
         assert inside.wait(10)
         assert second == [handle.fileno()], "the number went to somebody else"
@@ -462,7 +462,7 @@ def test_number_that_another_duplicate_of_the_file_got_was_closed_by_the_driver(
         at_driver = DriverFd(given, kept)
         assert at_driver.left_open() is True
         os.close(at_driver.number)   # by the driver
-        monkeypatch.setattr(xsem.fds._Numbers, "turn", at_driver.number)
+        monkeypatch.setattr(file_descriptors._Numbers, "turn", at_driver.number)
         with duplicate_fd(fd) as another:
             assert another.fileno() == at_driver.number
             assert same_open_file(kept.fileno(), at_driver.number) is True   # no answer to the question
@@ -513,8 +513,8 @@ def test_duplicate_under_way_on_another_thread_is_waited_for(fd: int, monkeypatc
     with duplicate_fd(fd) as given, duplicate_fd(fd) as kept:
         at_driver = DriverFd(given, kept)
         os.close(at_driver.number)   # by the driver
-        monkeypatch.setattr(xsem.fds._Numbers, "turn", at_driver.number)
-        monkeypatch.setattr(xsem.fds._Numbers, "lock", Lock())
+        monkeypatch.setattr(file_descriptors._Numbers, "turn", at_driver.number)
+        monkeypatch.setattr(file_descriptors._Numbers, "lock", Lock())
 
         def held(*call: Any) -> OwnedHandle:
             handle = own(*call)
@@ -522,7 +522,7 @@ def test_duplicate_under_way_on_another_thread_is_waited_for(fd: int, monkeypatc
             assert go_on.wait(10)
             return handle
 
-        monkeypatch.setattr(xsem.fds, "own", held)
+        monkeypatch.setattr(file_descriptors, "own", held)
         thread = threading.Thread(target=lambda: made.append(duplicate_fd(fd)))
         thread.start()
         try:

@@ -17,8 +17,8 @@ from fake_backend import ALL, INFO, FakeDriver, FakeList, open_fake
 
 import xsem.plugins
 from xsem import spi
-from xsem.device import Device
 from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
+from xsem.facade.device import Device
 from xsem.plugins import Registry, registry, selected
 from xsem.promises import check_device_promises, check_list_promises, check_native_promise
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType

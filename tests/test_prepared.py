@@ -39,7 +39,7 @@ from xsem.errors import (
     WouldBlockError,
     WrongDeviceError,
 )
-from xsem.progress import MARK_EVERY
+from xsem.runtime.completion import MARK_EVERY
 from xsem.types import SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -409,14 +409,14 @@ def test_prepared_call_in_a_capture_pins_its_semaphores(opened: Opened) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    import xsem.forks
+    import xsem.runtime.forks
 
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     prepared = commands.prepare_signal(sem)
     prepared(1)
     with monkeypatch.context() as child:
-        child.setattr(xsem.forks.Clock, "now", xsem.forks.Clock.now + 1)   # what a child does first
+        child.setattr(xsem.runtime.forks.Clock, "now", xsem.runtime.forks.Clock.now + 1)   # what a child does first
         with pytest.raises(ForkedError):
             prepared(2)
         with pytest.raises(ForkedError):

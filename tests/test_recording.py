@@ -11,7 +11,7 @@ import pytest
 from fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline, until
 
 import xsem
-import xsem.device
+import xsem.facade.device
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
@@ -106,7 +106,7 @@ def test_recording_needs_the_feature() -> None:
 
 def test_lists_that_cannot_record_what_the_device_declares_are_refused() -> None:
     driver = FakeDriver(RECORDS)   # its lists override nothing of it
-    with xsem.device.Device(INFO, driver) as device, pytest.raises(BackendUnavailableError) as caught:
+    with xsem.facade.device.Device(INFO, driver) as device, pytest.raises(BackendUnavailableError) as caught:
         device.create_command_list()
     assert caught.value.reason == "broken_promise"
     assert "begin_recording" in str(caught.value)

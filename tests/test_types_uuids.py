@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsem.data.uuids import parse_uuid
 from xsem.errors import BadArgumentError
-from xsem.uuids import parse_uuid
 
 ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
 

@@ -16,10 +16,10 @@ import pytest
 from fake_backend import FakeDriver, FakeList, fake, hold_next, open_fake, timeline, until
 
 import xsem
-import xsem.watch
-from xsem.diagnosis import overdue_lists
-from xsem.entries import Entry
 from xsem.errors import BadArgumentError, OutOfMemoryError
+from xsem.runtime import watchdog
+from xsem.runtime.diagnostics import overdue_lists
+from xsem.runtime.entries import Entry
 from xsem.types import PendingOp
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -41,14 +41,14 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        original = xsem.watch._look
+        original = watchdog._look
 
         def look(*arguments: Any) -> Any:
             answer = original(*arguments)
             self.count += 1
             return answer
 
-        monkeypatch.setattr(xsem.watch, "_look", look)
+        monkeypatch.setattr(watchdog, "_look", look)
 
     def more(self, count: int = 3) -> None:
         wanted = self.count + count
@@ -57,8 +57,8 @@ class Looks:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    monkeypatch.setattr(xsem.watch, "_SHORTEST_S", 0.001)
-    monkeypatch.setattr(xsem.watch, "_ANSWER_S", 10)   # a machine that is busy is no driver that holds a thread
+    monkeypatch.setattr(watchdog, "_SHORTEST_S", 0.001)
+    monkeypatch.setattr(watchdog, "_ANSWER_S", 10)   # a machine that is busy is no driver that holds a thread
     return Looks(monkeypatch)
 
 
@@ -98,10 +98,10 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     reports: list[tuple[PendingOp, ...]] = []
     device.watch(after_s=3600, report=reports.append)
     entry = commands._book.entries[0]
-    asker = xsem.watch._Asker("xsem-ask-test", 3600)
+    asker = watchdog._Asker("xsem-ask-test", 3600)
 
     def look() -> set[tuple[str, int]]:
-        return xsem.watch._look(device._session, 3600, reports.append, set(), asker)
+        return watchdog._look(device._session, 3600, reports.append, set(), asker)
 
     assert look() == set()
     assert isinstance(entry, Entry)
@@ -288,7 +288,7 @@ def test_tiny_time_does_not_spin(opened: Opened, monkeypatch: pytest.MonkeyPatch
             waits.append(timeout)
             return super().wait(timeout)
 
-    monkeypatch.setattr("xsem.watch.threading", types.SimpleNamespace(Event=Event, Thread=threading.Thread))
+    monkeypatch.setattr("xsem.runtime.watchdog.threading", types.SimpleNamespace(Event=Event, Thread=threading.Thread))
     device.watch(after_s=1e-12)
     until(lambda: len(waits) > 2)
     device.release()
@@ -345,8 +345,8 @@ class Held:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsem.watch, "_SHORTEST_S", 0.001)
-    monkeypatch.setattr(xsem.watch, "_ANSWER_S", 0.001)
+    monkeypatch.setattr(watchdog, "_SHORTEST_S", 0.001)
+    monkeypatch.setattr(watchdog, "_ANSWER_S", 0.001)
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the list that waits", "another list"])
@@ -379,7 +379,7 @@ def test_driver_is_asked_on_another_thread_and_not_before_something_is_overdue(o
     held = Held(driver)
     commands, sem = device.create_command_list(), timeline(device)
     device.watch(after_s=3600)
-    assert xsem.watch._look(device._session, 3600, print, set(), xsem.watch._Asker("xsem-ask-test", 3600)) == set()
+    assert watchdog._look(device._session, 3600, print, set(), watchdog._Asker("xsem-ask-test", 3600)) == set()
     commands.append_wait(sem, 1)
     reports: list[tuple[PendingOp, ...]] = []
     assert not [name for name in held.askers if name.startswith("xsem-ask")]
@@ -409,14 +409,14 @@ def test_list_that_is_done_and_was_never_asked_about_is_not_reported(opened: Ope
     commands = device.create_command_list()
     reports: list[tuple[PendingOp, ...]] = []
     commands.append_barrier()
-    asker = xsem.watch._Asker("xsem-ask-test", 3600)
+    asker = watchdog._Asker("xsem-ask-test", 3600)
     entry = commands._book.entries[0]
     assert isinstance(entry, Entry)
     entry.appended_at -= 2000   # not overdue, but on the way
-    assert xsem.watch._look(device._session, 3600, reports.append, set(), asker) == set()
+    assert watchdog._look(device._session, 3600, reports.append, set(), asker) == set()
     driver.lists[0].reach_all()
     entry.appended_at -= 2000
-    assert xsem.watch._look(device._session, 3600, reports.append, set(), asker) == set()
+    assert watchdog._look(device._session, 3600, reports.append, set(), asker) == set()
     assert reports == []
 
 
@@ -450,7 +450,7 @@ def test_driver_that_cannot_be_asked_does_not_end_the_watch(
     def fail(*_: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(xsem.watch, "overdue_lists", fail)
+    monkeypatch.setattr(watchdog, "overdue_lists", fail)
     commands.append_wait(sem, 1)
     device.watch(after_s=AT_ONCE, report=reports.append)
     until(lambda: reports)

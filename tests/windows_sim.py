@@ -134,9 +134,9 @@ def imports() -> dict[str, Any]:
 
 def handles() -> dict[str, Any]:
     kernel32 = become_windows()
+    from xsem.data.handles import OwnedHandle
     from xsem.errors import BadHandleError
-    from xsem.handles import OwnedHandle
-    from xsem.ownership import import_with_duplicate
+    from xsem.runtime.handle_import import import_with_duplicate
     from xsem.spi import ImportFailure
     from xsem.types import MemoryDesc, SemaphoreDesc
 

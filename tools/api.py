@@ -16,7 +16,7 @@ BESIDES = ("ipc", "spi", "types", "errors")   # modules that are public beside t
 # Implied by @dataclass and by Python itself; the other magic methods are listed.
 _IMPLIED = frozenset({"__slots__", "__post_init__", "__del__", "__repr__", "__str__", "__reduce__"})
 # The application does not construct these: the device does, from things of its own.
-_MADE_BY_XSEM = ("xsem.resource.Resource", "xsem.mipmap.MipmapLevel", "xsem.prepared.Prepared")
+_MADE_BY_XSEM = ("xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel", "xsem.facade.prepared.Prepared")
 
 
 def lines(root: Path = ROOT) -> Iterator[str]:

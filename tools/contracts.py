@@ -17,39 +17,53 @@ from pathlib import Path
 ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.types", "xsem.errors")
 """All that a backend may import of xsem. (Direct imports count: xsem.types itself gathers from other modules.)"""
 
-# From the top to the bottom: a module imports from lines below its own, and from neighbours on its line. A name in
-# parentheses may be absent. Every module has a place; a new one must be given its own.
-INSIDE_XSEM = """
-    (__main__)
-    (cli)
-    (ipc)
-    entry
-    device
-    commands : watch
-    arguments
-    prepared : recording : memory : events
-    semaphore : mipmap : buffer
-    transfer
-    resource
-    diagnosis : ownership : promises : queued : stamps : issue
-    books
-    progress
-    entries
-    session
-    plain : noted
-    state : mappings
-    lifetime : notify
-    gate : origins
-    plugins
-    spi
-    types
-    descriptors
-    spawning
-    handles : params : uuids : layout : streams : timeouts : forks : dlpack : background : fds : claims
-    errors
-    info
-    handle_types
-"""
+# From the top to the bottom: a module imports from lines below its own, and from neighbours behind a colon; neighbours
+# behind a bar import nothing from each other. A name in parentheses may be absent. Each module and each room has a
+# place; a new one must be given its own.
+LAYERS = {
+    "xsem": """
+        (__main__)
+        (cli)
+        (ipc) | facade
+        runtime | plugins | promises
+        spi
+        types
+        data : errors
+    """,
+    "xsem.data": """
+        descriptors
+        pickling
+        file_descriptors : streams
+        handles : params : uuids
+        info
+        handle_types
+    """,
+    "xsem.runtime": """
+        watchdog
+        diagnostics : handle_import : queued : stamps : issue
+        queue
+        completion
+        entries
+        device_state
+        prepared_append : semaphore_changes
+        semaphore_state
+        lifetime : callbacks
+        release_gate : origins
+        threads : forks : claims : timeouts
+    """,
+    "xsem.facade": """
+        discovery
+        device
+        command_list
+        arguments
+        prepared : recording : memory : event
+        semaphore : image : buffer
+        transfer
+        resource
+        dlpack : mappings
+        layout
+    """,
+}
 
 
 def packages(root: Path) -> dict[str, Path]:
@@ -84,17 +98,23 @@ def between_packages(root: Path) -> str:
 
 
 def inside_xsem(root: Path) -> str:
-    """Layers of modules, at run time: for annotations alone a module may name its owner (Buffer its Device)."""
-    layers = [line.strip() for line in INSIDE_XSEM.strip().splitlines()]
+    """Layers of rooms and modules at run time. In annotations a module may name its owner (Buffer its Device)."""
     top = {"__init__", "__main__", "cli"}
     modules = sorted(f"xsem.{path.stem}" for path in (root / "xsem").iterdir()
                      if path.stem not in top and (path.suffix == ".py" or (path / "__init__.py").exists()))
-    return (
-        _head(root, type_checking=False)
-        + _contract("inside", "Layers inside xsem", "layers", containers=["xsem"], layers=layers, exhaustive=True)
-        + _contract("whole", "No module imports the package as a whole, except the command line", "forbidden",
-                    source_modules=modules, forbidden_modules=["xsem"], as_packages=False, allow_indirect_imports=True)
-    )
+    text = _head(root, type_checking=False)
+    for room, layers in LAYERS.items():
+        text += _contract(room, f"Layers inside {room}", "layers", containers=[room],
+                          layers=[line.strip() for line in layers.strip().splitlines()], exhaustive=True)
+    # Errors name handle types and devices; the rest of the plain data raises errors.
+    text += _contract("errors", "Errors stand on handle types and info", "forbidden", source_modules=["xsem.errors"],
+                      forbidden_modules=[f"xsem.data.{path.stem}" for path in sorted((root / "xsem/data").glob("*.py"))
+                                         if path.stem not in ("__init__", "handle_types", "info")])
+    text += _contract("bottom", "Handle types and info know no errors", "forbidden",
+                      source_modules=["xsem.data.handle_types", "xsem.data.info"], forbidden_modules=["xsem.errors"])
+    return text + _contract(
+        "whole", "No module imports the package as a whole, except the command line", "forbidden",
+        source_modules=modules, forbidden_modules=["xsem"], as_packages=False, allow_indirect_imports=True)
 
 
 def _head(root: Path, *, type_checking: bool) -> str:

@@ -4,10 +4,7 @@
 """
 
 from xsem import ipc
-from xsem.buffer import Buffer
-from xsem.commands import CommandList
-from xsem.device import Device
-from xsem.entry import backends, devices, open_device
+from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
@@ -26,14 +23,17 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
-from xsem.events import Event
-from xsem.memory import Memory
-from xsem.mipmap import MipmapLevel, MipmappedArray
-from xsem.prepared import Prepared
-from xsem.recording import Recording
-from xsem.semaphore import Semaphore
-from xsem.streams import Stream, SupportsCudaStream, SupportsIntPtr
-from xsem.timeouts import DEFAULT_TIMEOUT_S
+from xsem.facade.buffer import Buffer
+from xsem.facade.command_list import CommandList
+from xsem.facade.device import Device
+from xsem.facade.discovery import backends, devices, open_device
+from xsem.facade.event import Event
+from xsem.facade.image import MipmapLevel, MipmappedArray
+from xsem.facade.memory import Memory
+from xsem.facade.prepared import Prepared
+from xsem.facade.recording import Recording
+from xsem.facade.semaphore import Semaphore
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import (
     INFINITE,
     BackendInfo,

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsem.handle_types import MemoryHandleType, SemaphoreHandleType
-from xsem.info import DeviceInfo, PendingOp
+from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
+from xsem.data.info import DeviceInfo, PendingOp
 
 __all__ = [
     "BackendUnavailableError",

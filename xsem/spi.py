@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 
 from pluggy import HookimplMarker, HookspecMarker
 
+from xsem.data.file_descriptors import DriverFd, duplicate_fd, same_open_file
+from xsem.data.handles import own
 from xsem.errors import UnsupportedError, XsemError, what
-from xsem.fds import DriverFd, duplicate_fd, same_open_file
-from xsem.handles import own
 from xsem.types import (
     Capabilities,
     Check,

@@ -1,11 +1,11 @@
 """All types that applications and backends share, in one place; backends import them from here."""
 
-from xsem.descriptors import MemoryDesc, MipmapDesc, SemaphoreDesc
-from xsem.handle_types import Carrier, Kind, MemoryHandleType, SemaphoreHandleType
-from xsem.handles import Handle, OwnedHandle, SupportsFileno
-from xsem.info import BackendInfo, Capabilities, Check, DeviceInfo, Feature, PendingOp
-from xsem.params import INFINITE, SignalParams, WaitParams
-from xsem.uuids import UUIDLike
+from xsem.data.descriptors import MemoryDesc, MipmapDesc, SemaphoreDesc
+from xsem.data.handle_types import Carrier, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
+from xsem.data.info import BackendInfo, Capabilities, Check, DeviceInfo, Feature, PendingOp
+from xsem.data.params import INFINITE, SignalParams, WaitParams
+from xsem.data.uuids import UUIDLike
 
 __all__ = [
     "INFINITE",

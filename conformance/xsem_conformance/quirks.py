@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from xsem.data.handles import OwnedHandle
 from xsem.errors import XsemError
-from xsem.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import Carrier, Feature, Kind, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance import measures

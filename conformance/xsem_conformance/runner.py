@@ -153,7 +153,7 @@ def look(device: str, importer: DeviceInfo | None = None) -> About:
     device : str
         As `xsem.open_device` takes it.
     importer : DeviceInfo, optional
-        The device that imports what `device` exports: see `xsem.entry.exporter_for`.
+        The device that imports what `device` exports: see `xsem.facade.discovery.exporter_for`.
 
     Raises
     ------

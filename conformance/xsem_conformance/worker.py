@@ -18,8 +18,8 @@ import traceback
 from typing import Any, TextIO
 
 import xsem
-from xsem.entry import exporter_for
 from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError, XsemError
+from xsem.facade.discovery import exporter_for
 from xsem.plugins import registry
 from xsem.spi import ImportFailure
 from xsem_conformance.bench import Bench

@@ -14,8 +14,8 @@ from typing import Final
 from xsem.cli.console import console as new_console
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
 from xsem.cli.text import printable
+from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.fds import kernel_can_compare
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.spi import failed_check
 from xsem.types import Check

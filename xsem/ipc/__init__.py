@@ -10,11 +10,11 @@ import socket
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from xsem.data.handles import check_open
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
-from xsem.handles import check_open
 from xsem.ipc import wire
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
-from xsem.timeouts import DEFAULT_TIMEOUT_S
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["Message", "receive", "receive_fds", "send"]

@@ -23,7 +23,7 @@ from xsem.errors import (
     XsemError,
 )
 from xsem.ipc.arrivals import Arrivals
-from xsem.timeouts import check_timeout
+from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
 __all__ = ["MAX_FDS", "Receiver", "Sender", "check_socket"]

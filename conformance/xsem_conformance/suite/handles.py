@@ -7,8 +7,8 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
+from xsem.data.handles import OwnedHandle
 from xsem.errors import UnsupportedError
-from xsem.handles import OwnedHandle
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 import xsem
-from xsem.handles import OwnedHandle
+from xsem.data.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.bench import IN, Bench, duplicate, soon, value_of

@@ -11,7 +11,7 @@ import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
 from xsem.cli.demo.plan import Plan, hear, opened, say
-from xsem.entry import exporter_for
+from xsem.facade.discovery import exporter_for
 from xsem.types import MemoryHandleType
 
 __all__ = ["Tally", "render"]

@@ -1,0 +1,1 @@
+"""Plain data: handle types, descriptors, parameters. Nothing here has a lifetime in a driver."""

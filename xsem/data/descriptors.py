@@ -1,0 +1,395 @@
+"""Descriptors: all that an importer must know about one semaphore or memory, checked when made.
+
+The rules are those of cuImportExternalSemaphore and cuImportExternalMemory. Whether the platform and the device can
+take such a handle is asked at import, so that a descriptor of any type can be made, sent and tested anywhere.
+"""
+
+from __future__ import annotations
+
+import uuid as _uuid
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from xsem.data.handle_types import Carrier, MemoryHandleType, SemaphoreHandleType
+from xsem.data.handles import Handle, OwnedHandle, check_nt
+from xsem.data.params import UINT64_MAX, check_bool, check_int
+from xsem.data.pickling import carry, uncarry
+from xsem.data.uuids import UUIDLike, parse_uuid
+from xsem.errors import BadArgumentError, BadHandleError
+
+__all__ = ["MemoryDesc", "MipmapDesc", "SemaphoreDesc"]
+
+_FORMATS: Final = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemaphoreDesc:
+    """A semaphore that another API, device or process exported.
+
+    Made by hand with the constructor named as the handle type, by `Semaphore.export`, or by `xsem.ipc.receive`.
+
+    Attributes
+    ----------
+    type : SemaphoreHandleType
+        What the handle is. It cannot be seen from a file descriptor: NVIDIA's driver imports a timeline's fd as a
+        binary semaphore, and the reverse, without complaint.
+    handle : OwnedHandle, object with ``fileno()``, int or None
+        An int or a file is borrowed and never closed by xsem. NvSciSync: the address of the object.
+        SYNC_FD: -1 stands for "already signalled". Windows: an int may be signed; the same 64 bits are the same handle.
+        Null and INVALID_HANDLE_VALUE (-1 or 2**64 - 1) are refused, and of NT handles the pseudo handles -2 to -6.
+    name : str or None
+        Windows: the shared object's name, in place of a handle. Non-empty, without NUL and without lone surrogates.
+    device_uuid, driver_uuid : uuid.UUID or None
+        The exporting device and driver; None means not known.
+
+    Notes
+    -----
+    Ownership: importing a descriptor takes nothing from it, on success or failure. `close` (also the end of ``with``)
+    closes an `OwnedHandle` in it and nothing else. It can be pickled while multiprocessing spawns a process, only then.
+    """
+
+    type: SemaphoreHandleType
+    handle: Handle | None = None
+    name: str | None = None
+    device_uuid: _uuid.UUID | None = None
+    driver_uuid: _uuid.UUID | None = None
+
+    def __post_init__(self) -> None:
+        _check_type(self.type, SemaphoreHandleType)
+        _check_identity(self)
+        _check_carrier(self.type, self.type.carrier, self.handle, self.name)
+
+    def close(self) -> None:
+        """Close the handle if it is an `OwnedHandle`; a borrowed one is left alone."""
+        _close(self.handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), carry(self.__dict__, self.type.carrier))
+
+    @classmethod
+    def opaque_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
+        """A binary semaphore's fd (Vulkan OPAQUE_FD)."""
+        return cls(type=SemaphoreHandleType.OPAQUE_FD, handle=fd, **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def opaque_win32(
+        cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
+        driver_uuid: UUIDLike | None = None,
+    ) -> Self:
+        """A binary semaphore's NT handle, or its name: exactly one of the two."""
+        return cls(type=SemaphoreHandleType.OPAQUE_WIN32, handle=handle, name=name,
+                   **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def opaque_win32_kmt(
+        cls, handle: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None
+    ) -> Self:
+        """A binary semaphore's KMT handle; it holds no reference to the object."""
+        return cls(type=SemaphoreHandleType.OPAQUE_WIN32_KMT, handle=handle, **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def d3d12_fence(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
+        """An ID3D12Fence's NT handle (ID3D12Device::CreateSharedHandle), or its name."""
+        return cls(type=SemaphoreHandleType.D3D12_FENCE, handle=handle, name=name)
+
+    @classmethod
+    def d3d11_fence(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
+        """An ID3D11Fence's NT handle (ID3D11Fence::CreateSharedHandle), or its name."""
+        return cls(type=SemaphoreHandleType.D3D11_FENCE, handle=handle, name=name)
+
+    @classmethod
+    def nvscisync(cls, address: int) -> Self:
+        """An NvSciSyncObj, by its address in this process; it must outlive the import."""
+        return cls(type=SemaphoreHandleType.NVSCISYNC, handle=address)
+
+    @classmethod
+    def d3d11_keyed_mutex(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
+        """An IDXGIKeyedMutex's NT handle (IDXGIResource1::CreateSharedHandle), or its name."""
+        return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX, handle=handle, name=name)
+
+    @classmethod
+    def d3d11_keyed_mutex_kmt(cls, handle: Handle) -> Self:
+        """An IDXGIKeyedMutex's KMT handle (IDXGIResource::GetSharedHandle)."""
+        return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT, handle=handle)
+
+    @classmethod
+    def timeline_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
+        """A timeline semaphore's fd."""
+        return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, handle=fd, **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def timeline_win32(
+        cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
+        driver_uuid: UUIDLike | None = None,
+    ) -> Self:
+        """A timeline semaphore's NT handle, or its name."""
+        return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32, handle=handle, name=name,
+                   **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def sync_fd(cls, fd: Handle) -> Self:
+        """A Linux sync file; -1 is one that is signalled already."""
+        return cls(type=SemaphoreHandleType.SYNC_FD, handle=fd)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryDesc:
+    """Memory that another API, device or process exported.
+
+    Attributes
+    ----------
+    type : MemoryHandleType
+        What the handle is.
+    allocation_size : int
+        Bytes that the exporter allocated (Vulkan: VkMemoryAllocateInfo::allocationSize), not what the buffer needs.
+        It cannot be checked on a GPU driver: NVIDIA's accepts a size 16 times too large.
+    handle, name, device_uuid, driver_uuid
+        As in `SemaphoreDesc`. NvSciBuf: `handle` is the address of the object.
+    dedicated : bool
+        CUDA_EXTERNAL_MEMORY_DEDICATED; set by itself for the three D3D resource types, refused for DMABUF_FD.
+
+    Notes
+    -----
+    Ownership: as in `SemaphoreDesc`.
+    """
+
+    type: MemoryHandleType
+    allocation_size: int
+    handle: Handle | None = None
+    name: str | None = None
+    dedicated: bool = False
+    device_uuid: _uuid.UUID | None = None
+    driver_uuid: _uuid.UUID | None = None
+
+    def __post_init__(self) -> None:
+        _check_type(self.type, MemoryHandleType)
+        _check_identity(self)
+        check_int("allocation_size", self.allocation_size, 1, UINT64_MAX, reason="bad_size")
+        check_bool("dedicated", self.dedicated)
+        _check_carrier(self.type, self.type.carrier, self.handle, self.name)
+        if self.type.dedicated:
+            object.__setattr__(self, "dedicated", True)
+        elif self.dedicated and self.type is MemoryHandleType.DMABUF_FD:
+            raise BadArgumentError(
+                "a dma-buf takes no flags, so it cannot be dedicated", reason="dedicated_dmabuf", handle_type=self.type
+            )
+
+    def close(self) -> None:
+        """Close the handle if it is an `OwnedHandle`; a borrowed one is left alone."""
+        _close(self.handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), carry(self.__dict__, self.type.carrier))
+
+    @classmethod
+    def opaque_fd(
+        cls, fd: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
+        driver_uuid: UUIDLike | None = None,
+    ) -> Self:
+        """Device memory's fd (Vulkan OPAQUE_FD); `dedicated` as the exporter allocated it."""
+        return cls(type=MemoryHandleType.OPAQUE_FD, handle=fd, allocation_size=allocation_size, dedicated=dedicated,
+                   **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def opaque_win32(
+        cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
+        device_uuid: UUIDLike | None, dedicated: bool = False, driver_uuid: UUIDLike | None = None,
+    ) -> Self:
+        """Device memory's NT handle, or its name: exactly one of the two."""
+        return cls(type=MemoryHandleType.OPAQUE_WIN32, handle=handle, name=name, allocation_size=allocation_size,
+                   dedicated=dedicated, **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def opaque_win32_kmt(
+        cls, handle: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
+        driver_uuid: UUIDLike | None = None,
+    ) -> Self:
+        """Device memory's KMT handle; it holds no reference to the object."""
+        return cls(type=MemoryHandleType.OPAQUE_WIN32_KMT, handle=handle, allocation_size=allocation_size,
+                   dedicated=dedicated, **_identity(device_uuid, driver_uuid))
+
+    @classmethod
+    def d3d12_heap(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
+        """An ID3D12Heap's NT handle, or its name."""
+        return cls(type=MemoryHandleType.D3D12_HEAP, handle=handle, name=name, allocation_size=allocation_size)
+
+    @classmethod
+    def d3d12_resource(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
+        """A committed ID3D12Resource's NT handle, or its name; dedicated is implied."""
+        return cls(type=MemoryHandleType.D3D12_RESOURCE, handle=handle, name=name, allocation_size=allocation_size)
+
+    @classmethod
+    def d3d11_resource(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
+        """An ID3D11Resource's NT handle, or its name; dedicated is implied."""
+        return cls(type=MemoryHandleType.D3D11_RESOURCE, handle=handle, name=name, allocation_size=allocation_size)
+
+    @classmethod
+    def d3d11_resource_kmt(cls, handle: Handle, *, allocation_size: int) -> Self:
+        """An ID3D11Resource's KMT handle; dedicated is implied."""
+        return cls(type=MemoryHandleType.D3D11_RESOURCE_KMT, handle=handle, allocation_size=allocation_size)
+
+    @classmethod
+    def nvscibuf(cls, address: int, *, allocation_size: int) -> Self:
+        """An NvSciBuf object, by its address in this process; it must outlive the import."""
+        return cls(type=MemoryHandleType.NVSCIBUF, handle=address, allocation_size=allocation_size)
+
+    @classmethod
+    def dmabuf_fd(cls, fd: Handle, *, allocation_size: int) -> Self:
+        """A Linux dma-buf's fd."""
+        return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MipmapDesc:
+    """Layout of an image in external memory (CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC).
+
+    Attributes
+    ----------
+    extent : tuple of int
+        Width, height, depth of level 0 in elements; height and depth 0 for fewer dimensions.
+    format, channels : str, int
+        Component type, as the dtype name of one of CUarray_format's: 8, 16 or 32 bit ``"uint8"`` … ``"int32"``,
+        ``"float16"``, ``"float32"``; and 1, 2 or 4 components.
+    levels : int
+        Levels in the chain; 1 for NvSciBuf memory.
+    layers : int
+        0: not layered. Cubemaps: 6, or a multiple of 6.
+    offset : int
+        Bytes from the start of the memory to level 0.
+    cubemap, surface_load_store, color_attachment : bool
+        CUDA_ARRAY3D_CUBEMAP, …_SURFACE_LDST and …_COLOR_ATTACHMENT (bound as a colour target in the graphics API).
+    """
+
+    extent: tuple[int, int, int]
+    format: str
+    channels: int
+    levels: int = 1
+    layers: int = 0
+    offset: int = 0
+    cubemap: bool = False
+    surface_load_store: bool = False
+    color_attachment: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.extent, tuple | list) or len(self.extent) != 3:
+            raise BadArgumentError(f"extent is (width, height, depth), not {self.extent!r}", reason="bad_extent")
+        width, height, depth = self.extent
+        object.__setattr__(self, "extent", (width, height, depth))
+        check_int("width", width, 1, UINT64_MAX, reason="bad_extent")
+        check_int("height", height, 0, UINT64_MAX, reason="bad_extent")
+        check_int("depth", depth, 0, UINT64_MAX, reason="bad_extent")
+        if depth and not height:
+            raise BadArgumentError("an image with a depth has a height", reason="bad_extent")
+        # A dtype object compares equal to its name, but the backends' tables have only names as keys.
+        if not isinstance(self.format, str) or self.format not in _FORMATS:
+            raise BadArgumentError(f"format is one of the names {', '.join(_FORMATS)}, not {self.format!r}",
+                                   reason="bad_format")
+        check_int("channels", self.channels, 1, 4, reason="bad_channels")
+        if self.channels == 3:
+            raise BadArgumentError("channels is 1, 2 or 4, not 3", reason="bad_channels")
+        # One more than the driver can make would be given as fewer, without a word.
+        check_int("levels", self.levels, 1, max(width, height, depth).bit_length(), reason="bad_levels")
+        check_int("layers", self.layers, 0, 2**32 - 1, reason="bad_layers")
+        check_int("offset", self.offset, 0, UINT64_MAX, reason="bad_offset")
+        for flag in ("cubemap", "surface_load_store", "color_attachment"):
+            check_bool(flag, getattr(self, flag))
+        if self.layers and depth:
+            raise BadArgumentError("an image with a depth has no layers", reason="bad_layers")
+        if self.cubemap and (self.layers == 0 or self.layers % 6 or width != height):
+            raise BadArgumentError("a cubemap is square and has 6 layers, or a multiple of 6", reason="bad_layers")
+
+    @property
+    def beyond_image(self) -> str | None:
+        """What it asks for beyond `Feature.IMAGE`, in words; None where that is enough."""
+        asked = {"more than one level": self.levels > 1, "an offset": self.offset, "a cubemap": self.cubemap,
+                 "a colour attachment": self.color_attachment}
+        return next((what for what, wanted in asked.items() if wanted), None)
+
+
+def _identity(device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None) -> dict[str, Any]:
+    return {"device_uuid": device_uuid, "driver_uuid": driver_uuid}
+
+
+def _check_type(value: object, expected: type[SemaphoreHandleType | MemoryHandleType]) -> None:
+    if not isinstance(value, expected):
+        raise BadArgumentError(f"type must be a {expected.__name__}, not {value!r}", reason="bad_type")
+
+
+def _check_identity(desc: SemaphoreDesc | MemoryDesc) -> None:
+    for field in ("device_uuid", "driver_uuid"):
+        value = getattr(desc, field)
+        if value is not None:
+            object.__setattr__(desc, field, parse_uuid(value, field))
+
+
+def _check_carrier(
+    handle_type: SemaphoreHandleType | MemoryHandleType, carrier: Carrier, handle: Handle | None, name: str | None
+) -> None:
+    spelled = f"{type(handle_type).__name__}.{handle_type.name}"
+    if name is not None and carrier is not Carrier.NT:
+        raise BadArgumentError(f"{spelled} takes no name", reason="name_not_allowed", handle_type=handle_type)
+    if carrier is Carrier.NT and (handle is None) == (name is None):
+        raise BadArgumentError(
+            f"{spelled} takes a handle or a name, exactly one of the two", reason="handle_xor_name",
+            handle_type=handle_type,
+        )
+    if name is not None:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise BadArgumentError(f"{name!r} is not an object's name", reason="bad_name", handle_type=handle_type)
+        # Level Zero takes a semaphore's name in UTF-8, which cannot encode a lone surrogate.
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise BadArgumentError(f"the name {name!r} has a surrogate that is not part of a pair", reason="bad_name",
+                                   handle_type=handle_type)
+        return
+    if handle is None:
+        raise BadHandleError(f"{spelled} needs a handle", reason="no_handle", handle_type=handle_type)
+    if isinstance(handle, bool):
+        raise BadArgumentError("a handle is an int, not bool", reason="not_an_int", handle_type=handle_type)
+    if not isinstance(handle, int):
+        # A KMT handle and an NvSci object's address cannot be closed, so nothing can own them.
+        if carrier is not Carrier.FD and not (carrier is Carrier.NT and isinstance(handle, OwnedHandle)):
+            raise BadArgumentError(
+                f"{spelled} takes an int, not {type(handle).__name__}", reason="not_an_int", handle_type=handle_type
+            )
+        if not callable(getattr(handle, "fileno", None)):
+            raise BadArgumentError(
+                f"{type(handle).__name__} has no fileno()", reason="not_a_handle", handle_type=handle_type
+            )
+        return
+    if carrier is Carrier.FD:
+        if handle < 0 and not (handle == -1 and handle_type is SemaphoreHandleType.SYNC_FD):
+            raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd", handle_type=handle_type)
+    # Windows handles also come as signed ints; what does not fit a pointer would be cut by ctypes in silence.
+    elif not (0 if carrier is Carrier.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
+        raise BadHandleError(f"{spelled}: {handle:#x} is not a pointer", reason="handle_out_of_range",
+                             handle_type=handle_type)
+    elif handle == 0 or (carrier is Carrier.KMT and handle in (-1, UINT64_MAX)):
+        raise BadHandleError(f"{spelled}: the handle is {'INVALID_HANDLE_VALUE' if handle else 'null'}",
+                             reason="null_handle", handle_type=handle_type)
+    elif carrier is Carrier.NT:
+        try:
+            check_nt(handle, f"{spelled}: the handle")
+        except BadHandleError as error:
+            error.handle_type = handle_type
+            raise
+
+
+def _close(handle: Handle | None) -> None:
+    if isinstance(handle, OwnedHandle):
+        handle.close()
+
+
+def _rebuild(cls: type[SemaphoreDesc | MemoryDesc], fields: dict[str, Any]) -> SemaphoreDesc | MemoryDesc:
+    return cls(**uncarry(fields))

@@ -1,0 +1,183 @@
+"""File descriptors: whether two numbers are one open file, and duplicates that a driver is given."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import sys
+import threading
+from typing import ClassVar, Final
+
+from xsem.data.handles import OwnedHandle, own
+from xsem.errors import BadHandleError, BusyError
+
+__all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
+
+_F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
+_KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
+_KCMP_FILE: Final = 0
+# Duplicates for drivers get high numbers, because the application's own calls get the lowest free ones. If
+# RLIMIT_NOFILE leaves none in this range, the search begins at `_LOWER`; the last resort is any number.
+_TURN: Final = range(512, 4096)
+_LOWER: Final = 128
+
+
+class _Numbers:
+    """For each number, the count of duplicates that got it; and where the search for a driver's next one begins."""
+
+    # Re-entrant: a finalizer or a signal handler of the application can import something.
+    lock = threading.RLock()
+    turn = _TURN.start
+    issued: ClassVar[dict[int, int]] = {}
+
+
+def _new_lock() -> None:
+    # The thread that held the old one does not exist in the child.
+    _Numbers.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
+
+
+def same_open_file(a: int, b: int) -> bool | None:
+    """Whether two fds of this process mean the same open file description; None where the kernel cannot tell.
+
+    So a backend finds out whether its driver has closed a handle: keep a duplicate, and compare the number with it.
+    """
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    try:
+        return fcntl.fcntl(a, _F_DUPFD_QUERY, b) == 1
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return False
+    # fstat cannot stand in: all anonymous inodes (eventfd, sync files, device memory) share one inode number.
+    if _KCMP is None:
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    pid = os.getpid()
+    order = libc.syscall(ctypes.c_long(_KCMP), ctypes.c_long(pid), ctypes.c_long(pid), ctypes.c_long(_KCMP_FILE),
+                         ctypes.c_ulong(a), ctypes.c_ulong(b))
+    if order < 0:
+        return False if ctypes.get_errno() == errno.EBADF else None
+    return bool(order == 0)
+
+
+def kernel_can_compare() -> bool:
+    """Whether `same_open_file` has an answer here."""
+    with own(os.open, os.devnull, os.O_RDONLY) as file:
+        return same_open_file(file.fileno(), file.fileno()) is not None
+
+
+def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
+    """Duplicate a file descriptor, close-on-exec.
+
+    Parameters
+    ----------
+    fd : int
+        Borrowed.
+    for_driver : bool
+        True: a high number that no recent duplicate had. False: the lowest free number.
+
+    Returns
+    -------
+    OwnedHandle
+        Owned by the caller.
+
+    Raises
+    ------
+    BadHandleError
+        ``closed_fd``.
+    BusyError
+        ``fd_limit``.
+    """
+    try:
+        with _Numbers.lock:
+            duplicate = _dup_high(fd) if for_driver else own(os.dup, fd)
+            try:
+                number = duplicate.fileno()
+                _Numbers.issued[number] = _Numbers.issued.get(number, 0) + 1
+                if for_driver:
+                    _Numbers.turn = number + 1 if number + 1 in _TURN else _TURN.start
+            except BaseException:
+                duplicate.close()
+                raise
+            return duplicate
+    except OverflowError:
+        raise BadHandleError(f"{fd} is too large for a file descriptor", reason="closed_fd") from None
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise BadHandleError(f"file descriptor {fd} is not open", reason="closed_fd") from None
+        raise BusyError(
+            f"file descriptor {fd} cannot be duplicated: {error.strerror}; release something, or raise RLIMIT_NOFILE",
+            reason="fd_limit", call="dup", code=error.errno, code_name=errno.errorcode.get(error.errno or 0),
+        ) from error
+
+
+def _dup_high(fd: int) -> OwnedHandle:
+    if sys.platform != "win32":
+        import fcntl
+
+        for least in (_Numbers.turn, _TURN.start, _LOWER):
+            try:
+                return own(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, least)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EMFILE):  # EINVAL: beyond the limit. EMFILE: all taken
+                    raise
+    return own(os.dup, fd)
+
+
+class DriverFd:
+    """A file descriptor for a driver, which can tell afterwards whether the driver has closed it.
+
+    Make the object before the driver's call. A comparison by the kernel is not enough, because it cannot tell two
+    duplicates of one file apart. A number that the driver closed may soon belong to another import of the same file.
+    Each number therefore has a count of the duplicates that got it: a new count means that the number was closed.
+
+    Parameters
+    ----------
+    given : OwnedHandle
+        The descriptor for the driver.
+    kept : OwnedHandle
+        Another descriptor of the same open file. It stays open as long as this object is in use.
+
+    Attributes
+    ----------
+    number : int
+        The number of `given`.
+    """
+
+    __slots__ = ("_given", "_issued", "_kept", "number")
+
+    def __init__(self, given: OwnedHandle, kept: OwnedHandle) -> None:
+        self._given = given
+        self._kept = kept
+        self.number: int = given.fileno()
+        self._issued = _Numbers.issued.get(self.number, 0)
+
+    def left_open(self) -> bool | None:
+        """Whether the driver has left the number open; None if the kernel cannot tell.
+
+        False is final. True is valid until the driver's next call that may close the number.
+        """
+        with _Numbers.lock:
+            if _Numbers.issued.get(self.number, 0) != self._issued:
+                return False
+            return same_open_file(self._kept.fileno(), self.number)
+
+    def settle(self) -> None:
+        """Close the number if the driver left it open; otherwise give it up.
+
+        If the kernel cannot tell, the number leaks, so that xsem never closes the number of another import.
+        """
+        if self._given.closed:
+            return
+        if self.left_open():
+            self._given.close()
+        else:
+            self._given.detach()

@@ -1,0 +1,50 @@
+"""What `Device.command_list` takes: other libraries' streams and queues."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from xsem.data.params import UINT64_MAX
+from xsem.errors import BadArgumentError
+
+__all__ = ["Stream", "SupportsCudaStream", "SupportsIntPtr", "check_stream"]
+
+
+class SupportsCudaStream(Protocol):
+    """torch, CuPy, cuda.core, Numba and Warp streams: (protocol version, handle); (0, 0) is the default stream."""
+
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+class SupportsIntPtr(Protocol):
+    """pyopencl objects."""
+
+    @property
+    def int_ptr(self) -> int: ...
+
+
+Stream: TypeAlias = SupportsCudaStream | SupportsIntPtr | int
+"""A stream object, or a native handle as an int; the int 0 is refused."""
+
+
+def check_stream(stream: object) -> None:
+    """Refuse what no device can take.
+
+    Raises
+    ------
+    BadArgumentError
+        ``null_stream``: 0 means "none" to some libraries and "the default stream" to others; ``not_a_stream``.
+    """
+    if isinstance(stream, int):
+        if isinstance(stream, bool) or not 0 <= stream <= UINT64_MAX:
+            raise BadArgumentError(f"{stream!r} is not a native stream handle", reason="not_a_stream")
+        if stream == 0:
+            raise BadArgumentError(
+                "the int 0 is no stream: pass the stream object itself (its 0 is the default stream), or a handle",
+                reason="null_stream",
+            )
+    elif not hasattr(stream, "__cuda_stream__") and not hasattr(stream, "int_ptr"):
+        raise BadArgumentError(
+            f"a stream has __cuda_stream__ or int_ptr, or is a native handle; {type(stream).__name__} is neither",
+            reason="not_a_stream",
+        )

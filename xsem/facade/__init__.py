@@ -1,0 +1,1 @@
+"""What an application holds: one noun a file."""

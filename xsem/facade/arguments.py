@@ -1,0 +1,199 @@
+"""What `CommandList.append_wait` and `append_signal` take: every rule that is checked before a driver is called."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem.facade.memory import Memory
+from xsem.facade.resource import Resource
+from xsem.facade.semaphore import Semaphore
+from xsem.runtime.device_state import Session
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.types import INFINITE, Kind, SignalParams, WaitParams
+
+__all__ = ["batch", "check_can_signal", "check_memories", "check_session", "check_signal", "check_wait", "pair"]
+
+_Params = TypeVar("_Params", SignalParams, WaitParams)
+
+
+def pair(
+    session: Session, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
+) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
+    """One semaphore with one parameter, or sequences of one length; all of them of this device and not released."""
+    given: Sequence[Any] = (params,)
+    count = None
+    if not isinstance(semaphores, Semaphore):
+        _check_sequence(semaphores, call)
+        if isinstance(params, str | bytes) or not isinstance(params, Sequence):
+            raise BadArgumentError(f"{call} of a sequence takes a sequence of as many parameters: nothing is broadcast",
+                                   reason="params_mismatch")
+        given = tuple(params)
+        count = len(given)
+    chosen = batch(session, semaphores, call, count)
+    return chosen, [_param(semaphore._state, param, kind)
+                    for semaphore, param in zip(chosen, given, strict=True)]
+
+
+def batch(
+    session: Session, semaphores: Semaphore | Sequence[Semaphore], call: str, params: int | None = None
+) -> Sequence[Semaphore]:
+    """One semaphore, or several that differ, as many as there are `params`; all of this device and not released."""
+    if isinstance(semaphores, Semaphore):
+        chosen: Sequence[Semaphore] = (semaphores,)
+    else:
+        _check_sequence(semaphores, call)
+        chosen = tuple(semaphores)
+        if not chosen:
+            raise BadArgumentError(f"{call} takes at least one semaphore", reason="empty_batch")
+        if params is not None and len(chosen) != params:
+            raise BadArgumentError(f"{call}: {len(chosen)} semaphores and {params} parameters",
+                                   reason="params_mismatch")
+        if len({id(semaphore) for semaphore in chosen}) != len(chosen):
+            raise BadArgumentError(f"{call}: a semaphore is in the batch twice", reason="duplicate_semaphore")
+    for semaphore in chosen:
+        if not isinstance(semaphore, Semaphore):
+            raise BadArgumentError(f"{call} takes Semaphores, not {type(semaphore).__name__}", reason="not_a_semaphore")
+        check_session(session, semaphore, "semaphore")
+    return chosen
+
+
+def _check_sequence(semaphores: object, call: str) -> None:
+    if isinstance(semaphores, str | bytes) or not isinstance(semaphores, Sequence):
+        raise BadArgumentError(f"{call} takes a Semaphore or a sequence of them, not {type(semaphores).__name__}",
+                               reason="not_a_semaphore")
+
+
+def check_can_signal(state: SemaphoreState) -> None:
+    """Refuse a semaphore that no device signals.
+
+    Raises
+    ------
+    BadArgumentError
+        ``signal_of_sync_file``: it was imported, and is another's signal.
+    """
+    if state.kind is Kind.SYNC_FILE and state.imported:
+        raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",
+                               handle_type=state.type)
+
+
+def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
+    if isinstance(param, kind):
+        return param
+    if param is None:
+        return kind()
+    if isinstance(param, WaitParams | SignalParams):
+        raise BadArgumentError(f"{kind.__name__} are needed, not {type(param).__name__}", reason="wrong_params")
+    if state.kind is not Kind.TIMELINE:
+        takes = {Kind.KEYED_MUTEX: f"{kind.__name__}(key=…)", Kind.NVSCISYNC: f"{kind.__name__}(nvscisync_fence=…)"}
+        raise BadArgumentError(
+            f"{state.described} takes {takes.get(state.kind, 'no value')}, not {param!r}",
+            reason="value_not_allowed", handle_type=state.type,
+        )
+    if isinstance(param, bool):
+        raise BadArgumentError("value must be an int, not bool", reason="not_an_int", handle_type=state.type)
+    try:
+        return kind(value=operator.index(param))
+    except TypeError:
+        raise BadArgumentError(f"value must be an int, not {type(param).__name__}", reason="not_an_int",
+                               handle_type=state.type) from None
+
+
+def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
+    """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
+    if (
+        state.kind is Kind.TIMELINE and param.value is not None and param.key is None
+        and param.nvscisync_fence is None and not param.skip_nvscibuf_memsync
+    ):
+        return  # what nearly all are: the rest takes longer than the driver's call
+    for field, kind, required, refused in (
+        ("value", Kind.TIMELINE, "value_required", "value_not_allowed"),
+        ("key", Kind.KEYED_MUTEX, "key_required", "key_not_allowed"),
+        ("nvscisync_fence", Kind.NVSCISYNC, "fence_required", "fence_not_allowed"),
+    ):
+        given = getattr(param, field) is not None
+        if state.kind is kind and not given:
+            raise BadArgumentError(f"{state.described} needs {type(param).__name__}({field}=…)",
+                                   reason=required, handle_type=state.type)
+        if state.kind is not kind and given:
+            raise BadArgumentError(f"{state.described} takes no {field}", reason=refused,
+                                   handle_type=state.type)
+    if param.skip_nvscibuf_memsync and state.kind is not Kind.NVSCISYNC:
+        raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is for NvSciSync alone",
+                               reason="flag_not_allowed", handle_type=state.type)
+
+
+def check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> None:
+    """Refuse a parameter that this semaphore cannot be waited for with, or a wait that it is not ready for.
+
+    Raises
+    ------
+    BadArgumentError
+        ``value_required`` and the like; ``timeout_not_allowed``; ``value_difference``.
+    BusyError
+        ``not_reset``.
+    """
+    _check_fields(state, param)
+    if not session.capabilities.resets_on_wait:
+        state.check_reset()
+    if param.timeout_ms not in (None, INFINITE) and state.kind is not Kind.KEYED_MUTEX:
+        raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait",
+                               reason="timeout_not_allowed", handle_type=state.type)
+    if param.value is not None and state.last_signalled is not None:
+        limit = session.capabilities.max_value_difference
+        if param.value - state.last_signalled > limit:
+            raise BadArgumentError(
+                f"{param.value} is more than {limit} above the last value signalled here, {state.last_signalled}",
+                reason="value_difference", handle_type=state.type,
+            )
+
+
+def check_signal(state: SemaphoreState, param: SignalParams, limit: int) -> None:
+    """Refuse a parameter that this semaphore cannot be signalled with now.
+
+    Raises
+    ------
+    BadArgumentError
+        ``signal_of_sync_file``; ``value_required`` and the like; ``value_not_above_last``; ``value_difference``.
+    """
+    check_can_signal(state)
+    _check_fields(state, param)
+    if param.value is not None:
+        state.check_advance(param.value, allow_rewind=param.allow_rewind, limit=limit)
+
+
+def check_session(session: Session, used: Resource, what: str) -> None:
+    """Refuse something of another device, or released."""
+    if used._session is not session:
+        raise WrongDeviceError(
+            f"the {what} belongs to another device than this list: {used._session.info.id}",
+            expected=session.info.id, actual=used._session.info.id, reason="wrong_device",
+            backend=session.info.backend,
+        )
+    used._record.check()
+
+
+def check_memories(session: Session, memories: Sequence[Memory]) -> tuple[Memory, ...]:
+    """What ``acquire=`` or ``release=`` names, each once.
+
+    Raises
+    ------
+    BadArgumentError
+        ``not_a_memory``; ``duplicate_memory``.
+    """
+    if not memories and isinstance(memories, Sequence):
+        return ()
+    if not isinstance(memories, Sequence):
+        raise BadArgumentError(f"a sequence of xsem Memory is needed, not {type(memories).__name__}",
+                               reason="not_a_memory")
+    given = tuple(memories)
+    for memory in given:
+        if not isinstance(memory, Memory):
+            raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
+        check_session(session, cast("Resource", memory), "memory")
+    if len({id(memory) for memory in given}) != len(given):
+        raise BadArgumentError("a memory changes hands once in an operation: it is named twice",
+                               reason="duplicate_memory")
+    return given

@@ -1,0 +1,457 @@
+"""Command lists: what the device's work waits for and signals, in order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
+
+from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
+from xsem.facade.arguments import batch, check_can_signal, check_memories, check_session, check_signal, check_wait, pair
+from xsem.facade.buffer import Buffer
+from xsem.facade.event import Event, check_event, points_of
+from xsem.facade.memory import Memory
+from xsem.facade.prepared import Prepared
+from xsem.facade.recording import Recording
+from xsem.facade.resource import Resource
+from xsem.facade.semaphore import Semaphore
+from xsem.runtime.claims import Claim
+from xsem.runtime.device_state import Session
+from xsem.runtime.diagnostics import book_pending, timeout_error
+from xsem.runtime.entries import Operation, Targets
+from xsem.runtime.issue import note_signal, note_wait
+from xsem.runtime.lifetime import Record
+from xsem.runtime.prepared_append import Plain, known, plain_of, remember
+from xsem.runtime.queue import Book
+from xsem.runtime.semaphore_changes import Note
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.spi import Token
+from xsem.types import Feature, SignalParams, WaitParams
+
+if TYPE_CHECKING:
+    from xsem.facade.device import Device
+
+__all__ = ["CommandList"]
+
+_NONE: Final[tuple[()]] = ()  # the defaults of what an append with a value alone has none of: the same object
+
+
+class CommandList(Resource):
+    """An in-order queue of a device; `Device.create_command_list` makes one, `Device.command_list` borrows a stream.
+
+    Appends may come from any thread, and each has reached the driver, in program order, when it returns. Everything is
+    checked before the driver is called: an append takes effect whole or not at all.
+
+    Attributes
+    ----------
+    device : Device
+    """
+
+    def __init__(self, device: Device, session: Session, book: Book, *, borrowed: bool = False) -> None:
+        self.device = device
+        self._session = session
+        self._book = book
+        self._stopped: DriverError | None = None  # by work that was called at once
+        # A borrowed stream has one set of books for all its wrappers, and no wrapper may end it for the others.
+        self._record = session.new_record(book.name, _nothing, light=True) if borrowed else book.record
+
+    # ---- semaphores
+    @overload
+    def append_wait(
+        self, semaphores: Semaphore, params: int | WaitParams | None = None, *, wait_events: Sequence[Event] = (),
+        signal_event: Event | None = None, acquire: Sequence[Memory] = (),
+    ) -> None: ...
+    @overload
+    def append_wait(
+        self, semaphores: Sequence[Semaphore], params: Sequence[int | WaitParams | None], *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, acquire: Sequence[Memory] = (),
+    ) -> None: ...
+    def append_wait(
+        self, semaphores: Semaphore | Sequence[Semaphore],
+        params: int | WaitParams | Sequence[int | WaitParams | None] | None = None, *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, acquire: Sequence[Memory] = (),
+    ) -> None:
+        """Make later work in this list wait for semaphores.
+
+        cuWaitExternalSemaphoresAsync; zeCommandListAppendWaitExternalSemaphoreExt (rule 2: events first, then
+        semaphores; rule 4: the host is not blocked).
+
+        Parameters
+        ----------
+        semaphores : Semaphore or sequence of Semaphore
+            One, or several that must all be met. No semaphore twice.
+        params : int, WaitParams, None, or a sequence of these
+            One for one semaphore, as many for several: never broadcast. Timelines take an int or
+            ``WaitParams(value=)``: later work waits until the value is at least that. Binary semaphores and sync files
+            take None; a met wait resets a binary one (where `Capabilities.resets_on_wait`). Keyed mutexes take
+            ``WaitParams(key=)`` with ``timeout_ms``; NvSciSync takes ``WaitParams(nvscisync_fence=)``.
+        wait_events : sequence of Event
+            The wait begins when their operations are done.
+        signal_event : Event, optional
+            Bound to this operation.
+        acquire : sequence of Memory
+            Memory that the device takes over after the wait (needed where `Capabilities.needs_handover`).
+
+        Raises
+        ------
+        BadArgumentError
+            Of a batch with one bad member nothing is appended.
+        WouldBlockError
+            ``would_block``: the driver would hold this thread.
+        EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
+        """
+        bare = wait_events is _NONE and signal_event is None and acquire is _NONE
+        if bare:
+            if type(params) is int and type(semaphores) is Semaphore:
+                book = self._book
+                plain = semaphores._state.plain_waits.get(book)
+                if plain is not None and self._stopped is None and book.append_plain(plain, params, self._record):
+                    return
+            elif self._append_again("wait", semaphores, params):
+                return
+        self._check()
+        chosen, wanted = pair(self._session, semaphores, params, WaitParams, "append_wait")
+        for semaphore, param in zip(chosen, wanted, strict=True):
+            check_wait(semaphore._state, param, self._session)
+        states = [semaphore._state for semaphore in chosen]
+        self._append(
+            "wait", self._call(self._book.driver.append_wait, states, wanted),
+            [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
+            [state.record for state in states], acquire, note=note_wait(self._book, states),
+        )
+        if bare:
+            remember(self._book, "wait", states, params)
+
+    @overload
+    def append_signal(
+        self, semaphores: Semaphore, params: int | SignalParams | None = None, *, wait_events: Sequence[Event] = (),
+        signal_event: Event | None = None, release: Sequence[Memory] = (),
+    ) -> None: ...
+    @overload
+    def append_signal(
+        self, semaphores: Sequence[Semaphore], params: Sequence[int | SignalParams | None], *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, release: Sequence[Memory] = (),
+    ) -> None: ...
+    def append_signal(
+        self, semaphores: Semaphore | Sequence[Semaphore],
+        params: int | SignalParams | Sequence[int | SignalParams | None] | None = None, *,
+        wait_events: Sequence[Event] = (), signal_event: Event | None = None, release: Sequence[Memory] = (),
+    ) -> None:
+        """Signal semaphores when all earlier work in this list is done.
+
+        cuSignalExternalSemaphoresAsync; zeCommandListAppendSignalExternalSemaphoreExt (rule 1).
+
+        Parameters
+        ----------
+        semaphores, params, wait_events, signal_event
+            As for `append_wait`, with `SignalParams`. A timeline's value must be above the last one signalled here,
+            unless ``SignalParams(allow_rewind=True)``. A keyed mutex is released with ``SignalParams(key=)``.
+        release : sequence of Memory
+            Memory handed over before the signal.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_not_above_last`` and others; of a batch with one bad member nothing is appended.
+        WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
+            As for `append_wait`.
+        """
+        bare = wait_events is _NONE and signal_event is None and release is _NONE
+        if bare:
+            if type(params) is int and type(semaphores) is Semaphore:
+                book = self._book
+                plain = semaphores._state.plain_signals.get(book)
+                if plain is not None and self._stopped is None and book.append_plain(plain, params, self._record):
+                    return
+            elif self._append_again("signal", semaphores, params):
+                return
+        self._check()
+        chosen, wanted = pair(self._session, semaphores, params, SignalParams, "append_signal")
+        limit = self._session.capabilities.max_value_difference
+        for semaphore, param in zip(chosen, wanted, strict=True):
+            check_signal(semaphore._state, param, limit)
+        states = [semaphore._state for semaphore in chosen]
+        self._append(
+            "signal", self._call(self._book.driver.append_signal, states, wanted),
+            [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
+            [state.record for state in states], release, note=note_signal(self._book, states, wanted),
+            rewinds=any(param.allow_rewind for param in wanted),
+        )
+        if bare:
+            remember(self._book, "signal", states, params)
+
+    def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
+        """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
+
+        Each call is an `append_wait` of these semaphores without events or memory. They are checked once, and what the
+        driver is given is laid out once: for batches of timelines that are waited for each frame.
+
+        Parameters
+        ----------
+        semaphores : Semaphore or sequence of Semaphore
+            As for `append_wait`.
+
+        Raises
+        ------
+        BadArgumentError, ReleasedError, WrongDeviceError
+            As for `append_wait`.
+        """
+        return self._prepare("wait", semaphores)
+
+    def prepare_signal(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
+        """The same signal over and over: as `prepare_wait`, with each call an `append_signal`.
+
+        Raises
+        ------
+        BadArgumentError
+            ``signal_of_sync_file`` and others.
+        """
+        return self._prepare("signal", semaphores)
+
+    # ---- work
+    def append_work(self, work: Callable[[], object]) -> None:
+        """The application's own work, in order.
+
+        A native queue has `work` called at once, on this thread: it must only enqueue, on this very stream. On `host`
+        the list's worker thread calls it in its turn. Events around it: `append_barrier`.
+
+        An exception in it stops the list: on a native queue it is raised here; from then on every append, `query` and
+        `synchronize` raises DriverError with reason ``work_failed``. Nothing that follows is done, so nothing that
+        depends on it is signalled.
+        """
+        self._check()
+        if not callable(work):
+            raise BadArgumentError(f"append_work takes a callable, not {type(work).__name__}", reason="not_callable")
+        self._check_stopped()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        def issue(_want: bool) -> None:
+            self._book.driver.append_work(run)
+
+        try:
+            # Held: the work itself may release the list.
+            with self._book.record.held():
+                self._book.append("work", issue, reenters=True)
+        except BaseException as error:
+            if failed and failed[0] is error:
+                failure = DriverError(f"work appended to {self._book.name} raised {type(error).__name__}: {error}",
+                                      reason="work_failed", from_earlier_work=True, backend=self._session.info.backend)
+                failure.__cause__ = error
+                self._stopped = failure
+            raise
+
+    def append_barrier(self, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None) -> None:
+        """Make later work wait for `wait_events`, and bind `signal_event` to the end of all earlier work."""
+        self._check()
+        self._append("barrier", lambda points, _, want: self._book.driver.append_barrier(points, want), (),
+                     wait_events, signal_event, ())
+
+    def append_copy(
+        self, dst: Buffer, src: Buffer, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
+    ) -> None:
+        """Copy all bytes of one buffer to another of the same size.
+
+        Both are mappings of this device's memory, or page-locked host memory (`Device.host_buffer`): a copy with
+        ordinary host memory would block the host behind an unmet wait.
+
+        Raises
+        ------
+        BadArgumentError
+            ``size_mismatch``; ``overlap``: the ranges overlap.
+        """
+        self._check()
+        dst_record, src_record = self._buffer(dst), self._buffer(src)
+        if dst.size != src.size:
+            raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes",
+                                   reason="size_mismatch")
+        if dst.address < src.address + src.size and src.address < dst.address + dst.size:
+            raise BadArgumentError("the two buffers overlap", reason="overlap")
+        self._append(
+            "copy",
+            lambda points, _, want: self._book.driver.append_copy(dst.address, src.address, dst.size, points, want),
+            (), wait_events, signal_event, (dst_record, src_record),
+        )
+
+    def append_fill(
+        self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
+    ) -> None:
+        """Fill a buffer with a repeated pattern; one zero byte clears it.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_pattern``: empty, or its length does not divide the buffer's size.
+        """
+        self._check()
+        record = self._buffer(dst)
+        if not isinstance(pattern, bytes | bytearray) or not pattern or dst.size % len(pattern):
+            raise BadArgumentError(f"the pattern must be bytes whose length divides {dst.size}, not {pattern!r}",
+                                   reason="bad_pattern")
+        self._append(
+            "fill",
+            lambda points, _, want: self._book.driver.append_fill(dst.address, bytes(pattern), dst.size, points, want),
+            (), wait_events, signal_event, (record,),
+        )
+
+    # ---- completion
+    def query(self) -> bool:
+        """Whether everything appended so far is done; never blocks.
+
+        Raises
+        ------
+        DriverError
+            Earlier work failed.
+        """
+        self._check()
+        book = self._book
+        target = book.appended()
+        book.cover(target)
+        book.poll()
+        self._check_stopped()
+        if book.done_seq >= target:
+            return True
+        if book.captured():
+            raise BusyError(f"{book.name} is being captured: what is captured does not run", reason="capturing")
+        return False
+
+    def synchronize(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Block the host until everything appended so far is done. Ctrl-C works.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``, with the pending operations; the stuck one is first, if xsem can identify it. The work is still
+            pending.
+        DriverError
+            Earlier work failed.
+        BusyError
+            ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
+        """
+        check_timeout(timeout_s)
+        self._check()
+        self._check_stopped()
+        book = self._book
+        with self._record.held(), self._session.calling():
+            target = book.appended()
+            done = wait_in_slices(lambda slice_ns: book.wait(target, slice_ns), timeout_s)
+        self._check_stopped()
+        if not done:
+            raise timeout_error(self._session, book.name, timeout_s, book_pending(self._session, book, target))
+        self._session.releaser.nudge()
+
+    def record(self) -> Recording:
+        """Record appends instead of executing them: ``with commands.record() as recording: …``, then ``replay``.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not declare recording.
+        """
+        self._check()
+        self._session.require(Feature.RECORDING)
+        return Recording(self.device, self._session, self._book, self._check_stopped)
+
+    # ---- inside
+    def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, params: Any) -> bool:
+        """Append a batch that this list was given before, with new values; False where `_append` is to look at it."""
+        plain = known(self._book, operation, semaphores)
+        if plain is None or type(params) not in (list, tuple):
+            return False
+        values = tuple(params)
+        return plain.takes(values) and self._append_plain(plain, values)
+
+    def _append_plain(self, plain: Plain, values: Any) -> bool:
+        return self._stopped is None and self._book.append_plain(plain, values, self._record)
+
+    def _prepare(self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
+        self._check()
+        self._check_stopped()
+        chosen = batch(self._session, semaphores, f"prepare_{operation}")
+        states = [semaphore._state for semaphore in chosen]
+        if operation == "signal":
+            for state in states:
+                check_can_signal(state)
+        append: Any = self.append_wait if operation == "wait" else self.append_signal
+        # Of a sequence of one the driver takes a value, and the application gives a sequence: the ordinary way does it.
+        single = isinstance(semaphores, Semaphore)
+        plain = plain_of(self._book, operation, states) if single or len(states) > 1 else None
+        return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, plain, self._append_plain, append)
+
+    def _append(
+        self, operation: Operation, call: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
+        targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, records: Sequence[Record],
+        memories: Sequence[Memory] = (), *, note: Note | None = None, rewinds: bool = False,
+    ) -> None:
+        book, session = self._book, self._session
+        self._check_stopped()
+        points = points_of(session, wait_events)
+        tokens = [point.token for point in points]
+        given = check_memories(session, memories)
+        records = [*records, *(memory._record for memory in given)]
+        memory_tokens = [memory._memory for memory in given]
+        claim = Claim()
+        try:
+            if signal_event is not None:
+                check_event(session, signal_event)
+                signal_event._claim(claim)
+            point = book.append(
+                operation, lambda want: call(tokens, memory_tokens, want), note=note, records=records, targets=targets,
+                kept=points, want_point=signal_event is not None, rewinds=rewinds,
+            )
+            if signal_event is not None and point is not None:
+                signal_event._bind(point)
+        except XsemError as error:
+            session.blame(error)
+            raise
+        finally:
+            claim.over = True
+
+    def _call(
+        self, append: Callable[..., Token | None], states: Sequence[SemaphoreState], params: Sequence[Any]
+    ) -> Callable[[Sequence[Token], Sequence[Token], bool], Token | None]:
+        tokens = [state.token for state in states]
+        return lambda points, memories, want: append(tokens, params, points, memories, want)
+
+    def _check_stopped(self) -> None:
+        self._record.check()
+        self._book.raise_failure()
+        if self._stopped is not None:
+            raise copy.copy(self._stopped) from self._stopped.__cause__
+
+    def _buffer(self, buffer: Buffer) -> Record:
+        if not isinstance(buffer, Buffer):
+            raise BadArgumentError(f"an xsem Buffer is needed, not {type(buffer).__name__}; host memory comes from "
+                                   "device.host_buffer()", reason="not_a_buffer")
+        check_session(self._session, buffer, "buffer")
+        return buffer._record
+
+    def _token(self) -> Token:
+        return self._book.driver.key
+
+    @property
+    def native_handle(self) -> int:
+        """The native stream or queue."""
+        self._check()
+        # From here on the application can capture the stream.
+        self._book.exposed = True
+        return self._book.driver.key
+
+    def __repr__(self) -> str:
+        return f"<CommandList {self._book.name}>"
+
+
+def _nothing() -> None:
+    """A wrapper of a borrowed stream has nothing to close."""

@@ -1,0 +1,232 @@
+"""The way in: which backends and devices there are, and opening one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from xsem.data.uuids import parse_uuid
+from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
+from xsem.facade.device import Device
+from xsem.plugins import one_line, registry
+from xsem.promises import check_native_promise
+from xsem.spi import Backend
+from xsem.types import BackendInfo, DeviceInfo, UUIDLike
+
+__all__ = ["backends", "devices", "exporter_for", "open_device"]
+
+
+def backends() -> tuple[BackendInfo, ...]:
+    """All backends and plugins, by name, with the reason of those that cannot be used here.
+
+    Loads vendor libraries to find out.
+    """
+    found = registry()
+    infos = [
+        BackendInfo(name=name, distribution=loaded.distribution, spi_version=loaded.backend.spi_version,
+                    unavailable=_why_unavailable(loaded.backend))
+        for name, loaded in found.backends.items()
+    ]
+    infos += [
+        BackendInfo(name=problem.name, distribution=problem.distribution, spi_version=problem.spi_version,
+                    unavailable=problem.message)
+        for problem in found.problems
+    ]
+    return tuple(sorted(infos, key=lambda info: info.name))
+
+
+def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
+    """All devices, or one backend's.
+
+    Parameters
+    ----------
+    backend : str, optional
+        Without it, backends that cannot be used here are passed over: `backends` says why.
+
+    Raises
+    ------
+    BackendUnavailableError
+        The backend that was named cannot be used.
+    BadArgumentError
+        ``bad_device_id``: `backend` is not a str.
+    """
+    if backend is not None:
+        if not isinstance(backend, str):
+            raise BadArgumentError(f"a backend is named like 'cuda', not {backend!r}", reason="bad_device_id")
+        chosen = registry().get(backend)
+        with _asking(backend):
+            return tuple(chosen.devices())
+    infos: list[DeviceInfo] = []
+    for loaded in registry().backends.values():
+        # A defect of one plugin must not hide the others' devices.
+        with contextlib.suppress(Exception):
+            infos += loaded.backend.devices()
+    return tuple(infos)
+
+
+def open_device(
+    device: str | DeviceInfo, *, uuid: UUIDLike | None = None, luid: bytes | None = None, native: object | None = None
+) -> Device:
+    """Open a device. The backend is always named; nothing is chosen by default, least of all the CPU.
+
+    Parameters
+    ----------
+    device : str or DeviceInfo
+        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an entry of `devices`,
+        whose UUID and LUID the device must have then.
+    uuid : UUID, 16 bytes or str, optional
+        The exporter's device UUID; the device must have it.
+    luid : bytes, optional
+        Eight bytes (Windows); the device must have it.
+    native : object, optional
+        The application's own context or device, as the backend's documentation says. It is borrowed, also on failure,
+        and must live until the device has been released and `Device.releasing` is empty, or the process ends.
+
+    Raises
+    ------
+    BackendUnavailableError
+        ``unknown_backend``, ``plugin_failed``, ``backend_excluded``, or what the backend lacks here.
+    DeviceNotFoundError
+        ``no_device``, ``no_such_device``, ``ambiguous_device``; `candidates` says what there is.
+    BadArgumentError
+        ``bad_device_id``, ``bad_uuid``, ``bad_luid``.
+
+    Examples
+    --------
+    >>> with open_device("host") as device:
+    ...     device.info.id
+    'host:0'
+    """
+    name, index = _parse(device)
+    wanted_uuid = None if uuid is None else parse_uuid(uuid)
+    if luid is not None and (not isinstance(luid, bytes | bytearray) or len(luid) != 8):
+        raise BadArgumentError(f"luid is 8 bytes, not {luid!r}", reason="bad_luid")
+    backend = registry().get(name)
+    with _asking(name):
+        if native is None:
+            info = _choose(name, tuple(backend.devices()), index, wanted_uuid, luid)
+            _check_meant(device, info)
+            driver = backend.open(info.index)
+        else:
+            info, driver = backend.adopt(native)
+        try:
+            if native is not None:
+                _choose(name, (info,), index, wanted_uuid, luid)
+                _check_meant(device, info)
+            check_native_promise(info, backend, driver.capabilities)
+            return Device(info, driver)
+        except BaseException:
+            with driver.quiet():
+                driver.close()
+            raise
+
+
+def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
+    """Return the name of the device that exports for an importing device, as `open_device` takes it.
+
+    Parameters
+    ----------
+    exporter : str
+        ``"vulkan"``: its device with the importing device's UUID. ``"vulkan:1"``: that device, which must have this
+        UUID. If either side has no UUID, as ``host``, the name stays as it is.
+    importer : str
+        The importing device, for messages.
+    uuid : UUID, 16 bytes or str, optional
+        The importing device's UUID.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``: the exporting device is not the importing device.
+    DeviceNotFoundError
+        ``ambiguous_device``: several devices have the UUID. ``no_device``.
+    BackendUnavailableError, BadArgumentError
+        As in `open_device`.
+    """
+    name, index = _parse(exporter)
+    there = devices(name)
+    found = tuple(info for info in there if index is None or info.index == index)
+    if uuid is None or not found:
+        return exporter
+    wanted = parse_uuid(uuid)
+    if any(info.uuid == wanted for info in found):
+        return _choose(name, found, index, wanted, None).id
+    if any(info.uuid is None for info in found):
+        return exporter
+    listed = "; ".join(f"{info.id} {info.uuid}" for info in there)
+    right = [info.id for info in there if info.uuid == wanted]
+    raise WrongDeviceError(
+        f"{exporter} exports from another device than {importer}, whose UUID is {wanted}; there is: {listed}",
+        expected=str(wanted), actual=", ".join(str(info.uuid) for info in found), reason="wrong_device", backend=name,
+        likely_causes=(f"{right[0]} is {importer}, and so is {name} without a number",) if right else (),
+    )
+
+
+@contextlib.contextmanager
+def _asking(name: str) -> Iterator[None]:
+    """Around calls of a backend: its errors say whose they are."""
+    try:
+        yield
+    except XsemError as error:
+        if error.backend is None:
+            error.backend = name
+        raise
+
+
+def _parse(device: str | DeviceInfo) -> tuple[str, int | None]:
+    if isinstance(device, DeviceInfo):
+        return device.backend, device.index
+    match = re.fullmatch(r"([A-Za-z_]\w*)(?::([0-9]{1,9}))?", device) if isinstance(device, str) else None
+    if match is None:
+        raise BadArgumentError(f"a device is named like 'cuda:1' or 'cuda', not {device!r}", reason="bad_device_id")
+    return match[1], None if match[2] is None else int(match[2])
+
+
+def _choose(
+    name: str, candidates: tuple[DeviceInfo, ...], index: int | None, uuid: object | None, luid: bytes | None
+) -> DeviceInfo:
+    """The one that fits; never the first of several."""
+    if not candidates:
+        raise DeviceNotFoundError(f"the backend {name!r} has no devices here", reason="no_device", backend=name)
+    matching = [
+        info for info in candidates
+        if (index is None or info.index == index)
+        and (uuid is None or info.uuid == uuid)
+        and (luid is None or info.luid == bytes(luid))
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    wanted = [f"index {index}" if index is not None else "", f"UUID {uuid}" if uuid is not None else "",
+              f"LUID {luid.hex()}" if luid is not None else ""]
+    wish = " and ".join(part for part in wanted if part)
+    listed = "; ".join(f"{info.id} {info.name} {info.uuid or ''}".strip() for info in candidates)
+    if matching:
+        raise DeviceNotFoundError(
+            f"{len(matching)} devices of {name!r} match {wish or 'the bare name'}: name one, or give a uuid: {listed}",
+            reason="ambiguous_device", backend=name, candidates=tuple(matching),
+        )
+    raise DeviceNotFoundError(f"no device of {name!r} has {wish}; there is: {listed}", reason="no_such_device",
+                              backend=name, candidates=candidates)
+
+
+def _check_meant(device: str | DeviceInfo, found: DeviceInfo) -> None:
+    """Refuse another device under the number of the one that was listed: CUDA_VISIBLE_DEVICES moves them."""
+    if not isinstance(device, DeviceInfo):
+        return
+    for meant, now in ((device.uuid, found.uuid), (device.luid, found.luid)):
+        if meant is not None and meant != now:
+            raise DeviceNotFoundError(
+                f"{found.id} is not the {device.name} that was listed: list the devices again, or open it by its uuid",
+                reason="no_such_device", backend=found.backend, candidates=(found,),
+            )
+
+
+def _why_unavailable(backend: Backend) -> str | None:
+    try:
+        backend.devices()
+    except XsemError as error:
+        return one_line(str(error))
+    except Exception as error:  # a defect of a plugin must not hide the others
+        return one_line(f"{type(error).__name__}: {error}")
+    return None

@@ -1,0 +1,110 @@
+"""DLPack capsules over any memory: versioned (1.0) and legacy.
+
+NumPy makes the capsule, of an array over the address, and this module writes into it what NumPy does not know: the
+device and bfloat16. A deleter in Python will not do: consumers drop a capsule that they refuse while an error is set,
+which a ctypes callback clears, and call the deleter on any thread, with or without the interpreter's lock, until the
+process ends. NumPy's is C, and made for all that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from xsem.facade.layout import DType
+
+__all__ = ["HostArray", "make_capsule"]
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_LEGACY: Final = b"dltensor"
+_VERSIONED: Final = b"dltensor_versioned"
+
+# All modules share the functions that are attributes of ctypes.pythonapi, with their declared types. So these two come
+# from prototypes of their own. A private copy of pythonapi is no option: on Windows PyDLL(None) is a TypeError.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+class HostArray:
+    """What a NumPy array has as its base: the interface that it was made from, and what keeps the memory mapped."""
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str, lease: object
+    ) -> None:
+        self.__array_interface__ = {
+            "shape": shape, "typestr": typestr, "data": (address, False), "strides": strides, "version": 3,
+        }
+        self._lease = lease
+
+
+def make_capsule(
+    address: int, device: tuple[int, int], dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...],
+    lease: object, *, versioned: bool,
+) -> Any:
+    """A capsule over memory that `lease` keeps alive; a legacy one where NumPy (before 2.1) cannot make another.
+
+    Raises
+    ------
+    BufferError
+        A stride is not a whole number of elements: DLPack counts in elements. The address is not aligned: DLPack's
+        consumers take it to be, and on a GPU that is a fault that ends the context.
+    """
+    import numpy as np
+
+    steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
+    if any(stride % dtype.itemsize for stride in steps):
+        raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
+    if address % dtype.alignment:
+        raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
+    # The array is never touched: the address may be a device's.
+    array: Any = np.asarray(HostArray(address, shape, strides_bytes, dtype.typestr or f"<u{dtype.itemsize}", lease))
+    capsule = array.__dlpack__(max_version=(1, 0)) if versioned and _numpy_is_versioned(np) else array.__dlpack__()
+    if _is_valid(capsule, _VERSIONED):
+        tensor = _ManagedVersioned.from_address(_pointer(capsule, _VERSIONED)).tensor
+    else:
+        tensor = _Managed.from_address(_pointer(capsule, _LEGACY)).tensor
+    tensor.device = _Device(*device)
+    tensor.dtype = _DataType(dtype.dlpack_code, dtype.itemsize * 8, 1)
+    return capsule
+
+
+def _numpy_is_versioned(np: Any) -> bool:
+    major, minor = np.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 1)

@@ -1,0 +1,217 @@
+"""Events: completion of one appended operation, for the host, other lists and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
+from xsem.facade.resource import Resource
+from xsem.runtime.claims import Claim, Claimed
+from xsem.runtime.device_state import Point, Session
+from xsem.runtime.diagnostics import book_pending, timeout_error
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.spi import Token
+
+if TYPE_CHECKING:
+    from xsem.facade.device import Device
+
+__all__ = ["Event", "check_event", "points_of"]
+
+_RETRY_S: Final = 0.05
+
+
+class Event(Resource):
+    """The end of one appended operation.
+
+    `Device.create_event` makes one unbound; an append with it as ``signal_event`` binds it to that operation, and
+    `reset` unbinds it. `Device.event` borrows a framework's own event, bound already. A wait takes the binding that the
+    event has when the wait is appended.
+    """
+
+    def __init__(self, device: Device, session: Session, point: Point | None = None) -> None:
+        self.device = device
+        self._session = session
+        self._foreign = point is not None
+        # In a cell of its own: the record, which the device may release, must not keep the event itself alive.
+        self._binding: list[Point] = [] if point is None else [point]
+        self._claimed = Claimed()   # by the append that is about to bind it
+        self._claiming = threading.RLock()   # re-entrant: a signal handler may use the same event
+        self._record = session.new_record("event", self._binding.clear, light=True)
+
+    def query(self) -> bool:
+        """Whether the operation is done; never blocks.
+
+        Raises
+        ------
+        EventNotAppendedError
+            ``event_not_appended``.
+        DriverError
+            It never will be: earlier work on its list failed.
+        BusyError
+            ``capturing``: the operation was captured or recorded, not executed.
+        """
+        point = self._running()
+        with self._session.calling():
+            done = point.done()
+        self._reached(done, point)
+        return done
+
+    def wait(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Block the host until the operation is done. Ctrl-C works.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``, with what is pending on the operation's list up to it.
+        EventNotAppendedError
+            ``event_not_appended``.
+        DriverError
+            It never will be.
+        BusyError
+            ``capturing``, as for `query`.
+        """
+        check_timeout(timeout_s)
+        point = self._running()
+        with self._record.held(), self._session.calling():
+            done = wait_in_slices(point.wait, timeout_s)
+        self._reached(done, point)
+        if not done:
+            pending = [] if point.book is None else book_pending(self._session, point.book, point.seq)
+            raise timeout_error(self._session, "the event's operation", timeout_s, pending)
+
+    def reset(self) -> None:
+        """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
+        self._check()
+        # An append that is about to bind the event binds it after this.
+        self._binding.clear()
+
+    def add_done_callback(self, callback: Callable[[Event], object]) -> None:
+        """Have ``callback(event)`` called once, when the operation bound now is done or has failed.
+
+        The callback runs on a thread of xsem's, soon after, and must not block. An exception in it, SystemExit
+        included, is logged and does not affect other callbacks. If the system gives no thread at that moment, a warning
+        to the logger ``"xsem"`` says so, and later calls on the device try again.
+
+        Raises
+        ------
+        EventNotAppendedError
+            ``event_not_appended``.
+        BusyError
+            ``capturing``, as for `query`.
+        """
+        if not callable(callback):
+            raise BadArgumentError(f"callback must be callable, not {type(callback).__name__}", reason="not_callable")
+        self._session.notifier.add(self._running(), lambda _: callback(self))
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait in asyncio. Cancelling ends the waiting, not the work; ``asyncio.timeout`` bounds it.
+
+        Raises
+        ------
+        EventNotAppendedError, DriverError, BusyError, ReleasedError
+            As for `wait`; ReleasedError if the device is released meanwhile.
+        """
+        point = self._running()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def finish(failure: Exception | None) -> None:
+            if future.done():
+                return  # cancelled
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+        def reached(failure: Exception | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(finish, failure)
+
+        notifier = self._session.notifier
+        remove = notifier.add(point, reached)
+        try:
+            # If the system gives no thread now, this loop tries again: there may be no later call that does.
+            while notifier.stalled and not notifier.ensure():
+                yield from asyncio.sleep(_RETRY_S).__await__()
+            yield from future.__await__()
+        finally:
+            remove()
+
+    def _bound(self) -> Point:
+        self._check()
+        try:
+            return self._binding[0]
+        except IndexError:
+            raise EventNotAppendedError(
+                "the event is bound to no operation: nothing with it as signal_event has been appended since it was "
+                "made or reset",
+                reason="event_not_appended",
+            ) from None
+
+    def _running(self) -> Point:
+        point = self._bound()
+        point.check_running()
+        return point
+
+    def _claim(self, claim: Claim) -> None:
+        """Claim the event for an append: of two threads, one is refused before the driver's call."""
+        self._check()
+        if self._foreign:
+            raise BadArgumentError("a borrowed event cannot be a signal_event: create_event() makes one that can",
+                                   reason="foreign_event")
+        with self._claiming:
+            if not self._claimed.live and not self._binding:
+                self._claimed.take(claim)
+                # Second look: a signal handler may have bound it in between.
+                if not self._binding:
+                    return
+        raise BusyError("the event is bound to an operation already; reset() unbinds it", reason="event_bound")
+
+    def _bind(self, point: Point) -> None:
+        self._binding[:] = (point,)
+
+    def _reached(self, done: bool, point: Point) -> None:
+        if done and point.book is not None:
+            point.book.reached(point.seq)
+
+    def _token(self) -> Token:
+        return self._bound().token
+
+
+def points_of(session: Session, events: Sequence[Event]) -> tuple[Point, ...]:
+    """The points that events are bound to now.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``: an event of another device.
+    EventNotAppendedError
+        ``event_not_appended``.
+    """
+    if not isinstance(events, Sequence):
+        raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
+                               reason="not_an_event")
+    for event in events:
+        check_event(session, event)
+    return tuple(event._bound() for event in events)
+
+
+def check_event(session: Session, event: object) -> None:
+    """Refuse what is not an event of this device."""
+    if not isinstance(event, Event):
+        raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows a "
+                               "framework's", reason="not_an_event")
+    if event._session is not session:
+        raise WrongDeviceError(
+            "the event belongs to another device", expected=session.info.id, actual=event._session.info.id,
+            reason="wrong_device", backend=session.info.backend,
+        )

@@ -1,0 +1,196 @@
+"""Images in external memory: mipmapped arrays and their levels."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from xsem.data.params import check_int
+from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.facade.layout import parse_dtype
+from xsem.facade.resource import Resource
+from xsem.facade.transfer import copy_level
+from xsem.runtime.device_state import Session
+from xsem.runtime.lifetime import Record
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
+from xsem.spi import Token
+from xsem.types import Feature, MemoryHandleType, MipmapDesc
+
+if TYPE_CHECKING:
+    from xsem.facade.device import Device
+    from xsem.facade.memory import Memory
+
+__all__ = ["MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
+
+
+class MipmappedArray(Resource):
+    """An image mapped onto external memory; made by `Memory.map_mipmapped_array`.
+
+    Attributes
+    ----------
+    desc : MipmapDesc
+    """
+
+    def __init__(self, device: Device, session: Session, record: Record, token: Token, desc: MipmapDesc) -> None:
+        self.device = device
+        self.desc = desc
+        self._session = session
+        self._record = record
+        self._array = token
+
+    def level(self, index: int) -> MipmapLevel:
+        """Level `index`, 0 the largest; it lives as long as the array.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_levels``: there is no such level.
+        """
+        self._check()
+        check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
+        with self._record.held(), self._session.calling():
+            token = self._session.driver.mipmap_level(self._array, index)
+        return MipmapLevel(self, token, index)
+
+    def _token(self) -> Token:
+        return self._array
+
+
+class MipmapLevel:
+    """One level of a `MipmappedArray`.
+
+    Attributes
+    ----------
+    extent : tuple of int
+        Width, height, depth in elements.
+    """
+
+    def __init__(self, array: MipmappedArray, token: Token, index: int) -> None:
+        width, height, depth = (max(1, length >> index) if length else 0 for length in array.desc.extent)
+        self.extent: tuple[int, int, int] = (width, height, depth)
+        self._array = array
+        self._level = token
+
+    @property
+    def native_handle(self) -> int:
+        """The vendor's handle of the level."""
+        self._array._check()
+        return self._array._session.driver.native_handle(self._level)
+
+    def read(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
+        """Copy the level to a new NumPy array; blocks the host. Ctrl-C works.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Returns
+        -------
+        numpy.ndarray
+            (layers or depth, height, width, channels) less the absent ones, of the image's component type.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``. The copy to a buffer of xsem's is still pending. The image and the device stay usable.
+        BadArgumentError
+            ``bad_timeout``.
+        """
+        import numpy as np
+
+        check_timeout(timeout_s)
+        out = np.empty(self._shape(), self._dtype())
+        self._copy(out.data.cast("B"), timeout_s, "read")
+        return out
+
+    def write(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Write an array of that shape and of the image's component type; blocks the host. Ctrl-C works.
+
+        Parameters
+        ----------
+        array : array_like
+            Borrowed for the call.
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``. The copy is still pending and still takes effect, from a copy of the array.
+        BadArgumentError
+            ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
+        """
+        import numpy as np
+
+        check_timeout(timeout_s)
+        self._array._check()
+        source = np.ascontiguousarray(array)
+        if source.shape != self._shape():
+            raise BadArgumentError(f"the level's shape is {self._shape()}, the array's {source.shape}",
+                                   reason="shape_mismatch")
+        if source.dtype != self._dtype():
+            raise BadArgumentError(f"the level's dtype is {self._dtype()}, the array's {source.dtype}",
+                                   reason="dtype_mismatch")
+        self._copy(source.data.cast("B"), timeout_s, "write")
+
+    def _copy(self, data: memoryview, timeout_s: float | None, direction: Literal["read", "write"]) -> None:
+        array = self._array
+        array._check()
+        with array._record.held():
+            copy_level(array._session, array._record, self._level, data, timeout_s, direction)
+
+    def _shape(self) -> tuple[int, ...]:
+        width, height, depth = self.extent
+        lengths = (self._array.desc.layers or depth, height, width, self._array.desc.channels)
+        return tuple(length for length in lengths if length)
+
+    def _dtype(self) -> str:
+        return parse_dtype(self._array.desc.format).name
+
+
+def map_mipmapped_array(
+    device: Device, session: Session, memory: Memory, token: Token, desc: MipmapDesc, *, overlap: bool
+) -> MipmappedArray:
+    """The facade's half of `Memory.map_mipmapped_array`."""
+    if not isinstance(desc, MipmapDesc):
+        raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
+                               reason="not_a_descriptor")
+    _check_declared(session, desc)
+    if memory.type is MemoryHandleType.DMABUF_FD:
+        raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
+                               handle_type=memory.type)
+    if memory.type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
+        raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
+                               handle_type=memory.type)
+    least = _least_bytes(desc)
+    if desc.offset + least > memory.allocation_size:
+        raise BadArgumentError(
+            f"an image of at least {least} bytes at offset {desc.offset} reaches beyond the allocation of "
+            f"{memory.allocation_size}",
+            reason="out_of_range", handle_type=memory.type,
+        )
+    with (memory._mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
+          memory._record.held(), session.calling(memory.type),
+          session.making(
+              "mipmapped array", lambda driver, made: driver.release_array(made), memory._record) as making):
+        array = making.call(session.driver.map_mipmapped_array, token, desc)
+        mapping.record = record = making.record()
+        return MipmappedArray(device, session, record, array, desc)
+
+
+def _check_declared(session: Session, desc: MipmapDesc) -> None:
+    features = session.capabilities.features
+    if Feature.MIPMAPPED_ARRAY in features or Feature.IMAGE not in features:
+        session.require(Feature.MIPMAPPED_ARRAY)
+        return
+    if desc.beyond_image:
+        raise UnsupportedError(f"{session.info.id} maps no image with {desc.beyond_image}",
+                               capability=Feature.MIPMAPPED_ARRAY.value, backend=session.info.backend)
+
+
+def _least_bytes(desc: MipmapDesc) -> int:
+    """Whatever the tiling, no image has fewer bytes than its elements; how many more is the driver's to know."""
+    element = desc.channels * parse_dtype(desc.format).itemsize
+    return sum(element * max(1, desc.layers) * math.prod(max(1, length >> level) for length in desc.extent)
+               for level in range(desc.levels))

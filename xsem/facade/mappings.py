@@ -1,0 +1,82 @@
+"""The mapped ranges of a memory. An overlapping range is refused unless the application permits it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xsem.errors import BadArgumentError
+from xsem.runtime.lifetime import Record
+
+__all__ = ["Mapping", "Mappings"]
+
+
+class Mapping:
+    """A range of a memory that a buffer or an image occupies, or is about to occupy.
+
+    Attributes
+    ----------
+    start, end : int
+        Bytes.
+    record : Record or None
+        Lifetime record of the buffer or image; None until it is mapped.
+    given_up : bool
+        The range is free again: the driver refused the mapping, or Ctrl-C came.
+    """
+
+    __slots__ = ("end", "given_up", "record", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+        self.record: Record | None = None
+        self.given_up = False
+
+    @property
+    def in_use(self) -> bool:
+        """Whether another mapping must not overlap this one."""
+        if self.given_up:
+            return False
+        return self.record is None or not self.record.released or self.record.held_by_others
+
+
+class Mappings:
+    """The mapped ranges of one memory.
+
+    Parameters
+    ----------
+    lock : RLock
+        The lock of the device's lifetime records.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._mappings: list[Mapping] = []
+
+    @contextmanager
+    def reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[Mapping]:
+        """Reserve the range before the driver's call: of two threads that want the same bytes, one is refused.
+
+        The range is free again if the block raises: the driver refused, or Ctrl-C came before the mapping had an owner.
+
+        Raises
+        ------
+        BadArgumentError
+            ``overlap``.
+        """
+        mapping = Mapping(start, end)
+        try:
+            with self._lock:
+                others = [each for each in self._mappings if each.in_use]
+                if not overlap and any(start < each.end and each.start < end for each in others):
+                    raise BadArgumentError(
+                        f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the buffer's "
+                        "view(), release it, or pass overlap=True",
+                        reason="overlap",
+                    )
+                self._mappings = [*others, mapping]
+            yield mapping
+        except BaseException:
+            mapping.given_up, mapping.record = True, None
+            raise

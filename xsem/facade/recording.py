@@ -1,0 +1,194 @@
+"""Recorded work: appended once, replayed with new timeline values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
+
+from xsem.data.params import UINT64_MAX, check_int
+from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
+from xsem.facade.resource import Resource
+from xsem.facade.semaphore import Semaphore
+from xsem.runtime.device_state import Session
+from xsem.runtime.entries import Entry
+from xsem.runtime.forks import generation
+from xsem.runtime.lifetime import Record
+from xsem.runtime.queue import Book
+from xsem.runtime.semaphore_changes import Noted
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.spi import Token
+from xsem.types import Kind
+
+if TYPE_CHECKING:
+    from xsem.facade.device import Device
+
+__all__ = ["Recording"]
+
+
+class Recording(Resource):
+    """What was appended inside ``with commands.record() as recording:``; made by `CommandList.record`.
+
+    Leaving the block ends the recording and keeps it; `release` gives it up. Objects used in it stay alive with it: one
+    that is released meanwhile is freed after the recording.
+    """
+
+    def __init__(self, device: Device, session: Session, book: Book, check_stopped: Callable[[], None]) -> None:
+        self.device = device
+        self._session = session
+        self._book = book
+        self._check_stopped = check_stopped
+        self._recorded: list[Token] = []
+        self._entries: list[Entry] = []
+        self._kept: list[Record] = []
+        self._by = object()   # the holder of its records
+        self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
+        # To forget it is a call on the list, whose lock must be waited for.
+        self._record = session.new_record("recording", self._free, parent=book.record, on_thread=True)
+
+    def __enter__(self) -> Self:
+        self._check()
+        self._check_stopped()
+        book = self._book
+        # The list stays open until the recording has ended, whatever is released inside the block.
+        try:
+            with book.lock:
+                if book.recording or self._recorded:
+                    raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
+                book.record.hold(self._by)
+                book.recorded_by = self._by
+                book.recording = self._open = True
+                try:
+                    book.driver.begin_recording()
+                except Exception:
+                    book.recording = self._open = False
+                    book.record.unhold(self._by)
+                    raise
+        except XsemError as error:
+            self._session.blame(error)
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if generation() != self._session.generation:
+            return  # the child of a fork inside the block: its parent ends the recording, and an error goes on as it is
+        try:
+            self._end()
+        except XsemError as error:
+            self._session.blame(error)
+            # The block's own error goes on: it says more than that what it left could not be ended.
+            if exc[0] is None:
+                raise
+        finally:
+            if exc[0] is not None:
+                self.release()
+
+    def _end(self) -> None:
+        """End the recording, at most once. The list then executes its appends again."""
+        book = self._book
+        try:
+            with book.lock:
+                if self._open:
+                    self._entries, book.recorded = book.recorded, []
+                    self._kept, book.recorded_uses = book.recorded_uses, []
+                    try:
+                        self._recorded.append(book.driver.end_recording())
+                    finally:
+                        book.recording = self._open = False
+        finally:
+            book.record.unhold(self._by)
+
+    def replay(self, values: Mapping[Semaphore, int | tuple[int, int]] | None = None) -> None:
+        """Append the recorded work once more.
+
+        Parameters
+        ----------
+        values : mapping of Semaphore to int or (int, int)
+            New values of timelines in it: one for wait and signal alike, or (wait, signal). All waits for a timeline
+            take its one value, and all its signals. Where none is given: as recorded.
+
+        Raises
+        ------
+        BusyError
+            ``recording``: it has not ended, or nothing was recorded.
+        BadArgumentError
+            ``not_a_semaphore``, ``not_a_timeline``, ``not_an_int``, ``value_out_of_range``; ``value_not_above_last``:
+            a value that it signals, new or as recorded, is not above the last one signalled here; ``not_recorded``: the
+            recording does not use the timeline.
+        WouldBlockError, ReleasedError, WrongDeviceError, DriverError
+            As for an append: nothing was appended.
+        """
+        self._check()
+        self._check_stopped()
+        if not self._recorded or self._book.recording:
+            raise BusyError("the recording has not been made yet: append inside its `with` block", reason="recording")
+        triples: list[tuple[Token, int, int]] = []
+        records = [self._record]
+        waits = self._targets("wait")
+        signals, rewinds = self._targets("signal"), self._rewinds()
+        for semaphore, value in (values or {}).items():
+            self._check_semaphore(semaphore)
+            wait, signal = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
+            check_int("wait value", wait, 0, UINT64_MAX, reason="value_out_of_range")
+            check_int("signal value", signal, 0, UINT64_MAX, reason="value_out_of_range")
+            state = semaphore._state
+            if state not in waits and state not in signals:
+                raise BadArgumentError(f"the recording neither waits for {state.described} nor signals it",
+                                       reason="not_recorded", handle_type=state.type)
+            triples.append((state.token, wait, signal))
+            records.append(semaphore._record)
+            if state in waits:
+                waits[state] = wait
+            if state in signals:
+                signals[state] = signal
+                rewinds.discard(state)
+
+        limit = self._session.capabilities.max_value_difference
+
+        def note(noted: Noted) -> None:
+            for state, value in signals.items():
+                if value is not None:
+                    noted.signal(state, value, allow_rewind=state in rewinds, limit=limit)
+
+
+        holds = any(entry.kept or entry.operation == "wait" for entry in self._entries)
+        try:
+            self._book.append("work", lambda _want: self._book.driver.replay(self._recorded[0], triples), note=note,
+                              records=records, targets=list(waits.items()), signals=list(signals.items()), waits=holds)
+        except XsemError as error:
+            self._session.blame(error)
+            raise
+
+    def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
+        """What it waits for or signals, with the last value as recorded."""
+        return {state: value for entry in self._entries if entry.operation == operation
+                for state, value in entry.targets}
+
+    def _rewinds(self) -> set[SemaphoreState]:
+        """The timelines whose recorded value may be below the last one."""
+        return {state for entry in self._entries if entry.operation == "signal" and entry.rewinds
+                for state, _ in entry.targets}
+
+    def _check_semaphore(self, semaphore: Semaphore) -> None:
+        if not isinstance(semaphore, Semaphore):
+            raise BadArgumentError(f"values are by Semaphore, not by {type(semaphore).__name__}",
+                                   reason="not_a_semaphore")
+        if semaphore._session is not self._session:
+            raise WrongDeviceError("the semaphore belongs to another device", expected=self._session.info.id,
+                                   actual=semaphore._session.info.id, reason="wrong_device")
+        semaphore._record.check()
+        if semaphore.kind is not Kind.TIMELINE:
+            raise BadArgumentError("only timelines take values in a replay", reason="not_a_timeline")
+
+    def _free(self) -> None:
+        try:
+            self._end()
+            if self._recorded:
+                with self._book.lock:
+                    self._book.driver.release_recording(self._recorded[0])
+        finally:
+            for record in self._kept:
+                record.unhold(self._by)
+            self._kept.clear()
+
+    def _token(self) -> Token:
+        return self._recorded[0] if self._recorded else None

@@ -1,0 +1,67 @@
+"""Base of everything that is released: idempotent, at the end of ``with``, or when dropped."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from xsem.runtime.device_state import Session
+from xsem.runtime.forks import generation
+from xsem.runtime.lifetime import Record
+from xsem.spi import Token
+
+__all__ = ["Resource"]
+
+
+class Resource:
+    """Something opened on a device.
+
+    `release` returns at once, is idempotent, and takes effect when everything appended so far that uses the object is
+    done. Leaving a ``with`` block releases. Using a released object raises `ReleasedError`; using one that was opened
+    before ``os.fork()`` raises `ForkedError`.
+    """
+
+    _session: Session
+    _record: Record
+
+    @property
+    def released(self) -> bool:
+        """Whether it, or its device, was released."""
+        return self._record.released
+
+    @property
+    def native_handle(self) -> int:
+        """The vendor's handle, as an int; it stays xsem's.
+
+        Raises
+        ------
+        UnsupportedError
+            ``native_handle``: there is none.
+        """
+        self._check()
+        with self._record.held():
+            return self._session.driver.native_handle(self._token())
+
+    def release(self) -> None:
+        """Give it up; returns at once, and does nothing the second time (or in a forked child)."""
+        if generation() == self._session.generation:
+            self._record.release()
+
+    def _token(self) -> Token | None:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        self._session.check()
+        self._record.check()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        # A constructor that failed left no record; a finalizer calls no driver.
+        record = getattr(self, "_record", None)
+        if record is not None:
+            record.drop()

@@ -1,0 +1,286 @@
+"""Semaphores: imported from another API, device or process, or created here for export."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from xsem.data.params import UINT64_MAX, check_int
+from xsem.data.uuids import UUIDLike
+from xsem.errors import BadArgumentError, BusyError
+from xsem.facade.resource import Resource
+from xsem.runtime.claims import Claim
+from xsem.runtime.device_state import Making, Session
+from xsem.runtime.diagnostics import host_wait_timeout
+from xsem.runtime.handle_import import import_with_duplicate
+from xsem.runtime.origins import note_origin, origin_of
+from xsem.runtime.queued import queued_signal
+from xsem.runtime.semaphore_changes import Noted
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.stamps import check_stamp, stamp_for
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.spi import Token
+from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+
+if TYPE_CHECKING:
+    from xsem.facade.device import Device
+
+__all__ = ["Semaphore", "create_semaphore", "import_semaphore"]
+
+
+class Semaphore(Resource):
+    """A semaphore on one device; made by `Device.import_semaphore` or `Device.create_semaphore`.
+
+    Attributes
+    ----------
+    device : Device
+    type : SemaphoreHandleType
+    kind : Kind
+    label : str
+        The application's own name for it. Errors and reports show its ``repr()``, without control characters.
+    """
+
+    def __init__(self, device: Device, session: Session, state: SemaphoreState) -> None:
+        self.device = device
+        self.type: SemaphoreHandleType = state.type
+        self.kind: Kind = state.kind
+        self.label: str = state.label
+        self._session = session
+        self._state = state
+        self._record = state.record
+
+    def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
+        """A descriptor with a fresh `OwnedHandle`, each time.
+
+        A sync file is made of a signal that has been appended, which the export uses up as a wait does: one export, or
+        one wait, for each signal. Its handle may be -1, which stands for a signal that is done already, and a driver
+        may block until then.
+
+        Parameters
+        ----------
+        for_device : Device or its UUID, optional
+            The importing device, by its UUID where another process opens it. Objects of `host` belong to no device and
+            are stamped with that one's UUID; another exporter's must be the same device.
+
+        Returns
+        -------
+        SemaphoreDesc
+            Its handle belongs to the caller: close the descriptor, or let it be collected.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not export this type.
+        WrongDeviceError
+            ``wrong_device``: `for_device` is another physical device.
+        BadArgumentError
+            ``bad_uuid``: `for_device` is neither a device nor a UUID.
+        BusyError
+            ``nothing_signalled``: of a sync file no signal has been appended since it was last exported or waited for.
+        """
+        self._check()
+        session, state = self._session, self._state
+        if state.imported or state.type not in session.capabilities.semaphore_export:
+            session.unsupported(f"semaphore.export.{state.type.value}")
+        device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=state.type.device_bound)
+        claim = Claim()
+        try:
+            with self._record.held(), session.calling(state.type):
+                if state.kind is Kind.SYNC_FILE:
+                    state.claim_use(claim)
+                handle = session.driver.export_semaphore(state.token)
+        except BaseException:
+            state.take_back(claim)
+            raise
+        finally:
+            claim.over = True
+        state.exported = True
+        if handle is not None:
+            note_origin(handle, session, state)
+        return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
+                             driver_uuid=driver_uuid)
+
+    def mark_reset(self) -> None:
+        """Say that the exporter has reset a binary semaphore that this device's waits do not reset.
+
+        Needed between two waits where `Capabilities.resets_on_wait` is False (Level Zero, rule 7); otherwise nothing.
+        """
+        self._check()
+        self._state.mark_reset()
+
+    def value(self) -> int:
+        """A timeline's value now.
+
+        Raises
+        ------
+        UnsupportedError
+            The device cannot read it.
+        BadArgumentError
+            ``not_a_timeline``.
+        """
+        self._check()
+        self._session.require(Feature.READ_VALUE)
+        if self.kind is not Kind.TIMELINE:
+            raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
+                                   handle_type=self.type)
+        with self._record.held(), self._session.calling():
+            return self._session.driver.semaphore_value(self._state.token)
+
+    def host_signal(self, value: int | None = None) -> None:
+        """Signal from the host, at once.
+
+        Parameters
+        ----------
+        value : int, optional
+            Timelines: required, above the last one signalled here. Other kinds: refused.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_not_above_last`` and others.
+        BusyError
+            ``signal_pending``: a signal of this timeline, appended here, is not done. Its lower value would be stored
+            after this one. Vulkan forbids that in VUID-VkSemaphoreSignalInfo-value-03259.
+        """
+        self._check()
+        session, state = self._session, self._state
+        session.require(Feature.HOST_SIGNAL)
+        value = self._check_value(value)
+        # One at a time: of two threads with rising values the lower one must not be stored last.
+        with self._record.held(), session.calling(self.type), state.host_order:
+            claim = Claim()
+            noted, calling = Noted(claim), False
+            try:
+                previous = noted.signal(state, value, allow_rewind=False,
+                                        limit=session.capabilities.max_value_difference)
+                if value is not None and previous is not None:
+                    self._check_none_queued(value, previous)
+                calling = True
+                session.driver.host_signal(state.token, value)
+            except BaseException as error:
+                # As in an append: a signal that Ctrl-C interrupts in the driver's call counts as made.
+                if not calling or isinstance(error, Exception):
+                    noted.take_back()
+                raise
+            finally:
+                claim.over = True
+
+    def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Block the host until the semaphore is signalled, or its value is at least `value`.
+
+        A binary semaphore is reset by the wait. Ctrl-C works.
+
+        Parameters
+        ----------
+        value : int, optional
+            Timelines: required. Other kinds: refused.
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``, with one `PendingOp` that says who could signal.
+        """
+        self._check()
+        session, state = self._session, self._state
+        session.require(Feature.HOST_WAIT)
+        check_timeout(timeout_s)
+        value = self._check_value(value)
+        began = time.monotonic()
+        with self._record.held(), session.calling():
+            met = wait_in_slices(
+                lambda slice_ns: session.driver.host_wait(state.token, value, slice_ns), timeout_s
+            )
+        if not met:
+            raise host_wait_timeout(session, state, value, timeout_s, time.monotonic() - began)
+
+    def _check_none_queued(self, value: int, last: int) -> None:
+        queued = queued_signal(self._session, self._state, last)
+        if queued is not None:
+            name, lower = queued
+            raise BusyError(
+                f"a signal of {lower} on {name} is pending, and would be stored after {value}: wait for it first, or "
+                "append this signal to that list", reason="signal_pending", handle_type=self.type,
+            )
+
+    def _check_value(self, value: int | None) -> int | None:
+        if self.kind is Kind.TIMELINE:
+            if value is None:
+                raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
+                                       reason="value_required", handle_type=self.type)
+            if not isinstance(value, bool):
+                with contextlib.suppress(TypeError):  # which check_int then says better
+                    value = operator.index(value)
+            check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
+        elif value is not None:
+            raise BadArgumentError(f"{self._state.described} is not a timeline: it takes no value",
+                                   reason="value_not_allowed", handle_type=self.type)
+        return value
+
+    def _token(self) -> Token:
+        return self._state.token
+
+    def __repr__(self) -> str:
+        released = " released" if self.released else ""
+        return f"<Semaphore {self._state.described} on {self._session.info.id}{released}>"
+
+
+def import_semaphore(device: Device, session: Session, desc: SemaphoreDesc, label: str) -> Semaphore:
+    """The facade's half of `Device.import_semaphore`."""
+    _check_label(label)
+    if not isinstance(desc, SemaphoreDesc):
+        raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
+                               reason="not_a_descriptor")
+    if desc.type not in session.capabilities.semaphore_import:
+        session.unsupported(f"semaphore.import.{desc.type.value}")
+    check_stamp(desc, session.info)
+    with session.calling(desc.type), _making(session, desc.type, label) as making:
+        import_with_duplicate(desc, session.driver.import_semaphore, making.made)
+        made = _wrap(device, session, desc.type, label, making, imported=True, initial_value=None)
+        made._state.origin = origin_of(desc.handle)
+        return made
+
+
+def create_semaphore(
+    device: Device, session: Session, type: SemaphoreHandleType, initial_value: int, label: str
+) -> Semaphore:
+    """The facade's half of `Device.create_semaphore`."""
+    _check_label(label)
+    if not isinstance(type, SemaphoreHandleType):
+        raise BadArgumentError(f"type must be a SemaphoreHandleType, not {type!r}", reason="bad_type")
+    if type not in session.capabilities.semaphore_export:
+        session.unsupported(f"semaphore.export.{type.value}")
+    check_int("initial_value", initial_value, 0, UINT64_MAX, reason="value_out_of_range")
+    timeline = type.kind is Kind.TIMELINE
+    if initial_value and not timeline:
+        raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
+                               reason="value_not_allowed", handle_type=type)
+    with session.calling(type), _making(session, type, label) as making:
+        making.call(session.driver.create_semaphore, type, initial_value)
+        return _wrap(device, session, type, label, making, imported=False,
+                     initial_value=initial_value if timeline else None)
+
+
+def _check_label(label: object) -> None:
+    # Any text is accepted: errors and reports show its repr(), which escapes control characters.
+    if not isinstance(label, str):
+        raise BadArgumentError(f"label must be a str, not {type(label).__name__}", reason="bad_label")
+
+
+def _making(session: Session, type: SemaphoreHandleType, label: str) -> AbstractContextManager[Making]:
+    described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
+    return session.making(described, lambda driver, token: driver.release_semaphore(token))
+
+
+def _wrap(
+    device: Device, session: Session, type: SemaphoreHandleType, label: str, making: Making, *, imported: bool,
+    initial_value: int | None,
+) -> Semaphore:
+    state = SemaphoreState(type, label, making.made[0], making.record(), imported=imported,
+                           initial_value=initial_value, lock=session.values_lock)
+    return Semaphore(device, session, state)
+

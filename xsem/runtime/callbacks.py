@@ -1,0 +1,146 @@
+"""Callbacks when points are reached: one thread per device that exists only while somebody waits for one."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import queue
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
+
+from xsem.errors import DriverError
+from xsem.runtime.threads import Background, exiting
+
+__all__ = ["Callback", "Notifier", "Watched"]
+
+_log = logging.getLogger("xsem")
+
+_PAUSE_FIRST_S: Final = 0.0002
+_PAUSE_LAST_S: Final = 0.005
+
+Callback = Callable[[Exception | None], object]
+"""Given None, or why the point will never be reached: the driver's error, or ReleasedError of the device."""
+
+
+class Watched(Protocol):
+    """What a notifier must know of a point."""
+
+    @property
+    def book(self) -> object | None: ...
+    @property
+    def seq(self) -> int: ...
+    def done(self) -> bool: ...
+
+
+class _Request:
+    __slots__ = ("callback", "point")
+
+    def __init__(self, point: Watched, callback: Callback) -> None:
+        self.point = point
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def call(self, outcome: Exception | None) -> None:
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            try:
+                callback(outcome)
+            except BaseException:  # also SystemExit: it would end the thread, and with it all other callbacks
+                _log.exception("a done callback raised")
+
+
+class Notifier:
+    """Polls points: no driver tells Python of an event, and a wait for one would keep the others waiting."""
+
+    def __init__(self, name: str, polling: Callable[[], AbstractContextManager[None]]) -> None:
+        # Entered around each look at the points; keeps the device open that long, and raises once it is released.
+        self._polling = polling
+        # SimpleQueue.put takes no lock that a signal or a finalizer could come in between.
+        self._new: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        # The thread's requests. Not a local variable: after an exception the thread goes on with them.
+        self._requests: list[_Request] = []
+        self._thread = Background(f"xsem-notify-{name}", self._work,
+                                  lambda: bool(self._requests) or not self._new.empty())
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the system refused a thread for the requests; `ensure` tries again."""
+        return self._thread.stalled
+
+    def ensure(self) -> bool:
+        """Start the thread, unless it runs; return False if the system refuses it now."""
+        return self._thread.ensure()
+
+    def add(self, point: Watched, callback: Callback) -> Callable[[], None]:
+        """Have `callback` called once, on the notifier's thread, when the point is reached or never will be.
+
+        Returns
+        -------
+        callable
+            Takes the request back; the callback may be running by then.
+        """
+        request = _Request(point, callback)
+        self._new.put(request)
+        self._thread.ensure()
+        return request.cancel
+
+    def _work(self) -> None:
+        pause_s = _PAUSE_FIRST_S
+        while not exiting():
+            before = len(self._requests)
+            try:
+                self._requests.append(self._new.get(timeout=pause_s) if self._requests else self._new.get_nowait())
+                while True:
+                    self._requests.append(self._new.get_nowait())
+            except queue.Empty:
+                pass
+            changed = len(self._requests) > before
+            changed |= self._call_settled()
+            pause_s = _PAUSE_FIRST_S if changed else min(pause_s * 1.5, _PAUSE_LAST_S)
+            if not self._requests and self._new.empty():
+                return
+
+    def _call_settled(self) -> bool:
+        # A function of its own: a variable that outlives its loop would keep an event, and its device, over the pause.
+        for request, outcome in self._settled(self._requests):
+            request.call(outcome)
+        count = len(self._requests)
+        self._requests = [request for request in self._requests if request.callback is not None]
+        return len(self._requests) < count
+
+    def _settled(self, requests: list[_Request]) -> list[tuple[_Request, Exception | None]]:
+        settled: list[tuple[_Request, Exception | None]] = []
+        unreached: dict[object, int] = {}
+        try:
+            with self._polling():
+                for request in requests:
+                    point = request.point
+                    # Lists are in order: behind what is not reached, nothing is.
+                    if point.book is not None and unreached.get(point.book, point.seq + 1) <= point.seq:
+                        continue
+                    try:
+                        if point.done():
+                            settled.append((request, None))
+                        elif point.book is not None:
+                            unreached[point.book] = min(point.seq, unreached.get(point.book, point.seq))
+                    except BaseException as error:
+                        settled.append((request, _outcome(error)))
+        except Exception as error:
+            # The device was released: call all, so that nobody waits for ever. A copy for each: they are raised in
+            # different tasks.
+            known = {request for request, _ in settled}
+            settled += [(request, copy.copy(error)) for request in requests if request not in known]
+        return settled
+
+
+def _outcome(error: BaseException) -> Exception:
+    """Turn an exception of `Watched.done` into the argument of a callback."""
+    if isinstance(error, Exception):
+        return error
+    failure = DriverError(f"the driver raised {type(error).__name__} when it was asked for the event",
+                          reason="work_failed", from_earlier_work=True)
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,343 @@
+"""How far one native queue is: its markers, its pending operations, and its failure.
+
+Ends are seen by markers: a barrier with a point, appended when something is released, when somebody waits, and once
+every `MARK_EVERY` operations so that the books stay flat. An operation's own completion is never asked for.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+import time
+from collections import deque
+from typing import Final
+
+from xsem.errors import BusyError, DeviceLostError, DriverError
+from xsem.runtime.device_state import Point, Session
+from xsem.runtime.entries import Entry
+from xsem.runtime.lifetime import Record
+from xsem.runtime.prepared_append import PlainEntry, PlainFacts
+from xsem.spi import CommandListDriver
+
+__all__ = ["MARK_EVERY", "Progress"]
+
+_log = logging.getLogger("xsem")
+
+MARK_EVERY: Final = 256
+_RETRY_S: Final = 0.001
+
+
+class _Marker:
+    __slots__ = ("point", "seq", "slots")
+
+    def __init__(self, seq: int, slots: int, point: Point) -> None:
+        self.seq = seq
+        self.slots = slots
+        self.point = point
+
+
+class Progress:
+    """What is known of the operations that one native queue was given.
+
+    Attributes
+    ----------
+    seq : int
+        Number of the last operation appended, or tried.
+    done_seq : int
+        All operations up to this one are known to be done.
+    entries : deque of Entry or PlainFacts
+        Operations after `done_seq`, oldest first; `pending` gives them to be read.
+    failure : DriverError or None
+        The queue's work failed: nothing more of it will be done.
+    recording : bool
+        Appends are recorded, not executed.
+    exposed : bool
+        A capture can begin on the queue, so the driver is asked about it. The application has the native handle, or
+        the queue has waited for a foreign event, which may belong to a capture.
+    closed : bool
+        The list is closed: nothing will be appended any more.
+    """
+
+    def __init__(self, session: Session, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
+        self.session = session
+        self.driver = driver
+        self.name = name
+        self.borrowed = borrowed
+        # Re-entrant: work that is called at once may append to the list it was appended to.
+        self.lock = threading.RLock()
+        self.seq = 0
+        self.done_seq = 0
+        self.entries: deque[Entry | PlainFacts] = deque()
+        self.failure: DriverError | None = None
+        self.recording = False
+        self.exposed = borrowed
+        self.closed = False
+        self.record: Record  # set by Session.add_book
+        self._markers: deque[_Marker] = deque()
+        self._limit = session.capabilities.max_pending
+        self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
+        self._issuing = False  # the driver is in an append of this list
+        self._issued = 0  # the driver is through with all appends up to this one
+        self._last_wait = 0  # the last operation that can hold the queue
+        self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
+        self._done_slots = 0
+        self._marked = 0  # slots at the newest marker
+        self._polled = 0  # and when the markers were last looked at
+        self._due = 0  # slots from which on an append has to mark, to poll or to be refused
+        self._set_due()
+        self._warned = False
+
+    def appended(self) -> int:
+        """Return the number of the last operation that this thread can wait for.
+
+        Inside an append that a signal handler interrupted, that is the operation before it: the append goes on only
+        after the handler.
+        """
+        # Not `acquire(blocking=False)`: Ctrl-C after it would leave the lock taken.
+        return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
+
+    # ---- markers
+    def cover(self, seq: int) -> None:
+        """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
+        if self.failure is not None:
+            self._retire_failed()
+        elif not self._covered(seq):
+            with self.record.visited() as there:
+                try:
+                    if there and self.lock.acquire(blocking=False):
+                        self._try_mark()
+                finally:
+                    try:  # noqa: SIM105
+                        self.lock.release()
+                    except RuntimeError:
+                        pass
+
+    def wait(self, seq: int, timeout_ns: int) -> bool:
+        """Block until operation `seq` is done or the time is over; whether it is done.
+
+        Raises
+        ------
+        DriverError
+            Earlier work failed.
+        BusyError
+            ``capturing``: a captured operation does not run, so the driver cannot be asked. ``in_append``: this thread
+            is inside an append to the queue, so it can append no marker now.
+        """
+        if self.done_seq >= seq:
+            return True
+        deadline = time.monotonic_ns() + timeout_ns
+        try:
+            # With a timeout: the driver may hold another thread in an append of this list.
+            if not self.lock.acquire(timeout=timeout_ns / 1e9):
+                return False
+            if not self._covered(seq):
+                if self._issuing:
+                    raise BusyError(
+                        f"this thread is inside an append to {self.name}, which a signal handler interrupted: wait "
+                        "after the handler has returned, or in another thread", reason="in_append",
+                    )
+                if self._is_captured():
+                    raise BusyError(f"{self.name} is being captured", reason="capturing")
+                self._mark()
+            self.raise_failure()
+            marker = self._newest_marker()
+        finally:
+            # Here and below, the lock is acquired inside `try`: Ctrl-C can come between that call and the next line. No
+            # Python function is called before the release, because Ctrl-C could come there, too.
+            try:  # noqa: SIM105
+                self.lock.release()
+            except RuntimeError:
+                pass  # not acquired
+        left_ns = max(0, deadline - time.monotonic_ns())
+        if marker is None:
+            if self.done_seq < seq:
+                time.sleep(min(_RETRY_S, left_ns / 1e9))
+        elif marker.point.wait(left_ns):
+            self.reached(marker.seq)
+        return self.done_seq >= seq
+
+    def waits(self) -> bool:
+        """Whether a wait may be pending; asks the driver where that is not known."""
+        if self._last_wait > self.done_seq and self.failure is None and not self.closed:
+            self.cover(self._last_wait)
+            self.poll()
+        return self._last_wait > self.done_seq and self.failure is None and not self.closed
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a wait is among the operations that are not known to be done; makes no driver call."""
+        return self._last_wait > self.done_seq
+
+    def captured(self) -> bool:
+        """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""
+        try:
+            return self.lock.acquire(blocking=False) and self._is_captured()
+        finally:
+            try:  # noqa: SIM105
+                self.lock.release()
+            except RuntimeError:
+                pass
+
+    def pending(self) -> list[Entry | PlainEntry]:
+        """Operations after `done_seq`, oldest first."""
+        # The copy is made in one step: other threads append.
+        return [PlainEntry(*each) if isinstance(each, tuple) else each for each in list(self.entries)]
+
+    def _is_captured(self) -> bool:
+        return self.recording or (self.exposed and not self.closed and self.driver.capturing())
+
+    def _newest_marker(self) -> _Marker | None:
+        try:
+            return self._markers[-1]
+        except IndexError:
+            return None
+
+    def _covered(self, seq: int) -> bool:
+        marker = self._newest_marker()
+        return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
+
+    def keep_up(self) -> None:
+        """Mark, and look at the markers, where enough has been appended for that; the lock is not held."""
+        if self._slots - self._marked >= self._mark_every:
+            with self.lock:
+                self._try_mark()
+        if self._slots - self._polled >= self._mark_every:
+            self.poll()
+
+    def _try_mark(self) -> None:
+        try:
+            self._mark()
+        except Exception:
+            # Whoever appended or released has no use for this; the next look tries again.
+            if not self._warned:
+                self._warned = True
+                _log.warning("%s took no marker; trying again later", self.name, exc_info=True)
+
+    def _mark(self) -> None:
+        """Append a marker, the lock held; nothing where that would disturb a capture, or hold this thread.
+
+        Raises
+        ------
+        XsemError
+            The driver took no marker, this time.
+        """
+        # A finalizer of the application's can come here from the midst of an append of this very thread.
+        # Not `self.seq`: a signal handler can run before the driver gets that operation.
+        seq = self._issued
+        if self._issuing or self.closed or self._covered(seq) or self._is_captured():
+            return
+        if self._room() < 1 and self._last_wait > self.done_seq:
+            return
+        try:
+            with self.session.driver.quiet():
+                token = self.driver.append_barrier((), True)
+        except DriverError as failure:
+            if not failure.from_earlier_work and not isinstance(failure, DeviceLostError):
+                raise
+            self.fail(failure)
+            return
+        self._slots += 1
+        self._note_marker(Point(self.session, token, self, seq))
+
+    def _note_marker(self, point: Point) -> None:
+        self._markers.append(_Marker(point.seq, self._slots, point))
+        self._marked = self._slots
+        self._set_due()
+
+    def _set_due(self) -> None:
+        """Work out when an append must look at more than itself; never too late, since all this only grows."""
+        due = min(self._marked, self._polled) + self._mark_every - 1
+        self._due = due if self._limit is None else min(due, self._done_slots + self._limit - 1)
+
+    def _room(self) -> int:
+        return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
+
+    def poll(self) -> None:
+        """Take note of the markers that have been reached."""
+        self._polled = self._slots
+        self._set_due()
+        if self._markers:
+            with self.record.visited() as there:
+                if there:
+                    with self.session.driver.quiet():
+                        self._poll()
+
+    def _poll(self) -> None:
+        done = self.session.driver.done
+        while True:
+            try:
+                head, tail = self._markers[0], self._markers[-1]
+            except IndexError:
+                return
+            try:
+                if not done(head.point.token):
+                    return
+                # Where all are reached one question does for hundreds of operations with events of their own.
+                if tail is not head and done(tail.point.token):
+                    head = tail
+            except Exception as error:
+                self.fail(_failure(self.name, error))
+                return
+            self.reached(head.seq)
+
+    def reached(self, seq: int) -> None:
+        """A point after `seq` was seen reached: all markers up to it are, too."""
+        with self.session.releaser.lock:
+            while self._markers and self._markers[0].seq <= seq:
+                head = self._markers.popleft()
+                self._retire(head.seq, head.slots)
+
+    def not_appended(self, seq: int) -> None:
+        """Count a refused operation as done, so that an idle list stays idle and needs no marker."""
+        with self.session.releaser.lock:
+            if self.done_seq == seq - 1:
+                self.done_seq = seq
+
+    def _retire(self, seq: int, slots: int) -> None:
+        self.done_seq = max(self.done_seq, seq)
+        self._done_slots = max(self._done_slots, slots)
+        self._set_due()
+        entries = self.entries
+        while entries:
+            head = entries[0]
+            if (head[0] if isinstance(head, tuple) else head.seq) > seq:
+                return
+            entries.popleft()
+
+    # ---- failure
+    def fail(self, failure: DriverError) -> None:
+        """The queue's work failed: nothing that was appended will use anything any more."""
+        self.session.blame(failure)
+        with self.session.releaser.lock:
+            if self.failure is None:
+                self.failure = failure
+        self._retire_failed()
+
+    def _retire_failed(self) -> None:
+        with self.session.releaser.lock:
+            self._markers.clear()
+            # Not up to `seq`: another thread may just be giving the driver an operation with objects of ours.
+            self._retire(self._issued, self._slots)
+
+    def forget(self) -> None:
+        """The list is closed: let go of points and of what waited for them."""
+        with self.session.releaser.lock:
+            self.closed = True
+            self._markers.clear()
+            self.entries.clear()
+
+    def raise_failure(self) -> None:
+        """Raise what `fail` was told."""
+        if self.failure is not None:
+            # A copy: one exception raised over and over would gather the traceback of every caller.
+            raise copy.copy(self.failure) from self.failure.__cause__
+
+
+def _failure(name: str, error: Exception) -> DriverError:
+    """What `driver.done` raised, as the failure that it means."""
+    if isinstance(error, DriverError):
+        return error
+    failure = DriverError(f"work on {name} failed: {error}", reason="work_failed", from_earlier_work=True)
+    failure.__cause__ = error
+    return failure

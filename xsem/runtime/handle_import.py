@@ -1,0 +1,196 @@
+"""Handing a driver a handle of its own, and finding out what became of it.
+
+The caller's fd is never given away: the driver gets a duplicate. What a driver does with an fd when an import fails
+differs by vendor and by release (NVIDIA's leaves it open, SwiftShader's closes it, Intel's closes it since one
+release), so where the backend does not know, the kernel is asked whether the number still means the same open file.
+Closing it blindly could close another thread's file that got the number in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from xsem.data.file_descriptors import DriverFd, duplicate_fd
+from xsem.data.handles import store
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
+from xsem.spi import ImportFailure, Token
+from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
+
+__all__ = ["import_with_duplicate"]
+
+_Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
+
+
+def import_with_duplicate(
+    desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token], made: list[Token] | None = None
+) -> Token:
+    """Call ``importer(desc, duplicate)``; whatever happens, the caller's handle is as before and nothing is leaked.
+
+    Parameters
+    ----------
+    made : list, optional
+        Receives the token as soon as the importer returns it, so that a later Ctrl-C does not lose it.
+
+    Raises
+    ------
+    BadHandleError
+        The handle is closed, or plainly not what `desc` says (see `_check_sort`).
+    XsemError
+        The driver's.
+    """
+    made = [] if made is None else made
+    kept = _duplicate(desc)
+    if kept is None:
+        try:
+            store(made, importer, desc, None)
+        except ImportFailure as failure:
+            raise failure.error from failure.error.__cause__
+        return made[0]
+    with kept:
+        given = _another(kept, desc.type.carrier)
+        fd = DriverFd(given, kept)
+        try:
+            store(made, importer, desc, given)
+        except ImportFailure as failure:
+            _settle(failure.fate, fd, given)
+            raise failure.error from failure.error.__cause__
+        except BaseException:
+            # A defect of the backend, or Ctrl-C in its midst: how far it came is not known.
+            _settle("unknown", fd, given)
+            raise
+        given.close()  # nothing, where the driver took it
+        return made[0]
+
+
+def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
+    if given.closed:
+        return  # the backend closed or detached it before it failed
+    if fate == "taken":
+        given.detach()
+    elif fate == "left" and fd.left_open() is not False:
+        given.close()
+    else:
+        fd.settle()
+
+
+def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
+    carrier = desc.type.carrier
+    handle = desc.handle
+    if handle is None or handle == -1:
+        return None
+    if carrier is Carrier.FD:
+        number = _number(handle)
+        if number < 0:
+            raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
+        try:
+            duplicate = duplicate_fd(number, for_driver=False)
+        except XsemError as error:
+            error.handle_type = desc.type
+            raise
+        try:
+            # The duplicate is looked at, not the number: that may be another file a moment later.
+            _check_sort(desc, duplicate.fileno(), number)
+        except BaseException:
+            duplicate.close()
+            raise
+        return duplicate
+    if carrier is Carrier.NT and sys.platform == "win32":
+        return OwnedHandle(_duplicate_nt(_number(handle)))
+    return None
+
+
+def _another(kept: OwnedHandle, carrier: Carrier) -> OwnedHandle:
+    if carrier is Carrier.NT and sys.platform == "win32":
+        return OwnedHandle(_duplicate_nt(kept.fileno()))
+    return duplicate_fd(kept.fileno())
+
+
+def _number(handle: Handle) -> int:
+    if isinstance(handle, int):
+        return handle
+    try:
+        number = handle.fileno()
+    except ReleasedError:
+        raise
+    except (ValueError, OSError) as error:  # a closed file object says so with ValueError
+        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
+    if type(number) is not int:
+        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
+    return number
+
+
+# Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device
+# itself and not something exported from it.
+_MEM_MAJOR: Final = 1
+_TTY_MAJORS: Final = frozenset({4, 5, *range(136, 144)})
+_DRM_MAJOR: Final = 226
+
+
+def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
+    """Refuse what no exporter can have made. What looks right may still be wrong: the driver has the last word.
+
+    lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
+    """
+    status = os.fstat(fd)
+    sort, reason = "", ""
+    # First, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes: the kernel opens
+    # sync files read-only, and exporters of dma-bufs may do so.
+    if _is_path(fd):
+        sort, reason = "opened with O_PATH, which gives no access to the file", "fd_is_path"
+    elif stat.S_ISFIFO(status.st_mode):
+        sort, reason = "a pipe", "fd_is_pipe"
+    elif stat.S_ISSOCK(status.st_mode):
+        sort, reason = "a socket", "fd_is_socket"
+    elif stat.S_ISDIR(status.st_mode):
+        sort, reason = "a directory", "fd_is_directory"
+    elif stat.S_ISBLK(status.st_mode):
+        sort, reason = "a block device", "fd_is_device"
+    elif stat.S_ISREG(status.st_mode) and status.st_size == 0:
+        sort, reason = "an empty file", "fd_is_empty_file"
+    elif sys.platform != "win32" and stat.S_ISCHR(status.st_mode):
+        major = os.major(status.st_rdev)
+        if major in _TTY_MAJORS:
+            sort, reason = "a terminal", "fd_is_terminal"
+        elif major == _MEM_MAJOR:
+            sort, reason = "a device such as /dev/null", "fd_is_device"
+        elif major == _DRM_MAJOR:
+            sort, reason = "a DRM device node, not an object exported from it", "fd_is_device"
+    if reason:
+        raise BadHandleError(
+            f"file descriptor {number} is {sort}; {desc.type.value} needs what the exporter gave", reason=reason,
+            handle_type=desc.type, likely_causes=("the wrong number was passed", "it was closed and its number reused"),
+        )
+    if isinstance(desc, MemoryDesc) and stat.S_ISREG(status.st_mode) and status.st_size < desc.allocation_size:
+        raise BadHandleError(
+            f"file descriptor {number} holds {status.st_size} bytes, fewer than the allocation_size of "
+            f"{desc.allocation_size}",
+            reason="allocation_size_beyond_file", handle_type=desc.type,
+        )
+
+
+def _is_path(fd: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH)
+
+
+if sys.platform == "win32":
+
+    def _duplicate_nt(handle: int) -> int:
+        from ctypes import wintypes
+
+        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel32.GetCurrentProcess.restype = wintypes.HANDLE
+        out = wintypes.HANDLE()
+        me = wintypes.HANDLE(kernel32.GetCurrentProcess())
+        same_access = 2
+        if not kernel32.DuplicateHandle(me, wintypes.HANDLE(handle), me, ctypes.byref(out), 0, False, same_access):
+            raise BadHandleError(f"NT handle {handle:#x} is not valid", reason="closed_fd")
+        return int(out.value or 0)

@@ -1,0 +1,69 @@
+"""Changes of semaphore state for one wait or signal: made before the driver's call, undone if it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from xsem.runtime.claims import Claim
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.types import Kind
+
+__all__ = ["Note", "Noted"]
+
+
+class Noted:
+    """Changes of semaphore state for one append. They precede the driver's call and can be undone."""
+
+    __slots__ = ("_claim", "_signalled", "_turning", "_waiting")
+
+    def __init__(self, claim: Claim) -> None:
+        # Each semaphore is listed before its state changes: to undo a change that an interrupt prevented is harmless.
+        self._claim = claim
+        self._signalled: list[tuple[SemaphoreState, int, int | None]] = []
+        self._turning: list[SemaphoreState] = []
+        self._waiting: list[SemaphoreState] = []
+
+    def wait(self, state: SemaphoreState, *, resets: bool) -> None:
+        """Note a wait. A binary semaphore that the wait does not reset stays claimed until `mark_reset`."""
+        if state.kind is Kind.SYNC_FILE:
+            self._turning.append(state)
+            state.claim_use(self._claim)
+        elif not resets:
+            with state.lock:
+                state.check_reset()
+                self._waiting.append(state)
+                state.claim_wait()
+
+    def signal(
+        self, state: SemaphoreState, value: int | None, *, allow_rewind: bool, limit: int
+    ) -> int | None:
+        """Note a signal and return the value before it.
+
+        The check and the new value share one lock: of two threads, a lower value that comes second is refused.
+        """
+        previous = None
+        if state.kind is Kind.SYNC_FILE:
+            self._turning.append(state)
+            state.claim_signal(self._claim)
+        elif value is not None:
+            with state.lock:
+                state.check_advance(value, allow_rewind=allow_rewind, limit=limit)
+                previous = state.current()
+                self._signalled.append((state, value, previous))
+                state.rewound = state.rewound or (previous is not None and value <= previous)
+                state.last = value
+        return previous
+
+    def take_back(self) -> None:
+        """Undo all changes: the driver did not get the operation, or refused it."""
+        for state, value, previous in reversed(self._signalled):
+            state.restore(value, previous)
+        for state in self._turning:
+            state.take_back(self._claim)
+        for state in self._waiting:
+            state.mark_reset()
+
+
+Note: TypeAlias = Callable[[Noted], None]
+"""Changes the state of an append's semaphores, one after the other. Raises if one of them refuses."""

@@ -1,0 +1,204 @@
+"""What is remembered of one semaphore: its token, its record and the last value signalled through it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+from xsem.errors import BadArgumentError, BusyError
+from xsem.runtime.claims import Claim, Claimed
+from xsem.runtime.lifetime import Record
+from xsem.spi import Token
+from xsem.types import Kind, SemaphoreHandleType
+
+if TYPE_CHECKING:
+    from xsem.runtime.origins import Origin
+    from xsem.runtime.prepared_append import Plain
+
+__all__ = ["SemaphoreState"]
+
+_BATCHES: Final = 8
+
+
+class Holder(Protocol):
+    """Keeps the last values of several semaphores together."""
+
+    def give_back(self) -> None:
+        """Write each into its semaphore."""
+
+
+class SemaphoreState:
+    """Shared by the public `Semaphore` and the books, which must not keep the public object alive.
+
+    Attributes
+    ----------
+    lock : RLock
+        Of the last values; one for all semaphores of a device. Re-entrant: a finalizer of the application's may signal,
+        and can run while this thread is inside.
+    rewound : bool
+        A value that is not above its predecessor was signalled here.
+    origin : Origin or None
+        For an import whose exporter is in this process: the exported semaphore.
+    last : int or None
+        The value last signalled here, unless `holder` has a newer one. Protected by `lock`.
+    holder : Holder or None
+        Has the value until it is asked for.
+    plain_signals, plain_waits : dict
+        By list, what its next signal or wait with a value alone is appended with; of a batch that begins with it, by
+        list and all its semaphores' states.
+    """
+
+    __slots__ = (
+        "__weakref__", "_batches", "_signal_is_there", "_turning", "_unreset", "exported", "holder", "host_order",
+        "imported", "kind", "label", "last", "lock", "origin", "plain_signals", "plain_waits", "record", "rewound",
+        "token", "type",
+    )
+
+    def __init__(
+        self, type: SemaphoreHandleType, label: str, token: Token, record: Record, *, imported: bool,
+        initial_value: int | None, lock: threading.RLock,
+    ) -> None:
+        self.type = type
+        self.kind = type.kind
+        self.label = label
+        self.token = token
+        self.record = record
+        self.imported = imported
+        self.exported = False
+        self.origin: Origin | None = None
+        self.lock = lock
+        self.last = initial_value
+        self.holder: Holder | None = None
+        self._batches: tuple[int, ...] = ()
+        self.plain_signals: dict[object, Plain] = {}
+        self.plain_waits: dict[object, Plain] = {}
+        self._unreset = False
+        self.rewound = False
+        self._signal_is_there = imported  # of a sync file
+        self._turning = Claimed()
+        self.host_order = threading.RLock()
+
+    @property
+    def described(self) -> str:
+        """Type and label, as reports name it."""
+        return f"{self.type.value} {self.label!r}" if self.label else self.type.value
+
+    def seen_before(self, batch: int) -> bool:
+        """Whether this number of a batch that begins with this semaphore is among the last ones; now it is."""
+        if batch in self._batches:
+            return True
+        self._batches = (*self._batches[1 - _BATCHES:], batch)
+        return False
+
+    # ---- timeline values
+    @property
+    def last_signalled(self) -> int | None:
+        """The value last signalled here."""
+        with self.lock:
+            return self.current()
+
+    def current(self) -> int | None:
+        """`last_signalled`, for a caller that holds the lock."""
+        if self.holder is not None:
+            self.holder.give_back()
+        return self.last
+
+    def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
+        """Refuse a value that cannot be signalled next.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_not_above_last``; ``value_difference``: more than `limit` above the last one.
+        """
+        previous = self.last_signalled
+        if previous is None:
+            return
+        if value <= previous and not allow_rewind:
+            raise BadArgumentError(
+                f"{self.described} was last signalled here with {previous}; {value} is not above it "
+                "(SignalParams(allow_rewind=True) permits it)",
+                reason="value_not_above_last",
+                handle_type=self.type,
+            )
+        if value - previous > limit:
+            raise BadArgumentError(
+                f"{value} is more than {limit} above the last value signalled here, {previous}",
+                reason="value_difference", handle_type=self.type,
+            )
+
+    def restore(self, value: int, previous: int | None) -> None:
+        """The signal of `value` was not appended after all."""
+        with self.lock:
+            if self.current() == value:
+                self.last = previous
+
+    # ---- binary semaphores that a wait does not reset
+    def check_reset(self) -> None:
+        """Refuse a second wait on a device where `resets_on_wait` is False.
+
+        Raises
+        ------
+        BusyError
+            ``not_reset``: Level Zero's semantics rule 7 leaves the reset to the exporter.
+        """
+        if self._unreset:
+            raise BusyError(
+                f"{self.described} has been waited for and this device does not reset it: the exporter must (Level "
+                "Zero external semaphores, rule 7); call mark_reset() when it has",
+                reason="not_reset",
+                handle_type=self.type,
+            )
+
+    def claim_wait(self) -> None:
+        """Check and take note of a wait about to be appended; `mark_reset` undoes it."""
+        if self.kind is Kind.BINARY:
+            with self.lock:
+                self.check_reset()
+                self._unreset = True
+
+    def mark_reset(self) -> None:
+        """The exporter has reset it."""
+        with self.lock:
+            self._unreset = False
+
+    # ---- sync files: imported for one wait, or made here to be exported
+    def claim_signal(self, claim: Claim) -> None:
+        """Claim the semaphore for the append of a signal, for one export or one wait after it.
+
+        Raises
+        ------
+        BusyError
+            ``signalled_already``.
+        """
+        self._turn(claim, False, "has been signalled already: export it, or wait for it, once first",
+                   reason="signalled_already")
+
+    def claim_use(self, claim: Claim) -> None:
+        """Claim the signal for an export or for the append of a wait; either uses it up.
+
+        Raises
+        ------
+        BusyError
+            ``nothing_signalled``; ``sync_file_used``: the wait that it was imported for has been appended.
+        """
+        if self.imported:
+            self._turn(claim, True, "was imported for one wait, which has been appended: import it again for another",
+                       reason="sync_file_used")
+        else:
+            self._turn(claim, True, "has no signal: none has been appended since it was last exported or waited for, "
+                                    "and a sync file is made of one", reason="nothing_signalled")
+
+    def take_back(self, claim: Claim) -> None:
+        """Undo `claim_signal` or `claim_use`: the call with this claim failed."""
+        with self.lock:
+            if self._turning.take_back(claim):
+                self._signal_is_there = not self._signal_is_there
+
+    def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
+        with self.lock:
+            # While the driver's call of one thread is under way, no other thread exports, waits or signals.
+            if self._turning.live or self._signal_is_there is not there:
+                raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
+            self._turning.take(claim)
+            self._signal_is_there = not there

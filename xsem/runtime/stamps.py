@@ -1,0 +1,89 @@
+"""Which device and driver a descriptor belongs to: written on export, compared on import."""
+
+from __future__ import annotations
+
+import uuid as _uuid
+from typing import Protocol, cast
+
+from xsem.data.uuids import UUIDLike, parse_uuid
+from xsem.errors import WrongDeviceError
+from xsem.types import DeviceInfo, MemoryDesc, SemaphoreDesc
+
+__all__ = ["check_stamp", "stamp_for"]
+
+
+def check_stamp(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
+    """Refuse a descriptor that another device or driver stamped.
+
+    An import on the wrong GPU succeeds on some drivers and gives silent garbage. Types that are not bound to a device
+    (dma-buf, sync file, NvSci, Direct3D) are not compared, nor is a stamp of None: "not known".
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``, ``wrong_driver``.
+    """
+    if not desc.type.device_bound:
+        return
+    if desc.device_uuid is not None and desc.device_uuid != info.uuid:
+        raise WrongDeviceError(
+            f"the descriptor was exported by device {desc.device_uuid}; {info.id} is {info.uuid or 'without a UUID'}",
+            expected=str(desc.device_uuid),
+            actual=_named(info),
+            reason="wrong_device",
+            backend=info.backend,
+            handle_type=desc.type,
+            likely_causes=(f"open_device({info.backend!r}, uuid=desc.device_uuid) opens the right one",),
+        )
+    if desc.driver_uuid is not None and info.driver_uuid is not None and desc.driver_uuid != info.driver_uuid:
+        raise WrongDeviceError(
+            f"the descriptor was exported by driver {desc.driver_uuid}, and {info.id} has {info.driver_uuid}",
+            expected=str(desc.driver_uuid),
+            actual=str(info.driver_uuid),
+            reason="wrong_driver",
+            backend=info.backend,
+            handle_type=desc.type,
+            likely_causes=("the two processes use different drivers, or releases of one, for this device",),
+        )
+
+
+class _Device(Protocol):
+    @property
+    def info(self) -> DeviceInfo: ...
+
+
+def stamp_for(
+    exporter: DeviceInfo, importer: _Device | UUIDLike | None, *, device_bound: bool
+) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
+    """Device and driver UUID for a descriptor that `exporter` makes for `importer`: an open device, or its UUID.
+
+    What is not bound to a device (dma-buf, sync file) may go to any: nobody compares its stamp.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_uuid``: the importer is neither.
+    WrongDeviceError
+        ``wrong_device``: the importer is not the exporting device.
+    """
+    if importer is None:
+        return exporter.uuid, exporter.driver_uuid
+    info = getattr(importer, "info", None)
+    known = info if isinstance(info, DeviceInfo) else None
+    uuid = known.uuid if known is not None else parse_uuid(cast("UUIDLike", importer), "for_device")
+    if exporter.uuid is None:
+        # Belongs to no device: whoever is named may take it. Its driver is not the exporter's, so that stays unsaid.
+        return uuid, None
+    if device_bound and exporter.uuid != uuid:
+        raise WrongDeviceError(
+            f"what {exporter.id} exports means nothing on {known.id if known else uuid}: they are different devices",
+            expected=_named(exporter),
+            actual=_named(known) if known else str(uuid),
+            reason="wrong_device",
+            backend=exporter.backend,
+        )
+    return exporter.uuid, exporter.driver_uuid
+
+
+def _named(info: DeviceInfo) -> str:
+    return f"{info.id} ({info.uuid})" if info.uuid is not None else f"{info.id} (no UUID)"
