@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
-	@echo "make test   the tests, in several processes by the number of cores; ARGS=… goes to pytest (ARGS=\"-n 0 tests/test_x.py\")"
+	@echo "make test   the tests, in several processes by the number of cores; ARGS=… goes to pytest (ARGS=\"-n 0 tests/ipc/test_ipc.py\")"
 	@echo "make test-all  these and the slow tests: whole conformance runs, stress, mutants, type checkers, wheels"
 	@echo "make coverage  the tests of the CUDA backend: which of its lines they run on the stand-in, at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
@@ -39,7 +39,7 @@ test test-all: $(READY)
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
 coverage: $(READY)
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@$(BIN)/python -m coverage run -m pytest tests/test_cuda_*.py $(SPREAD) $(ARGS)
+	@$(BIN)/python -m coverage run -m pytest tests/backends/cuda $(SPREAD) $(ARGS)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 
@@ -50,7 +50,7 @@ mutants: $(READY)
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
 
 levelzero: $(READY)
-	@tests/simdrivers/levelzero-paths $(ARGS)
+	@tests/drivers/levelzero-paths $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,7 +1,7 @@
 """What xsem costs, beside the driver and cuda-python, from one run.
 
     python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json --plot out.png
-    tests/simdrivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: that it runs, no figure of it
+    tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: that it runs, no figure of it
 
 Medians of interleaved repetitions; the figures are reported, not judged: exit status 0 whatever the aims say, 1 where
 something that was signalled did not arrive, 3 where it could not be tried. Without a C compiler, build the loop in C

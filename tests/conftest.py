@@ -20,10 +20,10 @@ import pytest
 # (start of the test's id, part of the reason): what may be skipped in CI, and why there.
 ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     # They are others' works, and not part of this project.
-    ("tests/test_conformance_clauses.py::test_documents_", "the documents are not here"),
-    ("tests/test_cuda_codes.py::test_driver_apis_reference_lists_these", "the documents are not here"),
-    ("tests/test_cuda_codes.py::test_older_manual_lists_no_others", "the documents are not here"),
-    ("tests/test_cuda_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
+    ("tests/conformance/test_clauses.py::test_documents_", "the documents are not here"),
+    ("tests/backends/cuda/test_codes.py::test_driver_apis_reference_lists_these", "the documents are not here"),
+    ("tests/backends/cuda/test_codes.py::test_older_manual_lists_no_others", "the documents are not here"),
+    ("tests/backends/cuda/test_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
 )
 
 MOST_WORKERS = 16   # each worker first imports every test file

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
-from fake_backend import ALL, INFO, FakeDriver, FakeList, open_fake
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, open_fake
 
 import xsem.plugins
 from xsem import spi

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from open_files import is_open, numbers
+from support.open_files import is_open, numbers
 
 import xsem
 from xsem.errors import BadArgumentError, BadHandleError

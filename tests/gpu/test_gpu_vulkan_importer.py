@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from open_files import is_open, numbers, untouched
+from support.open_files import is_open, numbers, untouched
 
 import xsem
 from xsem.errors import BadHandleError, XsemError

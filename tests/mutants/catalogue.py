@@ -15,7 +15,7 @@ from xsem_conformance.checks import all_checks
 __all__ = ["FAMILIES", "PROFILES", "Mutant", "all_mutants"]
 
 HERE = Path(__file__).resolve().parent
-STAND_IN = HERE.parent / "simdrivers"
+STAND_IN = HERE.parent / "drivers"
 PROFILES = ("core", "timeline", "memory", "full")
 FAMILIES = {
     "host": "the host device, with a fault around it",

@@ -1,6 +1,6 @@
 """What a type checker must refuse: each line is an error, and the ignore on it is itself one where it is not needed.
 
-tests/test_project_types.py takes the ignores away and looks that every such line is reported.
+tests/project/test_types.py takes the ignores away and looks that every such line is reported.
 """
 import xsem
 

@@ -1,0 +1,222 @@
+"""Every return code that CUDA's documents list, for every call that they list it for: its class, and whom it blames."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import clauses
+import numpy as np
+import pytest
+from support.cuda_sim import on_stand_in
+from support.paths import ROOT
+
+import xsem
+from xsem.types import MemoryHandleType, MipmapDesc, SemaphoreHandleType
+from xsem_cuda._call import call
+
+DOCS = ROOT / "docs" / "cuda.md"
+
+# What each call's "Returns" lists in the driver API's reference (section 6.20), less CUDA_SUCCESS; the last one's is in
+# the reference of cuDeviceGetNvSciSyncAttributes.
+INITIALIZED, VALUE, HANDLE = "CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_HANDLE"
+SUPPORTED, SYSTEM, TIMEOUT = "CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_OPERATING_SYSTEM", "CUDA_ERROR_TIMEOUT"
+LISTED: Mapping[str, tuple[str, ...]] = {
+    "cuDestroyExternalMemory": (INITIALIZED, HANDLE),
+    "cuDestroyExternalSemaphore": (INITIALIZED, HANDLE),
+    "cuExternalMemoryGetMappedBuffer": (INITIALIZED, VALUE, HANDLE),
+    "cuExternalMemoryGetMappedMipmappedArray": (INITIALIZED, VALUE, HANDLE),
+    "cuImportExternalMemory": (INITIALIZED, VALUE, HANDLE, SYSTEM),
+    "cuImportExternalSemaphore": (INITIALIZED, SUPPORTED, HANDLE, SYSTEM),
+    "cuSignalExternalSemaphoresAsync": (INITIALIZED, HANDLE, SUPPORTED),
+    "cuWaitExternalSemaphoresAsync": (INITIALIZED, HANDLE, SUPPORTED, TIMEOUT),
+    "cuDeviceGetNvSciSyncAttributes": ("CUDA_ERROR_DEINITIALIZED", INITIALIZED, VALUE, HANDLE,
+                                       "CUDA_ERROR_INVALID_DEVICE", SUPPORTED, "CUDA_ERROR_OUT_OF_MEMORY"),
+}
+# The runtime's page of cudaImportExternalMemory lists the first three; the rest are in notes and descriptions.
+RUNTIME: Mapping[str, str | None] = {
+    "cudaErrorInvalidValue": VALUE, "cudaErrorInvalidResourceHandle": HANDLE, "cudaErrorOperatingSystem": SYSTEM,
+    "cudaErrorNotSupported": SUPPORTED,
+    "cudaErrorInitializationError": INITIALIZED, "cudaErrorNoDevice": "CUDA_ERROR_NO_DEVICE",
+    "cudaErrorNotPermitted": "CUDA_ERROR_NOT_PERMITTED",
+    "cudaErrorInsufficientDriver": None,   # of the runtime alone: xsem says so when a device is looked for
+}
+
+PLAIN = {INITIALIZED: (xsem.DriverError, "not_initialized"), VALUE: (xsem.DriverError, "invalid_value"),
+         HANDLE: (xsem.DriverError, "invalid_handle"), SUPPORTED: (xsem.DriverError, "not_supported"),
+         SYSTEM: (xsem.DriverError, "operating_system"), TIMEOUT: (xsem.WaitTimeoutError, "timeout"),
+         "CUDA_ERROR_DEINITIALIZED": (xsem.DeviceLostError, "driver_shut_down"),
+         "CUDA_ERROR_INVALID_DEVICE": (xsem.DriverError, "driver_error"),
+         "CUDA_ERROR_OUT_OF_MEMORY": (xsem.OutOfMemoryError, "out_of_memory"),
+         "CUDA_ERROR_NO_DEVICE": (xsem.DriverError, "driver_error"),
+         "CUDA_ERROR_NOT_PERMITTED": (xsem.DriverError, "not_permitted")}
+# Of what is given to be taken, the handle is bad, or its type is not supported.
+TAKING = {HANDLE: (xsem.BadHandleError, "refused_by_driver"), SUPPORTED: (xsem.UnsupportedError, "not_supported")}
+TAKES = ("cuImportExternalMemory", "cuImportExternalSemaphore", "cuDeviceGetNvSciSyncAttributes")
+
+
+def expected(name: str, code_name: str) -> tuple[type[xsem.XsemError], str]:
+    return TAKING[code_name] if name in TAKES and code_name in TAKING else PLAIN[code_name]
+
+
+def number_of(code_name: str) -> int:
+    return int(getattr(importlib.import_module("cuda.bindings.driver").CUresult, code_name))
+
+
+class World(NamedTuple):
+    host: xsem.Device
+    cuda: xsem.Device
+    semaphore: xsem.Semaphore
+    memory: xsem.Memory
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    with xsem.open_device("host") as host, xsem.open_device("cuda:0") as cuda:
+        yield World(host, cuda, semaphore(host, cuda), memory(host, cuda))
+
+
+def semaphore(host: xsem.Device, cuda: xsem.Device) -> xsem.Semaphore:
+    with host.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD).export(for_device=cuda) as desc:
+        return cuda.import_semaphore(desc)
+
+
+def memory(host: xsem.Device, cuda: xsem.Device) -> xsem.Memory:
+    with host.create_memory(MemoryHandleType.OPAQUE_FD, 4096).export(for_device=cuda) as desc:
+        return cuda.import_memory(desc)
+
+
+IMAGE = MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4)
+ACTS: Mapping[str, Callable[[World], object]] = {
+    "cuDestroyExternalMemory": lambda at: at.cuda._session.driver.release_memory(at.memory._memory),
+    "cuDestroyExternalSemaphore": lambda at: at.cuda._session.driver.release_semaphore(at.semaphore._state.token),
+    "cuExternalMemoryGetMappedBuffer": lambda at: at.memory.map_buffer(),
+    "cuExternalMemoryGetMappedMipmappedArray": lambda at: at.memory.map_mipmapped_array(IMAGE),
+    "cuImportExternalMemory": lambda at: memory(at.host, at.cuda),
+    "cuImportExternalSemaphore": lambda at: semaphore(at.host, at.cuda),
+    "cuSignalExternalSemaphoresAsync": lambda at: at.cuda.create_command_list().append_signal(at.semaphore, 1),
+    "cuWaitExternalSemaphoresAsync": lambda at: at.cuda.create_command_list().append_wait(at.semaphore, 0),
+    "cuDeviceGetNvSciSyncAttributes": lambda at: at.cuda.nvscisync_attributes(
+        np.zeros(3, "uint64").ctypes.data, signal=True),
+}
+
+
+@contextmanager
+def answering(name: str, code: int) -> Iterator[None]:
+    """The driver's function returns that code, and does nothing."""
+    library = ctypes.CDLL("libcuda.so.1")
+    library.simcuda_fail(f"{name}:{code}".encode(), None)
+    try:
+        yield
+    finally:
+        library.simcuda_fail(None, None)
+
+
+def refusal(name: str, code: int) -> xsem.XsemError:
+    with world() as at, answering(name, code), pytest.raises(xsem.XsemError) as caught:
+        ACTS[name](at)
+    return caught.value
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize(("name", "code_name"), [(name, each) for name, codes in LISTED.items() for each in codes])
+def test_each_listed_code_of_each_call_has_its_class(name: str, code_name: str) -> None:
+    error = refusal(name, number_of(code_name))
+    assert (type(error), error.reason) == expected(name, code_name)
+    assert (error.call, error.code, error.code_name) == (name, number_of(code_name), code_name)
+    assert not getattr(error, "from_earlier_work", False)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize("name", [each for each in LISTED if "External" in each])
+def test_code_that_a_call_does_not_list_is_of_earlier_work(name: str) -> None:
+    error = refusal(name, number_of("CUDA_ERROR_INVALID_IMAGE"))
+    assert isinstance(error, xsem.DriverError)
+    assert (error.reason, error.from_earlier_work) == ("earlier_work_failed", True)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize("name", LISTED)
+def test_call_out_of_a_host_function_blames_neither_handle_nor_earlier_work(name: str) -> None:
+    error = refusal(name, number_of("CUDA_ERROR_NOT_PERMITTED"))
+    assert isinstance(error, xsem.DriverError)
+    assert (error.reason, error.from_earlier_work) == ("not_permitted", False)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize(("name", "use"), [("cuSignalExternalSemaphoresAsync", "SIGNAL"),
+                                           ("cuWaitExternalSemaphoresAsync", "WAIT")])
+def test_object_that_was_not_made_for_that_use_is_a_likely_cause(name: str, use: str) -> None:
+    assert f"CUDA_NVSCISYNC_ATTR_{use}" in refusal(name, number_of(SUPPORTED)).likely_causes[0]
+
+
+# ---- the runtime's names
+@pytest.mark.parametrize("name", [each for each in RUNTIME if RUNTIME[each]])
+def test_runtime_names_are_numbers_of_the_driver(name: str) -> None:
+    runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
+    driver: Any = importlib.import_module("cuda.bindings.driver")
+    code = driver.CUresult(int(getattr(runtime.cudaError_t, name)))
+    assert code.name == RUNTIME[name]
+
+    def cuImportExternalMemory() -> tuple[Any]:  # noqa: N802
+        return (code,)
+
+    with pytest.raises(xsem.XsemError) as caught:
+        call(cuImportExternalMemory)
+    if code.name != "CUDA_ERROR_NO_DEVICE":   # only when the driver is started, where it is BackendUnavailableError
+        assert (type(caught.value), caught.value.reason) == expected("cuImportExternalMemory", code.name)
+        assert not getattr(caught.value, "from_earlier_work", False)
+
+
+def test_every_listed_name_is_in_the_documentation() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    table = text[text.index("| the driver returned"):]
+    table = table.partition("\n\n")[0]
+    named = {code for codes in LISTED.values() for code in codes} | {code for code in RUNTIME.values() if code}
+    for name in [each.removeprefix("CUDA_ERROR_") for each in named] + list(RUNTIME):
+        assert f"`{name}`" in table, name
+
+
+# ---- the documents themselves
+@pytest.fixture(scope="module")
+def documents() -> Path:
+    folder = clauses.seeds_folder()
+    if folder is None:
+        pytest.skip("the documents are not here: XSEM_SEEDS names their folder, or they lie in ../shared/seeds")
+    return folder
+
+
+def listed_in(text: str) -> dict[str, tuple[str, ...]]:
+    """Function and the codes of its "Returns", less success, as they come."""
+    found: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for match in re.finditer(r"^\s*CUresult (\w+) \(|Returns:?\s+(CUDA_SUCCESS[^\n]*)", text, re.MULTILINE):
+        if match[1]:
+            name = match[1]
+        else:
+            found[name] = tuple(re.findall(r"CUDA_ERROR_\w+", match[2]))
+    return found
+
+
+def test_driver_apis_reference_lists_these(documents: Path) -> None:
+    found = listed_in((documents / "cuda-driver-api.md").read_text(encoding="utf-8"))
+    assert found == {name: codes for name, codes in LISTED.items() if "External" in name}
+
+
+def test_older_manual_lists_no_others(documents: Path) -> None:
+    found = listed_in((documents / "cuda-10.1-manual-page.txt").read_text(encoding="utf-8"))
+    assert len(found) == 8
+    for name, codes in found.items():
+        assert set(codes) <= set(LISTED[name])
+        assert codes
+
+
+def test_runtimes_pages_list_these(documents: Path) -> None:
+    text = "".join((documents / name).read_text(encoding="utf-8")
+                   for name in ("cuda-runtime-api.txt", "cuda-runtime-import-memory.txt"))
+    assert set(re.findall(r"cudaError[A-Z]\w+", text)) == set(RUNTIME)

@@ -1,0 +1,553 @@
+"""Devices: what is declared and refused, whose an fd is after an import, what is missing. Needs no driver."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.cuda_recorder import Recorder
+
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    BadHandleError,
+    DriverError,
+    UnsupportedError,
+    XsemError,
+)
+from xsem.spi import ImportFailure
+from xsem.types import (
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
+from xsem_cuda import _load
+from xsem_cuda._backend import CudaBackend
+from xsem_cuda._capabilities import Attributes, capabilities_of
+from xsem_cuda._device import CudaDevice
+
+cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+OURS = 0xC0
+UUID = uuid.UUID(int=0x1234)
+
+
+@pytest.fixture
+def driver() -> Recorder:
+    recorder = Recorder(cuda)
+    recorder.answers["cuImportExternalSemaphore"] = lambda _desc: (cuda.CUexternalSemaphore(0x71),)
+    recorder.answers["cuImportExternalMemory"] = lambda _desc: (cuda.CUexternalMemory(0x72),)
+    recorder.answers["cuExternalMemoryGetMappedBuffer"] = lambda *_: (cuda.CUdeviceptr(0x7300),)
+    recorder.answers["cuExternalMemoryGetMappedMipmappedArray"] = lambda *_: (cuda.CUmipmappedArray(0x74),)
+    recorder.answers["cuMipmappedArrayGetLevel"] = lambda *_: (cuda.CUarray(0x75),)
+    recorder.answers["cuMemHostAlloc"] = lambda *_: (0x7600,)
+    recorder.answers["cuMemGetInfo"] = lambda: (1, 2)
+    return recorder
+
+
+class Closing:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def open_on(driver: Recorder, platform: str = "linux", closing: Closing | None = None) -> CudaDevice:
+    attributes = Attributes(timeline=True, integrated=True, compute_capability=(11, 0), dmabuf_type=True)
+    return CudaDevice(driver, cuda.CUdevice(0), 3, cuda.CUcontext(OURS), capabilities_of(platform, attributes),
+                      closing or Closing())
+
+
+@pytest.fixture
+def fd() -> Iterator[OwnedHandle]:
+    with OwnedHandle(os.eventfd(0)) as handle:
+        yield handle
+
+
+def semaphore_desc(fd: OwnedHandle) -> SemaphoreDesc:
+    return SemaphoreDesc.timeline_fd(fd.fileno(), device_uuid=None)
+
+
+def memory_desc(fd: OwnedHandle) -> MemoryDesc:
+    return MemoryDesc.opaque_fd(fd.fileno(), allocation_size=4096, device_uuid=None)
+
+
+# ---- handles
+def test_fd_is_given_up_when_the_import_succeeded(driver: Recorder, fd: OwnedHandle) -> None:
+    number = fd.fileno()
+    open_on(driver).import_semaphore(semaphore_desc(fd), fd)
+    assert fd.closed
+    os.close(number)  # here nobody took it
+
+
+@pytest.mark.parametrize("code", [304, 400, 801, 999])
+@pytest.mark.parametrize("what", ["semaphore", "memory"])
+def test_fd_is_left_or_asked_for_when_the_import_failed(
+    driver: Recorder, fd: OwnedHandle, what: str, code: int
+) -> None:
+    driver.codes[f"cuImportExternal{what.capitalize()}"] = code
+    device = open_on(driver)
+    import_it: Callable[[], object] = {
+        "semaphore": lambda: device.import_semaphore(semaphore_desc(fd), fd),
+        "memory": lambda: device.import_memory(memory_desc(fd), fd),
+    }[what]
+    with pytest.raises(ImportFailure) as caught:
+        import_it()
+    # A refused import of memory closes some descriptors and leaves others (measured): the kernel is asked.
+    assert caught.value.fate == ("left" if what == "semaphore" else "unknown")
+    assert isinstance(caught.value.error, XsemError)
+    assert caught.value.error.code == code
+    assert not fd.closed
+
+
+def test_fate_is_unknown_for_a_code_that_nobody_knows(driver: Recorder, fd: OwnedHandle) -> None:
+    def unknown(_desc: object) -> tuple[Any, ...]:
+        raise ValueError("4321 is not a valid CUresult")
+
+    driver.answers["cuImportExternalSemaphore"] = unknown
+    with pytest.raises(ImportFailure) as caught:
+        open_on(driver).import_semaphore(semaphore_desc(fd), fd)
+    assert caught.value.fate == "unknown"
+
+
+def test_fd_is_left_when_the_driver_has_no_such_function(driver: Recorder, fd: OwnedHandle) -> None:
+    def missing(_desc: object) -> tuple[Any, ...]:
+        raise RuntimeError('Function "cuImportExternalSemaphore" not found')
+
+    driver.answers["cuImportExternalSemaphore"] = missing
+    with pytest.raises(ImportFailure) as caught:
+        open_on(driver).import_semaphore(semaphore_desc(fd), fd)
+    assert caught.value.fate == "left"
+    assert isinstance(caught.value.error, UnsupportedError)
+
+
+def test_bad_fd_is_told_from_a_context_that_answers_everything_so(driver: Recorder, fd: OwnedHandle) -> None:
+    driver.codes["cuImportExternalSemaphore"] = 999
+    with pytest.raises(ImportFailure) as healthy:
+        open_on(driver).import_semaphore(semaphore_desc(fd), fd)
+    driver.codes["cuMemGetInfo"] = 999
+    with pytest.raises(ImportFailure) as broken:
+        open_on(driver).import_semaphore(semaphore_desc(fd), fd)
+    assert isinstance(healthy.value.error, BadHandleError)
+    assert healthy.value.error.likely_causes
+    assert isinstance(broken.value.error, DriverError)
+    assert broken.value.error.from_earlier_work
+
+
+def test_nt_handle_stays_the_callers(driver: Recorder, fd: OwnedHandle) -> None:
+    # A Windows handle is a number to the driver; an fd stands for it here.
+    device = open_on(driver, "win32")
+    device.import_semaphore(SemaphoreDesc.d3d12_fence(fd.fileno()), fd)
+    device.import_memory(MemoryDesc.d3d12_heap(fd.fileno(), allocation_size=1), fd)
+    assert not fd.closed
+
+
+@pytest.mark.parametrize("platform", ["linux", "win32"])
+def test_every_undeclared_type_is_refused_before_the_driver(driver: Recorder, platform: str) -> None:
+    device = open_on(driver, platform)
+    declared = device.capabilities
+    for kind in set(SemaphoreHandleType) - declared.semaphore_import:
+        with pytest.raises(UnsupportedError) as caught:
+            device.import_semaphore(SemaphoreDesc(type=kind, handle=5), None)
+        assert caught.value.capability == f"semaphore.import.{kind.value}"
+    for memory in set(MemoryHandleType) - declared.memory_import:
+        with pytest.raises(UnsupportedError):
+            device.import_memory(MemoryDesc(type=memory, handle=5, allocation_size=1), None)
+    assert driver.calls == []
+
+
+@pytest.mark.parametrize("platform", ["linux", "win32"])
+def test_every_declared_type_reaches_the_driver_with_its_number(driver: Recorder, platform: str) -> None:
+    device = open_on(driver, platform)
+    types: list[tuple[str, int]] = []
+    known = {int(each) for each in cuda.CUexternalMemoryHandleType}
+
+    def note_semaphore(desc: Any) -> tuple[Any, ...]:
+        types.append(("semaphore", int(desc.type)))
+        return (cuda.CUexternalSemaphore(1),)
+
+    def note_memory(desc: Any) -> tuple[Any, ...]:
+        types.append(("memory", int(desc.type)))
+        return (cuda.CUexternalMemory(1),)
+
+    driver.answers["cuImportExternalSemaphore"] = note_semaphore
+    driver.answers["cuImportExternalMemory"] = note_memory
+    wanted: list[tuple[str, int]] = []
+    for kind in sorted(device.capabilities.semaphore_import):
+        device.import_semaphore(SemaphoreDesc(type=kind, handle=5), None)
+        wanted.append(("semaphore", kind.native["cuda"][1]))
+    for memory in sorted(device.capabilities.memory_import):
+        if memory.native["cuda"][1] in known:
+            device.import_memory(MemoryDesc(type=memory, handle=5, allocation_size=1), None)
+            wanted.append(("memory", memory.native["cuda"][1]))
+    assert types == wanted
+
+
+# ---- releases
+def test_everything_is_destroyed_once_by_its_own_function(driver: Recorder, fd: OwnedHandle) -> None:
+    device = open_on(driver)
+    semaphore = device.import_semaphore(SemaphoreDesc.nvscisync(0x99), None)
+    memory = device.import_memory(MemoryDesc.nvscibuf(0x98, allocation_size=4096), None)
+    buffer, address = device.map_buffer(memory, 0, 64)
+    image = device.map_mipmapped_array(memory, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4))
+    host, host_address = device.host_buffer(64)
+    assert (address, host_address) == (0x7300, 0x7600)
+    level = device.mipmap_level(image, 0)
+    assert [device.native_handle(each) for each in (None, semaphore, memory, buffer, image, level, host)] == [
+        OURS, 0x71, 0x72, 0x7300, 0x74, 0x75, 0x7600]
+    before = len(driver.calls)
+    for _ in range(2):
+        device.release_array(image)
+        device.unmap_buffer(buffer)
+        device.release_memory(memory)
+        device.release_semaphore(semaphore)
+        device.release_host_buffer(host)
+    assert [(name, int(args[0])) for _, name, args in driver.calls[before:] if "Ctx" not in name] == [
+        ("cuMipmappedArrayDestroy", 0x74), ("cuMemFree", 0x7300), ("cuDestroyExternalMemory", 0x72),
+        ("cuDestroyExternalSemaphore", 0x71), ("cuMemFreeHost", 0x7600)]
+
+
+def test_levels_have_their_rows_and_slices(driver: Recorder) -> None:
+    device = open_on(driver)
+    memory = device.import_memory(MemoryDesc.nvscibuf(0x98, allocation_size=1 << 20), None)
+    image = device.map_mipmapped_array(memory, MipmapDesc(extent=(64, 16, 4), format="uint16", channels=2, levels=6))
+    shapes = [(level.row_size, level.rows, level.depth)
+              for level in (device.mipmap_level(image, index) for index in range(6))]
+    assert shapes == [(256, 16, 4), (128, 8, 2), (64, 4, 1), (32, 2, 1), (16, 1, 1), (8, 1, 1)]
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_level_is_copied_on_the_list_without_waiting(driver: Recorder, read: bool) -> None:
+    device = open_on(driver)
+    memory = device.import_memory(MemoryDesc.nvscibuf(0x98, allocation_size=1 << 20), None)
+    image = device.map_mipmapped_array(memory, MipmapDesc(extent=(8, 4, 0), format="uint8", channels=4, layers=2))
+    level = device.mipmap_level(image, 0)
+    address = 0x7600
+    commands = device.create_command_list()
+    seen: list[Any] = []
+
+    def note(copy: Any, _stream: object) -> tuple[Any, ...]:
+        seen.append((int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes, copy.Height, copy.Depth,
+                     copy.dstPitch if read else copy.srcPitch, int(copy.dstHost if read else copy.srcHost)))
+        return ()
+
+    driver.answers["cuMemcpy3DAsync"] = note
+    point = commands.append_level_copy(level, address, read, (), True)
+    host, array = 1, 3
+    assert seen == [((array, host) if read else (host, array)) + (32, 4, 2, 32, address)]
+    assert "cuStreamSynchronize" not in driver.names
+    assert point is not None
+    device.release_point(point)
+    assert commands.append_level_copy(level, address, read, (), False) is None
+
+
+def test_close_gives_the_context_back_after_the_events(driver: Recorder) -> None:
+    closing = Closing()
+    device = open_on(driver, closing=closing)
+    commands = device.create_command_list()
+    point = commands.append_barrier((), True)
+    assert point is not None
+    assert device.done(point)
+    device.release_point(point)
+    commands.close()
+    device.close()
+    assert driver.names[-1] == "cuEventDestroy"
+    assert closing.times == 1
+
+
+def test_arrays_are_of_this_device(driver: Recorder) -> None:
+    assert open_on(driver).dlpack_device() == (2, 3)
+
+
+def test_token_of_nobody_has_no_native_handle(driver: Recorder) -> None:
+    with pytest.raises(UnsupportedError):
+        open_on(driver).native_handle(object())
+
+
+# ---- devices
+@pytest.fixture
+def two_gpus(driver: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    attribute = cuda.CUdevice_attribute
+    values = {attribute.CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED: 1,
+              attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 9}
+
+    class UuidOf:
+        def __init__(self, device: Any) -> None:
+            self.bytes = uuid.UUID(int=UUID.int + int(device)).bytes
+
+    driver.answers["cuDeviceGetCount"] = lambda: (2,)
+    driver.answers["cuDeviceGet"] = lambda index: (cuda.CUdevice(index),)
+    driver.answers["cuDeviceGetName"] = lambda _size, device: (b"GPU %d\0\0" % int(device),)
+    driver.answers["cuDeviceGetUuid"] = driver.answers["cuDeviceGetUuid_v2"] = lambda device: (UuidOf(device),)
+    driver.answers["cuDriverGetVersion"] = lambda: (13010,)
+    driver.answers["cuDeviceGetAttribute"] = lambda which, _device: (values.get(which, 0),)
+    driver.answers["cuDevicePrimaryCtxRetain"] = lambda device: (cuda.CUcontext(OURS + int(device)),)
+    driver.answers["cuCtxGetDevice"] = lambda: (cuda.CUdevice(1),)
+    monkeypatch.setattr(_load, "bindings", lambda: driver)
+    return driver
+
+
+def test_devices_have_their_uuids_and_names(two_gpus: Recorder) -> None:
+    infos = CudaBackend("linux").devices()
+    assert [(info.id, info.index, info.name, info.uuid, info.luid, info.driver_version) for info in infos] == [
+        ("cuda:0", 0, "GPU 0", UUID, None, "13.1"),
+        ("cuda:1", 1, "GPU 1", uuid.UUID(int=UUID.int + 1), None, "13.1")]
+
+
+@pytest.fixture
+def luid_of(two_gpus: Recorder) -> Callable[[Callable[[int], tuple[int, bytes]]], None]:
+    """Have cuDeviceGetLuid, at its address, answer with a code and 8 bytes; the node mask is 2 ** device."""
+    kept: list[Any] = []
+
+    def answer(asked: Callable[[int], tuple[int, bytes]]) -> None:
+        def function(luid: int, mask: int, device: int) -> int:
+            code, told = asked(device)
+            if not code:
+                ctypes.memmove(luid, told, len(told))
+                ctypes.c_uint.from_address(mask).value = 1 << device
+            return code
+
+        kept.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(function))
+        address = ctypes.cast(kept[-1], ctypes.c_void_p).value
+        two_gpus.answers["cuGetProcAddress"] = lambda *_: (address, 1)
+
+    return answer
+
+
+def test_luid_is_8_bytes_whatever_they_are(luid_of: Callable[..., None]) -> None:
+    luids = [b"\xf4\x03\x01\0\0\0\0\0", b"\0\x01\0\xff\xff\xff\xff\xff"]
+    luid_of(lambda device: (0, luids[device]))
+    assert [info.luid for info in CudaBackend("win32").devices()] == luids
+    assert [CudaBackend("win32").details(index)["luid_node_mask"] for index in (0, 1)] == ["0x1", "0x2"]
+    assert [info.luid for info in CudaBackend("linux").devices()] == [None, None]
+    assert "luid_node_mask" not in CudaBackend("linux").details(0)
+
+
+@pytest.mark.parametrize("answer", [(801, b""), (0, bytes(8))])
+def test_device_without_a_luid_has_none(luid_of: Callable[..., None], answer: tuple[int, bytes]) -> None:
+    luid_of(lambda _device: answer)
+    assert [info.luid for info in CudaBackend("win32").devices()] == [None, None]
+    assert "luid_node_mask" not in CudaBackend("win32").details(0)
+
+
+def test_driver_that_tells_no_addresses_tells_no_luid(two_gpus: Recorder) -> None:
+    def missing(*_: object) -> tuple[Any, ...]:
+        raise RuntimeError("cuGetProcAddress is not found")
+
+    two_gpus.answers["cuGetProcAddress"] = missing
+    assert [info.luid for info in CudaBackend("win32").devices()] == [None, None]
+
+
+def test_device_whose_driver_knows_no_uuid_has_none(two_gpus: Recorder) -> None:
+    def missing(_device: object) -> tuple[Any, ...]:
+        raise RuntimeError('Function "cuDeviceGetUuid" not found')
+
+    two_gpus.answers["cuDeviceGetUuid"] = two_gpus.answers["cuDeviceGetUuid_v2"] = missing
+    assert CudaBackend("linux").devices()[0].uuid is None
+
+
+def test_open_retains_the_primary_context_and_close_releases_it(two_gpus: Recorder) -> None:
+    device = CudaBackend("linux").open(1)
+    assert device.native_handle(None) == OURS + 1
+    assert SemaphoreHandleType.TIMELINE_SEMAPHORE_FD in device.capabilities.semaphore_import
+    device.close()
+    assert two_gpus.names.count("cuDevicePrimaryCtxRelease") == 1
+
+
+@pytest.mark.parametrize("wrap", [int, cuda.CUcontext])
+def test_lent_context_is_used_and_left_alone(two_gpus: Recorder, wrap: Callable[[int], Any]) -> None:
+    info, device = CudaBackend("linux").adopt(wrap(0xE0))
+    assert info.id == "cuda:1"
+    assert device.native_handle(None) == 0xE0
+    device.close()
+    assert not any("PrimaryCtx" in name or name == "cuCtxDestroy" for name in two_gpus.names)
+
+
+@pytest.mark.parametrize("native", [0, -1, True, "context", object(), cuda.CUcontext(0)])
+def test_what_is_no_context_is_refused(two_gpus: Recorder, native: object) -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        CudaBackend("linux").adopt(native)
+    assert caught.value.reason == "bad_native"
+
+
+def test_attribute_that_the_driver_does_not_know_counts_as_no(two_gpus: Recorder) -> None:
+    two_gpus.codes["cuDeviceGetAttribute"] = 1
+    declared = CudaBackend("linux").open(0).capabilities
+    assert declared.semaphore_import == {SemaphoreHandleType.OPAQUE_FD}
+
+
+def test_details_are_text(two_gpus: Recorder) -> None:
+    details = CudaBackend("linux").details(0)
+    assert details["compute_capability"] == "9.0"
+    assert details["cuda_driver_api"] == "13.1"
+    assert details["timeline_semaphores"] == "true"
+    assert all(isinstance(value, str) for value in details.values())
+
+
+def test_details_name_the_kernel_module_where_it_says_its_release(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_load, "_MODULE_VERSION", str(tmp_path / "version"))
+    assert CudaBackend("linux").details(0)["kernel_driver"] == ""
+    (tmp_path / "version").write_text("580.159.04\n")
+    assert CudaBackend("linux").details(0)["kernel_driver"] == "580.159.04"
+
+
+def test_context_is_given_back_when_the_device_is_not_made(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("xsem_cuda._backend.CudaDevice", fail)
+    with pytest.raises(MemoryError):
+        CudaBackend("linux").open(1)
+    assert two_gpus.names[-2:] == ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease"]
+
+
+def test_older_driver_gives_the_uuid_of_its_older_function(two_gpus: Recorder) -> None:
+    def missing(_device: object) -> tuple[Any, ...]:
+        raise RuntimeError('Function "cuDeviceGetUuid_v2" not found')
+
+    two_gpus.answers["cuDeviceGetUuid_v2"] = missing
+    assert [info.uuid for info in CudaBackend("linux").devices()] == [UUID, uuid.UUID(int=UUID.int + 1)]
+    # Bindings 13 have the second version alone, by the first one's name.
+    two_gpus.answers["cuDeviceGetUuid"] = missing
+    assert [info.uuid for info in CudaBackend("linux").devices()] == [None, None]
+
+
+def test_attribute_that_the_bindings_do_not_know_counts_as_no(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(two_gpus, "CUdevice_attribute", SimpleNamespace())
+    details = CudaBackend("linux").details(0)
+    assert (details["timeline_semaphores"], details["compute_capability"]) == ("false", "0.0")
+
+
+# ---- what is missing
+def unavailable() -> BackendUnavailableError:
+    with pytest.raises(BackendUnavailableError) as caught:
+        CudaBackend("linux").devices()
+    checks = CudaBackend("linux").checks()
+    assert not all(check.ok for check in checks)
+    assert all(check.remedy for check in checks if not check.ok)
+    return caught.value
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def import_module(_name: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+
+
+def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, ModuleNotFoundError("No module named 'cuda'"))
+    error = unavailable()
+    assert error.reason == "cuda_python_missing"
+    assert "xsem[cuda13]" in str(error)
+    assert _load.bindings_version() == ""
+
+
+def test_broken_package_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, ImportError("undefined symbol"))
+    assert unavailable().reason == "cuda_python_broken"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("Failed to dlopen libcuda.so.1", "libcuda_missing"),
+     ('"cuda" is an NVIDIA driver library and can only be found via system search.', "libcuda_missing"),
+     ('Function "cuGetProcAddress_v2" not found', "driver_too_old"),
+     ("Failed to get __cuGetProcAddress_v2", "driver_too_old")],
+)
+def test_missing_library_is_told_from_an_old_one(
+    two_gpus: Recorder, text: str, reason: str
+) -> None:
+    def init(_flags: int) -> tuple[Any, ...]:
+        raise RuntimeError(text)
+
+    two_gpus.answers["cuInit"] = init
+    error = unavailable()
+    assert error.reason == reason
+    assert text in str(error)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(100, "no_device"), (999, "driver_failed"), (803, "driver_failed")])
+def test_driver_that_does_not_start_says_why(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    monkeypatch.setattr(_load, "denied_nodes", list)
+    two_gpus.codes["cuInit"] = code
+    error = unavailable()
+    assert (error.reason, error.call, error.code) == (reason, "cuInit", code)
+
+
+def test_permission_is_named_with_the_node(two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_load, "denied_nodes", lambda: ["/dev/nvidiactl"])
+    two_gpus.codes["cuInit"] = 100
+    error = unavailable()
+    assert error.reason == "no_permission"
+    assert "/dev/nvidiactl" in str(error)
+
+
+@pytest.mark.parametrize(("code", "denied", "to_do"), [
+    (100, [], "unset CUDA_VISIBLE_DEVICES"), (100, ["/dev/nvidiactl"], "add the user to the group"),
+    (803, [], "run nvidia-smi"),
+])
+def test_doctor_says_what_to_do_about_that_very_failure(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, code: int, denied: list[str], to_do: str
+) -> None:
+    monkeypatch.setattr(_load, "denied_nodes", lambda: denied)
+    two_gpus.codes["cuInit"] = code
+    (check,) = [check for check in CudaBackend("linux").checks() if not check.ok]
+    assert check.remedy.startswith(to_do)
+    assert "likely" not in check.detail
+
+
+def test_driver_without_a_needed_function_is_too_old(two_gpus: Recorder) -> None:
+    def missing() -> tuple[Any, ...]:
+        raise RuntimeError('Function "cuDeviceGetCount" not found')
+
+    two_gpus.answers["cuDeviceGetCount"] = missing
+    assert unavailable().reason == "driver_too_old"
+
+
+def test_checks_are_all_well_where_everything_is_there(
+    two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "1")
+    checks = CudaBackend("linux").checks()
+    assert all(check.ok for check in checks)
+    assert {"cuda-python", "libcuda.so.1", "default stream"} <= {check.name for check in checks}
+
+
+# ---- lazy loading
+@pytest.mark.parametrize("mode", ["CU_MODULE_LAZY_LOADING", "CU_MODULE_EAGER_LOADING", None])
+def test_lazy_loading_is_told_by_doctor_and_among_the_causes_of_a_timeout(
+    two_gpus: Recorder, mode: str | None
+) -> None:
+    def loading() -> tuple[Any, ...]:
+        if mode is None:   # a driver from before CUDA 11.7, which loads eagerly
+            raise RuntimeError('Function "cuModuleGetLoadingMode" not found')
+        return (getattr(two_gpus.CUmoduleLoadingMode, mode),)
+
+    two_gpus.answers["cuModuleGetLoadingMode"] = loading
+    backend = CudaBackend("linux")
+    told = [check.detail for check in backend.checks() if check.name == "module loading"]
+    causes = list(backend.open(0).timeout_causes)
+    for texts in (told, causes):
+        assert bool(texts) is (mode == "CU_MODULE_LAZY_LOADING")
+        for text in texts:
+            assert "CUDA_MODULE_LOADING=EAGER" in text
+            assert "launch each kernel once before" in text

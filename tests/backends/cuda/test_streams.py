@@ -1,0 +1,454 @@
+"""Borrowed streams, foreign events, captures and contexts. On the stand-in for libcuda."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support.at_once import in_thread
+from support.cuda_sim import on_stand_in
+from support.importer import BOUND_S, Pair
+
+import xsem
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+
+TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+
+
+def driver() -> Any:
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def ask(function: Callable[..., Any], *args: Any) -> Any:
+    """A driver call of the test's own."""
+    code, *results = function(*args)
+    assert int(code) == 0, (function.__name__, code)
+    return results[0] if results else None
+
+
+class Rig(Pair):
+    """With streams that the test makes on the CUDA device."""
+
+    def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
+        super().__init__(host, cuda, TIMELINE)
+        self.streams: list[Stream] = []
+
+    def stream(self, flags: int = 1) -> Stream:
+        self.streams.append(Stream(self.here, flags))
+        return self.streams[-1]
+
+
+@contextmanager
+def rig(device: str = "cuda:0") -> Iterator[Rig]:
+    """Borrowed streams outlive the device, as they must, and are whole after it."""
+    cu = driver()
+    ask(cu.cuInit, 0)
+    ordinal = ask(cu.cuDeviceGet, int(device.removeprefix("cuda:")))
+    ask(cu.cuDevicePrimaryCtxRetain, ordinal)
+    try:
+        with xsem.open_device("host") as host, xsem.open_device(device) as cuda:
+            at = Rig(host, cuda)
+            yield at
+        await_closed(cuda)
+        for stream in at.streams:
+            ask(cu.cuStreamSynchronize, stream.native)
+            stream.destroy()
+    finally:
+        ask(cu.cuDevicePrimaryCtxRelease, ordinal)
+
+
+def await_closed(device: xsem.Device) -> None:
+    """Nothing of the device calls the driver any more."""
+    deadline = time.monotonic() + BOUND_S
+    while device.releasing():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@contextmanager
+def context_of(device: xsem.Device) -> Iterator[None]:
+    """The device's context, current in this thread."""
+    cu = driver()
+    ask(cu.cuCtxPushCurrent, cu.CUcontext(device.native_handle))
+    try:
+        yield
+    finally:
+        ask(cu.cuCtxPopCurrent)
+
+
+class Stream:
+    """As torch's and CuPy's: an object with the protocol, of a stream that the application made."""
+
+    def __init__(self, device: xsem.Device, flags: int = 1) -> None:
+        with context_of(device):
+            self.native = ask(driver().cuStreamCreate, flags)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, int(self.native))
+
+    def destroy(self) -> None:
+        ask(driver().cuStreamDestroy, self.native)
+
+
+class DefaultStream:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, 0)
+
+
+def current() -> int:
+    return int(ask(driver().cuCtxGetCurrent))
+
+
+# ---- borrowed streams
+@on_stand_in
+@pytest.mark.parametrize("as_int", [False, True])
+def test_borrowed_stream_is_used_and_left_alone(as_int: bool) -> None:
+    with rig() as at:
+        stream = at.stream()
+        there, here = at.semaphore()
+        commands = at.here.command_list(int(stream.native) if as_int else stream)
+        assert commands.native_handle == int(stream.native)
+        commands.append_wait(here, 1)
+        commands.append_signal(here, 2)
+        commands.release()
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        again = at.here.command_list(stream)
+        again.append_signal(here, 3)
+        there.host_wait(3, timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_work_of_the_application_on_the_stream_is_in_order() -> None:
+    with rig() as at:
+        stream = at.stream()
+        there, here = at.semaphore()
+        memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+        with memory.export(for_device=at.here) as desc:
+            buffer = at.here.import_memory(desc).map_buffer()
+        cu = driver()
+        commands = at.here.command_list(stream)
+        commands.append_wait(here, 1)
+
+        def work() -> None:
+            with context_of(at.here):
+                ask(cu.cuMemsetD8Async, buffer.address, 9, 4096, stream.native)
+
+        commands.append_work(work)
+        commands.append_signal(here, 2)
+        view = memory.map_buffer().numpy()
+        assert (view == 0).all()
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        assert (view == 9).all()
+
+
+@on_stand_in
+def test_default_stream_object_is_the_legacy_stream() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        commands = at.here.command_list(DefaultStream())
+        assert commands.native_handle == 1
+        commands.append_wait(here, 1)
+        commands.append_signal(here, 2)
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in(CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+def test_default_stream_object_is_the_legacy_stream_whatever_cuda_python_is_told() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        waiting = at.here.command_list(DefaultStream())
+        waiting.append_wait(here, 1)
+
+        def elsewhere() -> None:
+            # Another thread's per-thread stream would not wait behind this thread's.
+            at.here.command_list(DefaultStream()).append_signal(here, 5)
+
+        in_thread(elsewhere)
+        assert there.value() == 0
+        there.host_signal(1)
+        there.host_wait(5, timeout_s=BOUND_S)
+        waiting.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_own_list_is_independent_of_the_legacy_stream() -> None:
+    with rig() as at:
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        legacy = at.here.command_list(DefaultStream())
+        legacy.append_wait(gate, 1)
+        at.here.create_command_list().append_signal(here, 1)
+        there.host_wait(1, timeout_s=BOUND_S)
+        gate_there.host_signal(1)
+        legacy.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_per_thread_stream_belongs_to_its_thread() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+        mine = at.here.command_list(2)
+        mine.append_wait(here, 1)
+
+        def elsewhere() -> None:
+            with pytest.raises(xsem.BadArgumentError) as caught:
+                mine.append_signal(here, 9)
+            assert caught.value.reason == "per_thread_stream"
+            other = at.here.command_list(2)
+            other.append_signal(here, 1)
+            other.synchronize(timeout_s=BOUND_S)
+
+        in_thread(elsewhere)
+        there.host_wait(1, timeout_s=BOUND_S)
+        mine.synchronize(timeout_s=BOUND_S)
+        here.release()
+
+
+# ---- events
+class Event:
+    """As torch.cuda.Event: the handle is in ``cuda_event``."""
+
+    def __init__(self, device: xsem.Device) -> None:
+        with context_of(device):
+            self.native = ask(driver().cuEventCreate, 2)
+        self.cuda_event = int(self.native)
+
+
+@on_stand_in
+def test_foreign_event_orders_a_list_and_stays_its_owners() -> None:
+    with rig() as at:
+        stream = at.stream()
+        there, here = at.semaphore()
+        at.here.command_list(stream).append_wait(here, 1)
+        event = Event(at.here)
+        ask(driver().cuEventRecord, event.native, stream.native)
+        borrowed = at.here.event(event)
+        assert not borrowed.query()
+        at.here.create_command_list().append_signal(here, 2, wait_events=[borrowed])
+        assert there.value() == 0
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        borrowed.wait(timeout_s=BOUND_S)
+        del borrowed
+        ask(driver().cuEventQuery, event.native)
+        ask(driver().cuEventDestroy, event.native)
+
+
+@on_stand_in
+def test_what_is_no_stream_or_event_is_refused() -> None:
+    class OpenCL:
+        int_ptr = 0x700
+
+    with rig() as at:
+        with pytest.raises(xsem.BadArgumentError) as stream:
+            at.here.command_list(OpenCL())
+        with pytest.raises(xsem.BadArgumentError) as event:
+            _ = at.here.event(OpenCL())
+        assert (stream.value.reason, event.value.reason) == ("not_a_stream", "not_an_event")
+
+
+# ---- two devices
+@on_stand_in(SIMCUDA_DEVICES="2")
+def test_two_devices_have_their_own_uuids_and_refuse_each_others_objects() -> None:
+    first, second = xsem.devices("cuda")
+    assert first.uuid
+    assert second.uuid
+    assert first.uuid != second.uuid
+    with rig("cuda:0") as at, rig("cuda:1") as beside, xsem.open_device("cuda", uuid=second.uuid) as other:
+        assert other.info.id == "cuda:1"
+        with at.host.create_semaphore(TIMELINE).export(for_device=at.here) as desc:
+            with pytest.raises(xsem.WrongDeviceError):
+                other.import_semaphore(desc)
+            at.here.import_semaphore(desc)
+        stream = beside.stream()
+        with pytest.raises(xsem.WrongDeviceError) as caught:
+            at.here.command_list(stream)
+        assert (caught.value.expected, caught.value.actual) == ("cuda:0", "cuda:1")
+        other.command_list(stream).append_barrier()
+
+
+# ---- contexts
+@on_stand_in
+def test_thread_without_a_context_has_none_afterwards() -> None:
+    with rig() as at:
+        there, here = at.semaphore()
+
+        def work() -> None:
+            assert current() == 0
+            commands = at.here.create_command_list()
+            between = at.here.create_event()
+            commands.append_signal(here, 1, signal_event=between)
+            assert current() == 0
+            other = at.here.create_command_list()
+            other.append_signal(here, 2, wait_events=[between])
+            other.synchronize(timeout_s=BOUND_S)
+            at.here.command_list(DefaultStream()).append_signal(here, 3)
+            memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+            with memory.export(for_device=at.here) as desc:
+                imported = at.here.import_memory(desc)
+            buffer = imported.map_buffer()
+            buffer.copy_from_host(buffer.copy_to_host())
+            for each in (buffer, imported, commands, other):
+                each.release()
+            assert current() == 0
+
+        in_thread(work)
+        there.host_wait(3, timeout_s=BOUND_S)
+
+
+@on_stand_in(SIMCUDA_DEVICES="2")
+def test_other_librarys_context_is_current_again() -> None:
+    with rig("cuda:0") as at, xsem.open_device("cuda:1") as other, context_of(other):
+        _there, here = at.semaphore()
+        commands = at.here.command_list(DefaultStream())
+        commands.append_signal(here, 1)
+        commands.synchronize(timeout_s=BOUND_S)
+        at.here.host_buffer(64).release()
+        assert current() == other.native_handle
+
+
+@on_stand_in
+def test_lent_context_is_used_and_left_alone() -> None:
+    with rig() as at:
+        native = driver().CUcontext(at.here.native_handle)
+        for lent in (native, int(native)):
+            with xsem.open_device("cuda", native=lent) as device:
+                assert device.info.id == "cuda:0"
+                assert device.info.uuid == at.here.info.uuid
+                assert device.native_handle == int(native)
+                with at.host.create_semaphore(TIMELINE).export(for_device=device) as desc:
+                    device.create_command_list().append_signal(device.import_semaphore(desc), 1)
+        _there, here = at.semaphore()
+        at.here.create_command_list().append_signal(here, 1)
+
+
+# ---- captures
+@contextmanager
+def capture(device: xsem.Device, stream: Stream) -> Iterator[None]:
+    """A capture in the strictest mode; it must end whole."""
+    cu = driver()
+    with context_of(device):
+        ask(cu.cuStreamBeginCapture, stream.native, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+        yield
+        graph = ask(cu.cuStreamEndCapture, stream.native)
+        assert int(graph)
+        ask(cu.cuGraphDestroy, graph)
+
+
+@on_stand_in
+def test_capture_survives_all_that_other_threads_do() -> None:
+    with rig() as at:
+        stream = at.stream()
+        _there, captured = at.semaphore()
+        own = at.here.create_command_list()
+        gate_there, gate = at.semaphore()
+        own.append_wait(gate, 1)
+        pending = at.here.create_event()
+        own.append_barrier(signal_event=pending)
+
+        def elsewhere() -> None:
+            there, here = at.semaphore()
+            memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+            with memory.export(for_device=at.here) as desc:
+                imported = at.here.import_memory(desc)
+            buffer = imported.map_buffer()
+            commands = at.here.create_command_list()
+            done = at.here.create_event()
+            commands.append_signal(here, 1, signal_event=done)
+            there.host_wait(1, timeout_s=BOUND_S)
+            done.wait(timeout_s=BOUND_S)
+            assert not pending.query()
+            assert not own.query()
+            at.here.pending()
+            for each in (buffer, imported, here, commands):
+                each.release()
+
+        with capture(at.here, stream):
+            commands = at.here.command_list(stream)
+            commands.append_signal(captured, 1)
+            in_thread(elsewhere)
+            elsewhere()  # and what this very thread does beside its capture
+            commands.append_signal(captured, 2)
+        gate_there.host_signal(1)
+        own.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_event_of_a_capture_is_neither_queried_nor_waited_for_outside() -> None:
+    with rig() as at:
+        stream = at.stream()
+        _there, here = at.semaphore()
+        own = at.here.create_command_list()
+        outside = at.here.create_event()
+        own.append_signal(here, 1, signal_event=outside)
+        with capture(at.here, stream):
+            commands = at.here.command_list(stream)
+            inside = at.here.create_event()
+            commands.append_signal(here, 2, signal_event=inside)
+            commands.append_barrier(wait_events=[inside])
+            for call in (inside.query, lambda: own.append_barrier(wait_events=[inside]),
+                         lambda: commands.append_barrier(wait_events=[outside])):
+                with pytest.raises(xsem.BusyError):
+                    call()
+        own.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in
+def test_capture_of_an_own_lists_stream_is_left_alone() -> None:
+    with rig() as at:
+        cu = driver()
+        there, here = at.semaphore()
+        own = at.here.create_command_list()
+        with context_of(at.here):
+            stream = cu.CUstream(own.native_handle)
+            ask(cu.cuStreamBeginCapture, stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+            inside = at.here.create_event()
+            own.append_signal(here, 1)
+            own.append_signal(here, 2, signal_event=inside)
+            own.append_signal(here, 3)
+            for call in (own.query, own.synchronize, inside.query):
+                with pytest.raises(xsem.BusyError) as caught:
+                    call()
+                assert caught.value.reason == "capturing"
+            graph = ask(cu.cuStreamEndCapture, stream)
+            own.append_signal(here, 4)
+            own.synchronize(timeout_s=BOUND_S)
+            assert there.value() == 4
+            launched = ask(cu.cuGraphInstantiate, graph, 0)
+            ask(cu.cuGraphLaunch, launched, stream)
+            ask(cu.cuStreamSynchronize, stream)
+            assert there.value() == 3
+            for call, what in ((cu.cuGraphExecDestroy, launched), (cu.cuGraphDestroy, graph)):
+                ask(call, what)
+
+
+@on_stand_in
+def test_own_list_that_waits_for_a_captured_event_is_in_that_capture() -> None:
+    with rig() as at:
+        cu = driver()
+        stream, fork, join = at.stream(), Event(at.here), Event(at.here)
+        there, here = at.semaphore()
+        own = at.here.create_command_list()
+        with capture(at.here, stream):
+            ask(cu.cuEventRecord, fork.native, stream.native)
+            inside = at.here.create_event()
+            own.append_signal(here, 1, wait_events=[at.here.event(fork)], signal_event=inside)
+            for call in (own.query, own.synchronize, inside.query):
+                with pytest.raises(xsem.BusyError) as caught:
+                    call()
+                assert caught.value.reason == "capturing"
+            ask(cu.cuEventRecord, join.native, cu.CUstream(own.native_handle))
+            ask(cu.cuStreamWaitEvent, stream.native, join.native, 0)
+        own.append_signal(here, 2)
+        own.synchronize(timeout_s=BOUND_S)
+        assert there.value() == 2
+        for event in (fork, join):
+            ask(cu.cuEventDestroy, event.native)

@@ -1,0 +1,318 @@
+"""C code that uses tests/support/host_objects.h and the host device understand each other, in both directions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.fake_backend import until
+from support.host_peers import (
+    BINARY,
+    LONG_NS,
+    MEMORY,
+    SEAL_WRITE,
+    SEALS,
+    SLICE_NS,
+    TIMELINE,
+    content,
+    desc,
+    fill,
+    mapped,
+    memfd,
+    memory_desc,
+    page,
+    sleeps_in,
+    workers,
+)
+from support.paths import TESTS
+
+from xsem.types import OwnedHandle, WaitParams
+from xsem_host import semaphores
+from xsem_host.device import HostDevice
+from xsem_host.memory import HostMemory
+from xsem_host.sharing import HostSemaphore
+
+HERE = TESTS / "support"
+PEER = r"""
+#include "host_objects.h"
+#include <stdlib.h>
+
+/* argv: turns, fds of timeline, binary to us, binary to them, memory, rounds. Answers each value v with v + 1. */
+static int turns(char **argv) {
+    int tl = atoi(argv[2]), to_us = atoi(argv[3]), to_them = atoi(argv[4]), memory = atoi(argv[5]);
+    int rounds = atoi(argv[6]);
+    if (xsem_host_recognise(to_us) != XSEM_HOST_BINARY || xsem_host_recognise(to_them) != XSEM_HOST_BINARY) return 12;
+    if (xsem_host_memory_check(memory, 4096) != 0 || xsem_host_memory_check(memory, 1 << 20) == 0) return 13;
+    xsem_host_timeline *page = xsem_host_timeline_open(tl);
+    unsigned char *bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    if (!page || bytes == MAP_FAILED) return 15;
+    if (xsem_host_timeline_wait(page, 1000000, 1000000) != 0) return 16;
+    if (xsem_host_binary_wait(to_us, 1000000) != 0) return 17;
+    for (int round = 0; round < rounds; round++) {
+        if (xsem_host_timeline_wait(page, 2u * round + 1, 20000000000) != 1) return 18;
+        bytes[0] ^= 0xff;
+        xsem_host_timeline_signal(page, 2u * round + 2);
+        if (xsem_host_binary_wait(to_us, -1) != 1) return 19;
+        bytes[0] ^= 0xff;
+        xsem_host_binary_signal(to_them);
+    }
+    xsem_host_timeline_close(page);
+    return 0;
+}
+
+/* argv: storm, sequence | wakes, fd. Disturbs those who wait, as fast as it can. */
+static int storm(char **argv) {
+    xsem_host_timeline *page = xsem_host_timeline_open(atoi(argv[3]));
+    if (!page) return 20;
+    for (;;) {
+        if (argv[2][0] == 's') atomic_fetch_add(&page->sequence, 1);
+        syscall(SYS_futex, &page->sequence, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc == 7) return turns(argv);
+    return argc == 4 ? storm(argv) : 10;
+}
+"""
+LIBRARY = r"""
+#include "host_objects.h"
+int timeline_create(uint64_t value) { return xsem_host_timeline_create(value); }
+int binary_create(void) { return xsem_host_binary_create(); }
+int memory_create(size_t size) { return xsem_host_memory_create(size); }
+int recognise(int fd) { return (int)xsem_host_recognise(fd); }
+void *timeline_open(int fd) { return xsem_host_timeline_open(fd); }
+void timeline_close(void *page) { xsem_host_timeline_close(page); }
+uint64_t timeline_value(void *page) { return xsem_host_timeline_value(page); }
+void timeline_signal(void *page, uint64_t value) { xsem_host_timeline_signal(page, value); }
+int timeline_wait(void *page, uint64_t value, int64_t timeout_ns) {
+    return xsem_host_timeline_wait(page, value, timeout_ns);
+}
+void binary_signal(int fd) { xsem_host_binary_signal(fd); }
+int binary_wait(int fd, int64_t timeout_ns) { return xsem_host_binary_wait(fd, timeout_ns); }
+"""
+UNKNOWN, IS_BINARY, IS_TIMELINE, IS_MEMORY = range(4)
+
+
+def build(folder: Path, name: str, source: str, *options: str) -> Path:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler (gcc)")
+    (folder / f"{name}.c").write_text(source)
+    command = [compiler, "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion", "-Werror", "-I",
+               str(HERE), *options, "-o", str(folder / name), str(folder / f"{name}.c")]
+    subprocess.run(command, check=True)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("host_c"), "peer", PEER)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(build(tmp_path_factory.mktemp("host_c"), "objects.so", LIBRARY, "-shared", "-fPIC")))
+    u64, i64, address = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p
+    loaded.timeline_create.argtypes = [u64]
+    loaded.memory_create.argtypes = [ctypes.c_size_t]
+    loaded.timeline_open.restype = address
+    loaded.timeline_close.argtypes = [address]
+    loaded.timeline_value.argtypes, loaded.timeline_value.restype = [address], u64
+    loaded.timeline_signal.argtypes, loaded.timeline_signal.restype = [address, u64], None
+    loaded.timeline_wait.argtypes = [address, u64, i64]
+    loaded.binary_wait.argtypes = [ctypes.c_int, i64]
+    return loaded
+
+
+@pytest.fixture
+def device() -> Iterator[HostDevice]:
+    made = HostDevice()
+    yield made
+    made.close()
+    until(lambda: not workers())  # one that was in a wait holds the page until it looks up
+    assert mapped() == []
+
+
+@contextmanager
+def disturbing(program: Path, how: str, *, fd: int) -> Iterator[None]:
+    with subprocess.Popen([program, "storm", how, str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL) as peer:
+        try:
+            yield
+            assert peer.poll() is None
+        finally:
+            peer.kill()
+
+
+def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, device: HostDevice) -> None:
+    timeline = device.create_semaphore(TIMELINE, 0)
+    to_them, to_us = device.create_semaphore(BINARY, 0), device.create_semaphore(BINARY, 0)
+    memory, size = device.create_memory(MEMORY, 1, False)
+    assert size == mmap.PAGESIZE
+    buffer, address = device.map_buffer(memory, 0, 1)
+    objects: list[HostSemaphore | HostMemory] = [timeline, to_them, to_us, memory]
+    fds = [each.fd for each in objects]
+    rounds = 200
+    with subprocess.Popen([program, "turns", *map(str, fds), str(rounds)], pass_fds=fds,
+                          stdin=subprocess.DEVNULL) as peer:
+        for number in range(rounds):
+            fill(address, bytes([number]))
+            device.host_signal(timeline, 2 * number + 1)
+            assert device.host_wait(timeline, 2 * number + 2, LONG_NS)
+            assert content(address, 1)[0] == number ^ 0xFF
+            device.host_signal(to_them, None)
+            assert device.host_wait(to_us, None, LONG_NS)
+            assert content(address, 1)[0] == number
+        assert peer.wait(20) == 0
+    device.unmap_buffer(buffer)
+    for each in (timeline, to_them, to_us):
+        device.release_semaphore(each)
+    device.release_memory(memory)
+
+
+def test_python_takes_what_c_makes(library: ctypes.CDLL, device: HostDevice) -> None:
+    fds = timeline_fd, binary_fd, memory_fd = (library.timeline_create(77), library.binary_create(),
+                                               library.memory_create(8192))
+    assert [library.recognise(fd) for fd in fds] == [IS_TIMELINE, IS_BINARY, IS_MEMORY]
+    assert [os.get_inheritable(fd) for fd in fds] == [False] * 3
+    page = library.timeline_open(timeline_fd)
+    timeline = device.import_semaphore(desc(TIMELINE), OwnedHandle(timeline_fd))
+    assert device.semaphore_value(timeline) == library.timeline_value(page) == 77
+    library.timeline_signal(page, 2**63 + 5)
+    assert device.host_wait(timeline, 2**63 + 5, 0)
+    assert not device.host_wait(timeline, 2**63 + 6, 0)
+    assert library.timeline_wait(page, 2**63 + 5, 0) == 1
+    assert library.timeline_wait(page, 2**63 + 6, SLICE_NS) == 0
+    device.host_signal(timeline, 2**64 - 1)
+    assert library.timeline_wait(page, 2**64 - 1, -1) == 1
+    library.timeline_close(page)
+
+    binary = device.import_semaphore(desc(BINARY), OwnedHandle(binary_fd))
+    library.binary_signal(binary_fd)
+    library.binary_signal(binary_fd)
+    assert device.host_wait(binary, None, 0)
+    assert library.binary_wait(binary_fd, SLICE_NS) == 0
+    device.host_signal(binary, None)
+    assert library.binary_wait(binary_fd, -1) == 1
+    assert not device.host_wait(binary, None, 0)
+
+    memory = device.import_memory(memory_desc(8192), OwnedHandle(memory_fd))
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory_fd, 0)
+    device.release_semaphore(timeline)
+    device.release_semaphore(binary)
+    device.release_memory(memory)
+
+
+@pytest.mark.parametrize("mode", [0, os.EFD_NONBLOCK], ids=["blocking", "nonblocking"])
+def test_c_is_not_held_by_a_full_or_an_empty_counter(library: ctypes.CDLL, mode: int) -> None:
+    fd = os.eventfd(0, os.EFD_CLOEXEC | mode)
+    assert library.binary_wait(fd, 0) == 0
+    os.eventfd_write(fd, 2**64 - 2)
+    library.binary_signal(fd)
+    assert library.binary_wait(fd, 0) == 1
+    assert library.binary_wait(fd, SLICE_NS) == 0
+    os.close(fd)
+
+
+def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
+    always_ready = r"""
+#define _GNU_SOURCE 1
+#include <poll.h>
+#define poll(fds, count, timeout_ms) ((fds)->revents = POLLIN, 1)
+"""
+    raced = ctypes.CDLL(str(build(tmp_path, "raced.so", always_ready + LIBRARY, "-Wno-unused", "-shared", "-fPIC")))
+    raced.binary_wait.argtypes = [ctypes.c_int, ctypes.c_int64]
+    fd = os.eventfd(0, os.EFD_CLOEXEC)
+    assert raced.binary_wait(fd, SLICE_NS) == 0
+    os.close(fd)
+
+
+def test_c_signal_wakes_every_sleeper(
+    library: ctypes.CDLL, device: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # so that only a wake-up can end the sleep in time
+    timeline = device.create_semaphore(TIMELINE, 0)
+    threads = [threading.Thread(target=device.host_wait, args=(timeline, 1, LONG_NS)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        until(functools.partial(sleeps_in, "futex", thread))
+    opened = library.timeline_open(timeline.fd)
+    library.timeline_signal(opened, 1)
+    for thread in threads:
+        thread.join()
+    library.timeline_close(opened)
+    device.release_semaphore(timeline)
+
+
+CASES: dict[str, tuple[Callable[[], int], int]] = {
+    "timeline": (lambda: memfd(4096, page()), IS_TIMELINE),
+    "magic": (lambda: memfd(4096, page(magic=1)), UNKNOWN),
+    "version": (lambda: memfd(4096, page(version=2)), UNKNOWN),
+    "kind": (lambda: memfd(4096, page(kind=3)), UNKNOWN),
+    "short timeline": (lambda: memfd(4095, page()), UNKNOWN),
+    "unsealed timeline": (lambda: memfd(4096, page(), seals=0), UNKNOWN),
+    "memory": (lambda: memfd(4096, name="m"), IS_MEMORY),
+    "unsealed memory": (lambda: memfd(4096, seals=1 | 4, name="m"), UNKNOWN),
+    "sealed against writing": (lambda: memfd(4096, seals=SEALS | SEAL_WRITE, name="m"), UNKNOWN),
+    "huge pages": (lambda: memfd(0, name="m", flags=4), UNKNOWN),
+    "empty": (lambda: memfd(0, name="m"), UNKNOWN),
+    "eventfd": (lambda: os.eventfd(0), IS_BINARY),
+    "counting": (lambda: os.eventfd(0, os.EFD_SEMAPHORE), UNKNOWN),
+    "null device": (lambda: os.open("/dev/null", os.O_RDWR), UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_c_tells_what_a_file_is(library: ctypes.CDLL, case: str) -> None:
+    make, kind = CASES[case]
+    fd = make()
+    assert library.recognise(fd) == kind
+    assert (library.timeline_open(fd) is None) == (kind != IS_TIMELINE)
+    os.close(fd)
+    for line in mapped():  # of the timeline that could be opened
+        first, _, end = line.split(maxsplit=1)[0].partition("-")
+        library.timeline_close(int(first, 16))
+        assert int(end, 16) - int(first, 16) == 4096
+
+
+@pytest.mark.parametrize("how", ["sequence", "wakes"])
+@pytest.mark.parametrize("waiter", ["python", "c"])
+def test_wait_does_not_spin_while_c_disturbs_it(
+    program: Path, library: ctypes.CDLL, device: HostDevice, how: str, waiter: str
+) -> None:
+    timeline = device.create_semaphore(TIMELINE, 0)
+    opened = library.timeline_open(timeline.fd)
+    with disturbing(program, how, fd=timeline.fd):
+        began, used = time.monotonic(), time.thread_time()
+        if waiter == "c":
+            assert library.timeline_wait(opened, 1, 600_000_000) == 0
+        else:
+            assert not device.host_wait(timeline, 1, 600_000_000)
+        assert time.thread_time() - used < 0.2 * (time.monotonic() - began)
+    library.timeline_close(opened)
+    device.release_semaphore(timeline)
+
+
+def test_list_does_not_spin_while_c_disturbs_it(program: Path, device: HostDevice) -> None:
+    timeline = device.create_semaphore(TIMELINE, 0)
+    commands = device.create_command_list()
+    with disturbing(program, "wakes", fd=timeline.fd):
+        point = commands.append_wait([timeline], [WaitParams(value=1)], (), (), True)
+        assert point is not None
+        began, used = time.monotonic(), time.process_time()
+        assert not device.wait(point, 500_000_000)
+        assert time.process_time() - used < 0.2 * (time.monotonic() - began)
+    commands.close()
+    device.release_semaphore(timeline)

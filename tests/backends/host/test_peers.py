@@ -1,0 +1,325 @@
+"""The host's objects between processes: taking turns, and what a killed, scribbling or hostile peer can do."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.fake_backend import until
+from support.host_peers import (
+    BINARY,
+    LONG_NS,
+    MEMORY,
+    SLICE_NS,
+    TIMELINE,
+    content,
+    fill,
+    mapped,
+    peer,
+    sleeps_in,
+    workers,
+)
+
+from xsem.types import SignalParams, WaitParams
+from xsem_host.device import HostDevice
+from xsem_host.semaphores import TIMELINE_BYTES, Timeline
+
+VALUE_AT, SEQUENCE_AT = 16, 24
+
+
+@pytest.fixture
+def device() -> Iterator[HostDevice]:
+    made = HostDevice()
+    yield made
+    made.close()
+    until(lambda: not workers())  # one that was in a wait holds the page until it looks up
+    assert mapped() == []
+
+
+def timeline_of(device: HostDevice, value: int = 0) -> Timeline:
+    made = device.create_semaphore(TIMELINE, value)
+    assert isinstance(made, Timeline)
+    return made
+
+
+TURNS = """
+from support.host_peers import *
+device = HostDevice()
+given = [OwnedHandle(fd) for fd in fds]
+timeline = device.import_semaphore(desc(TIMELINE), given[0])
+to_us, to_them = (device.import_semaphore(desc(BINARY), each) for each in given[1:3])
+memory = device.import_memory(memory_desc(4096), given[3])
+buffer, address = device.map_buffer(memory, 0, 4096)
+for number in range(int(arguments[0])):
+    assert device.host_wait(timeline, 2 * number + 1, LONG_NS)
+    fill(address, bytes([content(address, 1)[0] ^ 0xFF]))
+    device.host_signal(timeline, 2 * number + 2)
+    assert device.host_wait(to_us, None, LONG_NS)
+    fill(address, bytes([content(address, 1)[0] ^ 0xFF]))
+    device.host_signal(to_them, None)
+"""
+
+
+def test_two_processes_take_turns_on_timeline_binaries_and_memory(device: HostDevice) -> None:
+    timeline = timeline_of(device)
+    to_them, to_us = device.create_semaphore(BINARY, 0), device.create_semaphore(BINARY, 0)
+    memory, _ = device.create_memory(MEMORY, 4096, False)
+    buffer, address = device.map_buffer(memory, 0, 1)
+    with peer(TURNS, timeline, to_them, to_us, memory, arguments=(100,), killed=False):
+        for number in range(100):
+            fill(address, bytes([number]))
+            device.host_signal(timeline, 2 * number + 1)
+            assert device.host_wait(timeline, 2 * number + 2, LONG_NS)
+            assert content(address, 1)[0] == number ^ 0xFF
+            device.host_signal(to_them, None)
+            assert device.host_wait(to_us, None, LONG_NS)
+            assert content(address, 1)[0] == number
+    device.unmap_buffer(buffer)
+    for each in (timeline, to_them, to_us):
+        device.release_semaphore(each)
+    device.release_memory(memory)
+
+
+def test_lists_of_two_processes_order_their_work(device: HostDevice) -> None:
+    script = """
+from support.host_peers import *
+from xsem.types import SignalParams, WaitParams
+device = HostDevice()
+timeline = device.import_semaphore(desc(TIMELINE), OwnedHandle(fds[0]))
+commands = device.create_command_list()
+for value in range(1, 101):
+    commands.append_wait([timeline], [WaitParams(value=2 * value - 1)], (), (), False)
+    commands.append_signal([timeline], [SignalParams(value=2 * value)], (), (), False)
+assert commands.append_barrier((), True).wait(LONG_NS)
+"""
+    timeline = timeline_of(device)
+    commands = device.create_command_list()
+    with peer(script, timeline, killed=False):
+        for value in range(1, 101):
+            commands.append_signal([timeline], [SignalParams(value=2 * value - 1)], (), (), False)
+            commands.append_wait([timeline], [WaitParams(value=2 * value)], (), (), False)
+        point = commands.append_barrier((), True)
+        assert point is not None
+        assert point.wait(LONG_NS)
+    commands.close()
+    device.release_semaphore(timeline)
+
+
+# ---- killed
+HAMMER = """
+import threading
+from xsem.types import OwnedHandle
+from xsem_host.semaphores import open_binary, open_timeline
+timeline, binary = open_timeline(OwnedHandle(fds[0])), open_binary(OwnedHandle(fds[1]))
+value = int(arguments[0])
+def wait():
+    while True:
+        timeline.wait(2**64 - 1, 1000000)
+        binary.wait(None, 1000000)
+threading.Thread(target=wait, daemon=True).start()
+print("ready", flush=True)
+while True:
+    value += 1
+    timeline.signal(value)
+    binary.signal()
+"""
+
+
+def test_peers_killed_at_any_moment_wedge_nobody(device: HostDevice) -> None:
+    timeline, binary = timeline_of(device), device.create_semaphore(BINARY, 0)
+    moments = random.Random(7)
+    for turn in range(1, 11):
+        start = turn * 10**9
+        with peer(HAMMER, timeline, binary, arguments=(start,)) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            assert device.host_wait(timeline, start + moments.randrange(1, 300), LONG_NS)
+            assert device.host_wait(binary, None, LONG_NS)
+            process.kill()
+            process.wait()
+        after = device.semaphore_value(timeline) + 1
+        assert start < after < start + 10**9
+        assert not device.host_wait(timeline, after, SLICE_NS)
+        device.host_signal(timeline, after)
+        assert device.host_wait(timeline, after, 0)
+        device.host_wait(binary, None, 0)  # its last signal, or none
+        assert not device.host_wait(binary, None, SLICE_NS)
+        device.host_signal(binary, None)
+        assert device.host_wait(binary, None, 0)
+    device.release_semaphore(timeline)
+    device.release_semaphore(binary)
+
+
+def test_value_of_a_peer_killed_between_store_and_wake_is_seen(device: HostDevice) -> None:
+    timeline = timeline_of(device)
+    met: list[bool] = []
+    thread = threading.Thread(target=lambda: met.append(device.host_wait(timeline, 5, 3600 * 10**9)))
+    thread.start()
+    until(lambda: sleeps_in("futex", thread))
+    os.pwrite(timeline.fd, struct.pack("=Q", 5), VALUE_AT)  # as far as it came
+    thread.join()
+    assert met == [True]
+    device.release_semaphore(timeline)
+
+
+# ---- scribbling
+SCRIBBLE = """
+import mmap, os
+page = mmap.mmap(fds[0], 4096)
+if arguments[0] == "everything":
+    print("ready", flush=True)
+    while True:
+        page[:] = os.urandom(4096)
+from xsem_host import linux
+import ctypes
+word = ctypes.c_uint32.from_buffer(page, 24)
+address = ctypes.addressof(word)
+libc = ctypes.CDLL(None)
+print("ready", flush=True)
+while True:
+    if arguments[0] == "sequence":
+        word.value += 1
+    libc.syscall(linux._FUTEX, ctypes.c_void_p(address), 1, 2**31 - 1, None, None, 0)
+"""
+
+
+@pytest.mark.parametrize("what", ["sequence", "wake-ups"])
+def test_wait_does_not_spin_while_a_peer_disturbs_it(device: HostDevice, what: str) -> None:
+    timeline = timeline_of(device)
+    with peer(SCRIBBLE, timeline, arguments=(what,)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        began, used = time.monotonic(), time.thread_time()
+        assert not device.host_wait(timeline, 1, 700_000_000)
+        assert time.thread_time() - used < 0.2 * (time.monotonic() - began)
+        device.host_signal(timeline, 1)
+        assert device.host_wait(timeline, 1, LONG_NS)
+    device.release_semaphore(timeline)
+
+
+def test_peer_that_scribbles_over_the_whole_page_harms_its_values_only(device: HostDevice) -> None:
+    timeline = timeline_of(device)
+    commands = device.create_command_list()
+    with peer(SCRIBBLE, timeline, arguments=("everything",)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for value in range(50):
+            device.host_signal(timeline, value)
+            device.host_wait(timeline, 2**64 - 1, SLICE_NS)
+            assert 0 <= device.semaphore_value(timeline) < 2**64
+        point = commands.append_wait([timeline], [WaitParams(value=2**63)], (), (), True)
+        assert point is not None
+        assert point.wait(LONG_NS)  # half of its values are large enough
+    commands.close()
+    # It took the magic number with it: nobody can join any more, and those who are there go on.
+    device.host_signal(timeline, 7)
+    assert device.host_wait(timeline, 7, 0)
+    assert device.semaphore_value(timeline) == 7
+    device.release_semaphore(timeline)
+
+
+def test_peer_that_punches_holes_leaves_zeros(device: HostDevice) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    keep_size_and_punch = 3
+    timeline = timeline_of(device, 9)
+    memory, size = device.create_memory(MEMORY, 8192, False)
+    buffer, address = device.map_buffer(memory, 0, size)
+    fill(address, b"x" * size)
+    for fd, length in ((timeline.fd, TIMELINE_BYTES), (memory.fd, size)):
+        assert libc.fallocate(fd, keep_size_and_punch, ctypes.c_long(0), ctypes.c_long(length)) == 0
+    assert content(address, size) == bytes(size)
+    assert device.semaphore_value(timeline) == 0
+    device.host_signal(timeline, 3)
+    assert device.host_wait(timeline, 3, 0)
+    device.unmap_buffer(buffer)
+    device.release_semaphore(timeline)
+    device.release_memory(memory)
+
+
+# ---- the interpreter's end
+SETS_UP = """
+import threading
+from support.fake_backend import until
+from support.host_peers import *
+device = HostDevice()
+commands = device.create_command_list()
+"""
+ENDS = {
+    "a worker waits for a timeline": """
+timeline = device.create_semaphore(TIMELINE, 0)
+commands.append_wait([timeline], [WaitParams(value=1)], (), (), False)
+until(lambda: commands._queue.empty())
+""",
+    "a worker waits for a binary": """
+binary = device.create_semaphore(BINARY, 0)
+commands.append_wait([binary], [WaitParams()], (), (), False)
+until(lambda: commands._queue.empty())
+""",
+    "a worker waits for an event": """
+commands.append_barrier([device.open_event(threading.Event())], False)
+until(lambda: commands._queue.empty())
+""",
+    "a worker copies": """
+memory, size = device.create_memory(MEMORY, 64 << 20, False)
+buffer, address = device.map_buffer(memory, 0, size)
+staging, target = device.host_buffer(size)
+first = commands.append_copy(target, address, size, (), True)
+for _ in range(200):
+    commands.append_copy(target, address, size, (), False)
+assert first.wait(LONG_NS)
+""",
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_interpreter_ends_well_while(what: str) -> None:
+    with peer(SETS_UP + ENDS[what], killed=False):
+        pass
+
+
+@pytest.mark.parametrize("wait", ["timeline, 1", "binary, None"])
+def test_ctrl_c_ends_a_wait(wait: str) -> None:
+    script = """
+from support.at_once import ctrl_c_in
+from support.host_peers import *
+device = HostDevice()
+timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
+fds = timeline.fd, binary.fd
+try:
+    with ctrl_c_in("host_wait"):
+        device.host_wait(WAIT, 3600 * 10**9)
+except KeyboardInterrupt:
+    device.release_semaphore(timeline)
+    device.release_semaphore(binary)
+    assert not any(map(is_open, fds))
+else:
+    sys.exit(1)
+"""
+    with peer("from support.open_files import is_open" + script.replace("WAIT", wait), killed=False):
+        pass
+
+
+def test_forked_child_can_open_a_device_of_its_own() -> None:
+    script = SETS_UP + """
+import os, warnings
+timeline = device.create_semaphore(TIMELINE, 0)
+wait_for(commands, timeline, 1)
+warnings.simplefilter("ignore")  # Python 3.12 and newer warn of forks with threads
+child = os.fork()
+if child == 0:
+    own = HostDevice()
+    again = import_again(own, TIMELINE, timeline)
+    theirs = own.create_command_list()
+    ok = wait_for(theirs, again, 0).wait(LONG_NS) and signal_of(theirs, again, 1).wait(LONG_NS)
+    os._exit(0 if ok else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert barrier(commands).wait(LONG_NS)
+"""
+    with peer(script, killed=False):
+        pass

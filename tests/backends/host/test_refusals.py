@@ -1,0 +1,306 @@
+"""What the host's driver refuses: files that are not its objects, what it does not declare, what cannot be had."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from support.host_peers import (
+    BINARY,
+    MEMORY,
+    SEAL_WRITE,
+    SEALS,
+    TIMELINE,
+    desc,
+    mapped,
+    memfd,
+    memory_desc,
+    page,
+    refused,
+)
+from support.open_files import holding, numbers
+
+from xsem import spi
+from xsem.errors import BusyError, OutOfMemoryError, UnsupportedError
+from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_host import linux
+from xsem_host.device import CAPABILITIES, HostDevice
+
+MFD_HUGETLB = 4
+
+
+@pytest.fixture
+def device() -> Iterator[HostDevice]:
+    made = HostDevice()
+    yield made
+    made.close()
+    assert mapped() == []
+
+
+def reopened(fd: int, mode: int) -> int:
+    again = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
+    os.close(fd)
+    return again
+
+
+def pipe() -> int:
+    read, write = os.pipe()
+    os.close(write)
+    return read
+
+
+def unix_socket() -> int:
+    one, other = socket.socketpair()
+    other.close()
+    return one.detach()
+
+
+Cases = dict[str, tuple[Callable[[], int], str]]
+ANYTHING: dict[str, Callable[[], int]] = {
+    "pipe": pipe,
+    "socket": unix_socket,
+    "directory": lambda: os.open("/", os.O_RDONLY),
+    "null device": lambda: os.open("/dev/null", os.O_RDWR),
+    "empty file": lambda: holding(b""),
+    "file": lambda: holding(page().ljust(8192, b"\0")),
+    "path": lambda: os.open("/", os.O_PATH),
+    "pidfd": lambda: os.pidfd_open(os.getpid()),
+}
+TIMELINES: Cases = {
+    "magic": (lambda: memfd(4096, page(magic=1)), "wrong_magic"),
+    "zeros": (lambda: memfd(4096), "wrong_magic"),
+    "memory": (lambda: memfd(8192, name="xsem-memory"), "wrong_magic"),
+    "version 0": (lambda: memfd(4096, page(version=0)), "wrong_version"),
+    "version 2": (lambda: memfd(4096, page(version=2)), "wrong_version"),
+    "kind": (lambda: memfd(4096, page(kind=3)), "wrong_kind"),
+    "empty": (lambda: memfd(0), "short_page"),
+    "short": (lambda: memfd(4095, page()), "short_page"),
+    "unsealed": (lambda: memfd(4096, page(), seals=0), "unsealed"),
+    "may shrink": (lambda: memfd(4096, page(), seals=1 | 4), "unsealed"),
+    "may grow": (lambda: memfd(4096, page(), seals=1 | 2), "unsealed"),
+    "may be sealed further": (lambda: memfd(4096, page(), seals=2 | 4), "unsealed"),
+    "read only": (lambda: reopened(memfd(4096, page()), os.O_RDONLY), "read_only"),
+    "write only": (lambda: reopened(memfd(4096, page()), os.O_WRONLY), "read_only"),
+    "sealed against writing": (lambda: memfd(4096, page(), seals=SEALS | SEAL_WRITE), "read_only"),
+    "huge pages": (lambda: memfd(0, flags=MFD_HUGETLB), "not_a_memfd"),
+    "eventfd": (lambda: os.eventfd(0), "not_a_memfd"),
+    **{name: (make, "not_a_memfd") for name, make in ANYTHING.items()},
+}
+BINARIES: Cases = {
+    "counting": (lambda: os.eventfd(0, os.EFD_SEMAPHORE), "eventfd_is_counting"),
+    "timeline": (lambda: memfd(4096, page()), "not_an_eventfd"),
+    **{name: (make, "not_an_eventfd") for name, make in ANYTHING.items()},
+}
+MEMORIES: Cases = {
+    "short": (lambda: memfd(4095, name="m"), "short_page"),
+    "empty": (lambda: memfd(0, name="m"), "short_page"),
+    "unsealed": (lambda: memfd(4096, seals=0, name="m"), "unsealed"),
+    "may shrink": (lambda: memfd(4096, seals=1 | 4, name="m"), "unsealed"),
+    "timeline": (lambda: memfd(4096, page()), "wrong_kind"),
+    "large timeline": (lambda: memfd(8192, page()), "wrong_kind"),
+    "read only": (lambda: reopened(memfd(4096, name="m"), os.O_RDONLY), "read_only"),
+    "write only": (lambda: reopened(memfd(4096, name="m"), os.O_WRONLY), "read_only"),
+    "sealed against writing": (lambda: memfd(4096, seals=SEALS | SEAL_WRITE, name="m"), "read_only"),
+    "huge pages": (lambda: memfd(0, name="m", flags=MFD_HUGETLB), "not_a_memfd"),
+    "eventfd": (lambda: os.eventfd(0), "not_a_memfd"),
+    **{name: (make, "not_a_memfd") for name, make in ANYTHING.items()},
+}
+
+
+@pytest.mark.parametrize("case", TIMELINES)
+def test_import_of_a_timeline_refuses(device: HostDevice, case: str) -> None:
+    make, reason = TIMELINES[case]
+    refused(make(), reason, device, desc(TIMELINE))
+
+
+@pytest.mark.parametrize("case", BINARIES)
+def test_import_of_a_binary_refuses(device: HostDevice, case: str) -> None:
+    make, reason = BINARIES[case]
+    refused(make(), reason, device, desc(BINARY))
+
+
+@pytest.mark.parametrize("case", MEMORIES)
+def test_import_of_memory_refuses(device: HostDevice, case: str) -> None:
+    make, reason = MEMORIES[case]
+    refused(make(), reason, device, memory_desc(4096))
+
+
+def test_import_of_memory_refuses_a_size_beyond_all_files(device: HostDevice) -> None:
+    refused(memfd(4096, name="m"), "short_page", device, memory_desc(2**64 - 1))
+
+
+def test_import_takes_memory_whose_name_only_begins_like_a_timelines(device: HostDevice) -> None:
+    for name in ("xsem-timeline-frames", "my xsem-timeline"):
+        device.release_memory(device.import_memory(memory_desc(4096), OwnedHandle(memfd(4096, name=name))))
+
+
+def test_import_without_a_handle_is_refused(device: HostDevice) -> None:
+    for call in (
+        lambda: device.import_semaphore(desc(BINARY), None),
+        lambda: device.import_semaphore(desc(TIMELINE), None),
+        lambda: device.import_memory(memory_desc(1), None),
+    ):
+        with pytest.raises(spi.ImportFailure) as failure:
+            call()
+        assert getattr(failure.value.error, "reason", None) == "no_handle"
+
+
+def test_import_of_a_handle_that_is_closed_is_refused(device: HostDevice) -> None:
+    handle = OwnedHandle(os.eventfd(0))
+    handle.close()
+    with pytest.raises(spi.ImportFailure) as failure:
+        device.import_semaphore(desc(BINARY), handle)
+    assert failure.value.fate == "left"
+
+
+@pytest.mark.timeout(30)
+def test_refusals_in_threads_lose_nobodys_files(device: HostDevice) -> None:
+    cases: list[tuple[tuple[Callable[[], int], str], SemaphoreDesc | MemoryDesc]]
+    cases = [*((case, desc(TIMELINE)) for case in TIMELINES.values()),
+             *((case, desc(BINARY)) for case in BINARIES.values()),
+             *((case, memory_desc(4096)) for case in MEMORIES.values())]
+    before = numbers()
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def refuse() -> None:
+        try:
+            for _ in range(3):
+                for (make, reason), wanted in cases:
+                    refused(make(), reason, device, wanted)
+        except BaseException as error:
+            failures.append(error)
+
+    def reopen() -> None:
+        try:
+            while not stop.is_set():
+                fd = os.eventfd(0)
+                os.fstat(fd)
+                os.close(fd)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=refuse) for _ in range(3)]
+    bystander = threading.Thread(target=reopen)
+    for thread in (*threads, bystander):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.set()
+    bystander.join()
+    assert failures == []
+    assert numbers() == before
+
+
+# ---- what the kernel does not give
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """Inside, no number is free for another file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_full_file_table_is_said_to_be_full(device: HostDevice) -> None:
+    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
+    memory, _ = device.create_memory(MEMORY, 1, False)
+    before = numbers()
+    calls: list[Callable[[], object]] = [
+        lambda: device.create_semaphore(TIMELINE, 0),
+        lambda: device.create_semaphore(BINARY, 0),
+        lambda: device.create_memory(MEMORY, 1, False),
+        lambda: device.export_semaphore(timeline),
+        lambda: device.export_memory(memory),
+    ]
+    for call in calls:
+        with no_more_files(), pytest.raises(BusyError) as failure:
+            call()
+        assert failure.value.reason == "fd_limit"
+        assert (failure.value.code, failure.value.code_name) == (errno.EMFILE, "EMFILE")
+    assert numbers() == before
+    device.release_semaphore(timeline)
+    device.release_semaphore(binary)
+    device.release_memory(memory)
+
+
+def test_import_with_a_full_file_table_leaves_the_handle(device: HostDevice) -> None:
+    with OwnedHandle(os.eventfd(0)) as handle:
+        with no_more_files(), pytest.raises(spi.ImportFailure) as failure:
+            device.import_semaphore(desc(BINARY), handle)  # /proc/self/fdinfo cannot be opened
+        assert failure.value.fate == "left"
+        assert isinstance(failure.value.error, BusyError)
+        os.fstat(handle.fileno())
+
+
+def test_import_without_address_space_leaves_the_handle(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(size: int, flags: int, fd: int) -> int:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(linux, "_map", full)
+    wanted: SemaphoreDesc | MemoryDesc
+    for fd, wanted in ((memfd(4096, page()), desc(TIMELINE)), (memfd(4096, name="m"), memory_desc(4096))):
+        error = refused(fd, "out_of_memory", device, wanted)
+        assert isinstance(error, OutOfMemoryError)
+        assert error.call == "mmap"
+    before = numbers()
+    with pytest.raises(OutOfMemoryError):
+        device.create_semaphore(TIMELINE, 0)
+    with pytest.raises(OutOfMemoryError):
+        device.create_memory(MEMORY, 1, False)
+    assert numbers() == before
+
+
+def test_import_without_proc_is_refused(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: str) -> str:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    monkeypatch.setattr(os, "readlink", missing)
+    refused(os.eventfd(0), "no_proc", device, desc(BINARY))
+    refused(memfd(4096, name="m"), "no_proc", device, memory_desc(4096))
+
+
+# ---- what is not declared
+@pytest.mark.parametrize("type", sorted(set(SemaphoreHandleType) - CAPABILITIES.semaphore_import))
+def test_undeclared_semaphore_type_is_refused_by_the_driver_itself(
+    device: HostDevice, type: SemaphoreHandleType
+) -> None:
+    with pytest.raises(spi.ImportFailure) as failure:
+        device.import_semaphore(SemaphoreDesc(type=type, handle=1), None)
+    assert failure.value.fate == "left"
+    assert isinstance(failure.value.error, UnsupportedError)
+    assert failure.value.error.capability == f"semaphore.import.{type.value}"
+    with pytest.raises(UnsupportedError):
+        device.create_semaphore(type, 0)
+
+
+@pytest.mark.parametrize("type", sorted(set(MemoryHandleType) - CAPABILITIES.memory_import))
+def test_undeclared_memory_type_is_refused_by_the_driver_itself(device: HostDevice, type: MemoryHandleType) -> None:
+    with pytest.raises(spi.ImportFailure) as failure:
+        device.import_memory(MemoryDesc(type=type, handle=1, allocation_size=1), None)
+    assert failure.value.fate == "left"
+    assert isinstance(failure.value.error, UnsupportedError)
+    assert failure.value.error.capability == f"memory.import.{type.value}"
+    with pytest.raises(UnsupportedError):
+        device.create_memory(type, 1, False)
+
+
+def test_images_recordings_and_foreign_queues_are_unsupported(device: HostDevice) -> None:
+    commands = device.create_command_list()
+    for call in (
+        lambda: device.map_mipmapped_array(None, None),  # type: ignore[arg-type]
+        lambda: device.open_command_list(1, True),
+        lambda: commands.begin_recording(),
+    ):
+        with pytest.raises(UnsupportedError):
+            call()

@@ -1,0 +1,382 @@
+"""The Level Zero backend on the simulated driver behind the real loader: what is declared, imported and given back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from typing import Any
+
+import pytest
+from support.levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, fd_of, opened, value_of
+from support.levelzero_rig import rig
+from support.levelzero_sim import on_level_zero
+from support.open_files import numbers
+
+import xsem
+from xsem.data import file_descriptors
+from xsem.spi import ImportFailure, duplicate_fd, same_open_file
+from xsem.types import (
+    Capabilities,
+    Feature,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
+
+KINDS = [TIMELINE, BINARY]
+
+
+# ---- devices
+@on_level_zero(SIMZE_DEVICES="2")
+def test_devices_are_listed_with_name_uuid_and_version() -> None:
+    found = xsem.devices("levelzero")
+    assert [each.id for each in found] == ["levelzero:0", "levelzero:1"]
+    assert [each.name for each in found] == [f"Simulated Level Zero device {index} of driver 0" for index in (0, 1)]
+    # Intel's layout: vendor 8086, device, revision, PCI domain, bus (3 and 4 here).
+    assert [each.uuid for each in found] == [
+        uuid.UUID(bytes=bytes.fromhex(f"8680f05100000000{bus:02x}00000000000000")) for bus in (3, 4)]
+    assert found[0].driver_version == "0.1.0"
+    assert found[0].luid is None
+
+
+@on_level_zero(SIMZE_DEVICES="2", SIMZE_DRIVERS="2")
+def test_devices_of_two_drivers_work_side_by_side() -> None:
+    found = xsem.devices("levelzero")
+    assert len(found) == len({each.uuid for each in found}) == 4
+    for info in found:
+        with opened(info.id) as at:
+            there, here = at.semaphore()
+            commands = at.here.create_command_list()
+            commands.append_wait(here, 1)
+            assert not commands.query()
+            there.host_signal(1)
+            commands.append_signal(here, 2)
+            commands.synchronize(timeout_s=BOUND_S)
+            assert there.value() == 2
+    with pytest.raises(xsem.DeviceNotFoundError):
+        xsem.open_device("levelzero:4")
+
+
+def details(**expected: str) -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    found = LevelZeroBackend().details(0)
+    assert {name: found[name] for name in expected} == expected
+
+
+@on_level_zero
+def test_details_say_how_the_functions_were_found_by_address() -> None:
+    details(functions="zeDriverGetExtensionFunctionAddress", wrapped_handles="false", started_by="zeInit",
+            loader_version="1.8.0", extension_listed="true", level_zero_api="1.12", queues="4",
+            seen_with="eventfd, timeline page", fresh_import_per_wait="false", refused="")
+
+
+@on_level_zero(SIMZE_NO_ADDRESS="1", ZE_ENABLE_LOADER_INTERCEPT="1")
+def test_details_say_how_the_functions_were_found_by_table_and_that_handles_are_wrapped() -> None:
+    where = os.environ["ZE_ENABLE_ALT_DRIVERS"]
+    details(functions=f"the driver's own table ({where})", wrapped_handles="true")
+
+
+@on_level_zero(LOADER="trixie")
+def test_details_say_how_the_functions_were_found_in_the_loader() -> None:
+    details(functions="loader export", started_by="zeInitDrivers", loader_version="1.20.6")
+
+
+@on_level_zero
+def test_capabilities_are_what_the_driver_was_seen_to_take() -> None:
+    with opened() as at:
+        assert at.here.capabilities == Capabilities(
+            semaphore_import=frozenset(KINDS), memory_import=frozenset({MemoryHandleType.OPAQUE_FD}),
+            features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}),
+            wait_before_signal=frozenset(KINDS), resets_on_wait=True, append_never_blocks=True,
+            release_never_blocks=True, independent_lists=4, max_value_difference=2**64 - 1)
+
+
+@on_level_zero(SIMZE_FAIL="zeDeviceImportExternalSemaphoreExt:0x78000003")
+def test_extension_that_is_listed_and_refuses_every_import_is_not_declared() -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    with xsem.open_device("levelzero:0") as device:
+        assert device.capabilities.semaphore_import == frozenset()
+        assert device.capabilities.wait_before_signal == frozenset()
+        assert LevelZeroBackend().details(0)["extension_listed"] == "true"
+        desc = SemaphoreDesc.opaque_fd(0, device_uuid=None)
+        with pytest.raises(xsem.UnsupportedError, match="ZE_RESULT_ERROR_UNSUPPORTED_FEATURE"):
+            driver_of(device).import_semaphore(desc, None)
+    [_, check] = LevelZeroBackend().checks()
+    assert not check.ok
+
+
+@on_level_zero(SIMZE_DRIVER_VERSION=str(1 << 24 | 6 << 16 | 33944))
+def test_release_that_is_known_to_be_bad_is_not_trusted_and_says_why() -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    with xsem.open_device("levelzero:0") as device:
+        assert device.info.driver_version == "1.6.33944"
+        assert device.capabilities.semaphore_import == frozenset()
+        desc = SemaphoreDesc.opaque_fd(0, device_uuid=None)
+        with pytest.raises(xsem.UnsupportedError, match=r"25\.22 hands the kernel uninitialised flags"):
+            driver_of(device).import_semaphore(desc, None)
+    assert "25.27" in LevelZeroBackend().details(0)["refused"]
+    [_, check] = LevelZeroBackend().checks()
+    assert not check.ok
+    assert "25.22" in check.detail
+
+
+@on_level_zero(SIMZE_API="1.4", SIMZE_NO_ADDRESS="1")
+def test_driver_that_is_older_than_the_extension_is_listed_and_says_what_to_update() -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    with xsem.open_device("levelzero:0") as device:
+        assert device.capabilities.semaphore_import == frozenset()
+        assert device.capabilities.memory_import
+        with pytest.raises(xsem.UnsupportedError, match="neither in the loader nor in the driver"):
+            driver_of(device).import_semaphore(SemaphoreDesc.opaque_fd(0, device_uuid=None), None)
+    assert LevelZeroBackend().details(0)["functions"] == "not found"
+    loader, device_check = LevelZeroBackend().checks()
+    assert loader.detail == "libze_loader.so.1 1.8.0"
+    assert not device_check.ok
+    assert "25.27" in device_check.remedy
+
+
+# ---- what becomes of a file descriptor
+def fates(tmp: Any) -> None:
+    """Whatever the driver does with its fds: the caller's is as before, and nothing is leaked (see conftest)."""
+    with opened() as at:
+        driver = driver_of(at.here)
+        for kind in KINDS:
+            there, here = at.semaphore(kind)
+            here.release()
+            with fd_of(there) as handle:
+                number = handle.fileno()
+                status = os.fstat(number)
+                # The driver's own view: a handle that it is given is closed by it, or left to the caller.
+                own = OwnedHandle(os.dup(number))
+                token = driver.import_semaphore(SemaphoreDesc(type=kind, handle=own), own)
+                assert own.closed is (tmp != "open")
+                own.close()
+                driver.release_semaphore(token)
+                driver.release_semaphore(token)   # a second release reaches no driver
+                assert os.fstat(number) == status
+        memory, _ = at.memory()
+        wrong = fd_of(memory)
+        for kind in KINDS:
+            with pytest.raises(xsem.BadHandleError, match="Mesa") as caught:
+                at.here.import_semaphore(SemaphoreDesc(type=kind, handle=wrong, device_uuid=at.here.info.uuid))
+            assert caught.value.reason == "refused_by_driver"
+            assert caught.value.call == "zeDeviceImportExternalSemaphoreExt"
+            assert str(caught.value.code_name).startswith("ZE_RESULT_ERROR_")
+            assert not wrong.closed
+            os.fstat(wrong.fileno())
+        wrong.close()
+
+
+@on_level_zero(SIMZE_FD="open")
+def test_fds_of_a_driver_that_closes_none_are_closed() -> None:
+    fates("open")
+
+
+@on_level_zero(SIMZE_FD="on-success")
+def test_fds_of_a_driver_that_closes_what_it_imports_are_let_go() -> None:
+    fates("on-success")
+
+
+@on_level_zero(SIMZE_FD="closed")
+def test_fds_of_a_driver_that_closes_also_what_it_refuses_are_let_go() -> None:
+    fates("closed")
+
+
+@on_level_zero(SIMZE_FD="on-success", SIMZE_IMAGES="1")
+@pytest.mark.parametrize("what", ["semaphore", "memory", "image"])
+def test_number_that_the_driver_closed_is_left_to_another_import_of_the_same_file(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another thread imported the file, and got the number, before this one has looked."""
+    others: list[OwnedHandle] = []
+
+    def then_another(call: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            before = numbers()
+            made = call(*arguments)
+            for number in before - numbers():
+                # The other thread's duplicates have come round to it.
+                monkeypatch.setattr(file_descriptors._Numbers, "turn", number)
+                others.append(duplicate_fd(exported.fileno()))
+                assert others[-1].fileno() == number
+            return made
+        return called
+
+    with opened() as at:
+        core = driver_of(at.here)._core
+        there: Any = at.semaphore()[0] if what == "semaphore" else at.memory(4 * PAGE)[0]
+        desc: Any = there.export(for_device=at.here)
+        exported = desc.handle
+        memory: Any = at.here.import_memory(desc) if what == "image" else None
+        owner, name = (core.extension, "import_semaphore") if what == "semaphore" else (core.loader, "make")
+        monkeypatch.setattr(owner, name, then_another(getattr(owner, name)))
+        if what == "semaphore":
+            at.here.import_semaphore(desc).release()
+        elif what == "memory":
+            at.here.import_memory(desc).release()
+        else:
+            memory.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4)).release()
+        assert len(others) == 1
+        assert same_open_file(others[0].fileno(), exported.fileno())
+        others[0].close()
+        desc.close()
+
+
+@on_level_zero(SIMZE_FD="closed")
+def test_refused_import_does_not_say_what_became_of_the_fd() -> None:
+    with opened() as at, OwnedHandle(os.open("/dev/zero", os.O_RDONLY)) as wrong:
+        own = OwnedHandle(os.dup(wrong.fileno()))
+        with pytest.raises(ImportFailure) as caught:
+            driver_of(at.here).import_semaphore(SemaphoreDesc(type=BINARY, handle=own), own)
+        assert caught.value.fate == "unknown"
+        own.detach()
+
+
+# ---- the application's own driver, context and device
+def adopts() -> None:
+    from xsem_levelzero import Native
+
+    with rig() as app:
+        native = Native(app.driver, app.context, app.device)
+        with opened("levelzero", native=native) as at:
+            assert at.here.info.id == "levelzero:0"
+            assert at.here.native_handle == app.context
+            there, here = at.semaphore()
+            _, memory = at.memory()
+            commands = at.here.create_command_list()
+            # Their events and lists, and their copies on our pointers: all of one context.
+            [theirs] = app.events(1)
+            commands.append_wait(here, 5, wait_events=[at.here.event(theirs)])
+            commands.append_signal(here, 6)
+            there.host_signal(5)
+            assert not commands.query()
+            stream = app.stream()
+            source = memory.map_buffer().address
+            app.copy(stream, source, source + 64, 64, event=theirs)
+            commands.synchronize(timeout_s=BOUND_S)
+            assert there.value() == 6
+        # Given back alive.
+        [again] = app.events(1)
+        app.copy(app.stream(), app.memory()[1], app.memory()[1], 1, event=again)
+        assert app.reached(again)
+
+
+@on_level_zero
+def test_adopts_the_applications_own_objects() -> None:
+    adopts()
+
+
+@on_level_zero(ZE_ENABLE_LOADER_INTERCEPT="1")
+def test_adopts_the_applications_own_wrapped_objects() -> None:
+    adopts()
+
+
+@on_level_zero(LOADER="forky", ZE_ENABLE_LOADER_INTERCEPT="1")
+def test_adopts_the_applications_own_objects_on_the_newest_loader() -> None:
+    adopts()
+
+
+@on_level_zero
+def test_native_that_is_none_is_refused() -> None:
+    from xsem_levelzero import Native
+
+    with rig() as app:
+        for wrong in (app.context, (app.driver, app.context, app.device), Native(1, 2, 3),
+                      Native(app.driver, app.context, app.device + 8), Native(app.driver, 0, app.device)):
+            with pytest.raises(xsem.BadArgumentError) as caught:
+                xsem.open_device("levelzero", native=wrong)
+            assert caught.value.reason == "bad_native"
+
+
+# ---- semaphores, in a frame
+@on_level_zero
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_are_waited_for_copied_and_signalled(kind: SemaphoreHandleType) -> None:
+    with opened() as at:
+        drawn_there, drawn = at.semaphore(kind)
+        done_there, done = at.semaphore(kind)
+        there, here = at.memory()
+        picture, staging = here.map_buffer(), at.here.host_buffer(PAGE)
+        view = there.map_buffer().numpy()
+        commands = at.here.create_command_list()
+        for frame in range(1, 6):
+            copied = at.here.create_event()
+            commands.append_wait(drawn, value_of(kind, frame))
+            commands.append_copy(staging, picture, signal_event=copied)
+            commands.append_signal(done, value_of(kind, frame), wait_events=[copied])
+            view[:] = frame
+            assert not copied.query()
+            drawn_there.host_signal(value_of(kind, frame))
+            done_there.host_wait(value_of(kind, frame), timeout_s=BOUND_S)
+            assert (staging.numpy() == frame).all()
+
+
+@on_level_zero(SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x7ffffffe:2")
+def test_append_that_fails_leaves_nothing_of_itself() -> None:
+    # The first one was the look at what the driver does.
+    with opened() as at:
+        there, here = at.semaphore()
+        commands, event = at.here.create_command_list(), at.here.create_event()
+        with pytest.raises(xsem.DriverError, match="ZE_RESULT_ERROR_UNKNOWN"):
+            commands.append_wait(here, 1, signal_event=event)
+        commands.synchronize(timeout_s=BOUND_S)
+        commands.append_wait(here, 1, signal_event=event)
+        there.host_signal(1)
+        event.wait(timeout_s=BOUND_S)
+
+
+@on_level_zero
+def test_driver_refuses_what_it_does_not_declare() -> None:
+    with opened() as at:
+        driver = driver_of(at.here)
+        for kind in SemaphoreHandleType:
+            if kind not in KINDS:
+                handle: Any = 64 if kind.carrier.value != "fd" else OwnedHandle(os.dup(0))
+                with pytest.raises((xsem.UnsupportedError, ImportFailure)):
+                    driver.import_semaphore(SemaphoreDesc(type=kind, handle=handle), None)
+
+
+# ---- the look at what the driver does
+STUCK = """
+import os
+from xsem_levelzero import _probe
+from xsem_levelzero._backend import LevelZeroBackend
+
+held = []
+_probe._PATIENCE_NS = 1_000_000
+_probe._signal = lambda eventfd: held.append(os.dup(eventfd))
+backend = LevelZeroBackend()
+device = backend.open(0)
+taken = device.capabilities.semaphore_import
+print(*(each.value for each in taken), "|", backend.details(0)["refused"], "|", len(held))
+device.close()
+os.write(held[0], (1).to_bytes(8, "little"))
+"""
+
+
+@on_level_zero
+def test_driver_whose_wait_is_not_met_declares_no_binary_and_keeps_what_the_wait_uses() -> None:
+    # In a process of its own: what the wait uses stays, and the simulated driver ends one that destroys it.
+    ran = subprocess.run([sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.strip() == (
+        "timeline_semaphore_fd | opaque_fd: a wait for it was not met by its signal | 1")
+
+
+@on_level_zero(SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x78000003:1")
+def test_driver_that_imports_and_refuses_to_wait_declares_no_binary() -> None:
+    from xsem_levelzero._backend import LevelZeroBackend
+
+    backend = LevelZeroBackend()
+    device = backend.open(0)
+    assert device.capabilities.semaphore_import == {TIMELINE}
+    assert "opaque_fd: a wait for it: ZE_RESULT_ERROR_UNSUPPORTED_FEATURE" in backend.details(0)["refused"]
+    device.close()

@@ -1,0 +1,330 @@
+"""Command lists of the Level Zero backend on the simulated driver: its own, the application's, and their events."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_uint32, c_void_p
+from typing import Any
+
+import pytest
+from support import levelzero_raw as raw
+from support.levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, list_of, opened, soon, value_of
+from support.levelzero_rig import Rig, rig
+from support.levelzero_sim import on_level_zero
+
+import xsem
+from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
+
+
+def native_of(app: Rig) -> Any:
+    from xsem_levelzero import Native
+
+    return Native(app.driver, app.context, app.device)
+
+
+def regular(app: Rig) -> int:
+    """A list that is no immediate one."""
+    made = app.make("zeCommandListCreate", c_void_p(app.context), c_void_p(app.device),
+                    byref(raw.structure(0xF, (c_uint32, 0), (c_uint32, 0))))
+    app.lists.append(made)
+    return made
+
+
+# ---- batches and event lists
+@on_level_zero
+@pytest.mark.parametrize("kind", [TIMELINE, BINARY])
+def test_batch_waits_for_all_and_signals_each_with_its_value(kind: SemaphoreHandleType) -> None:
+    with opened() as at:
+        waited, signalled = [at.semaphore(kind) for _ in range(3)], [at.semaphore(kind) for _ in range(3)]
+        commands = at.here.create_command_list()
+        commands.append_wait([here for _, here in waited], [value_of(kind, each) for each in (3, 1, 2)])
+        commands.append_signal([here for _, here in signalled], [value_of(kind, each) for each in (30, 10, 20)])
+        for (there, _), value in list(zip(waited, (3, 1, 2), strict=True))[:2]:
+            there.host_signal(value_of(kind, value))
+        assert not commands.query()
+        waited[2][0].host_signal(value_of(kind, 2))
+        commands.synchronize(timeout_s=BOUND_S)
+        for (there, _), value in zip(signalled, (30, 10, 20), strict=True):
+            if kind is TIMELINE:
+                assert there.value() == value
+            else:
+                there.host_wait(timeout_s=BOUND_S)
+
+
+@on_level_zero
+def test_wait_and_signal_begin_after_the_events_in_their_lists() -> None:
+    with opened() as at:
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        first, second = at.here.create_command_list(), at.here.create_command_list()
+        passed, done = at.here.create_event(), at.here.create_event()
+        first.append_wait(gate, 1, signal_event=passed)
+        second.append_signal(here, 1, wait_events=[passed], signal_event=done)
+        second.append_wait(here, 1, wait_events=[passed, done])
+        assert not second.query()
+        assert not done.query()
+        assert there.value() == 0
+        gate_there.host_signal(1)
+        second.synchronize(timeout_s=BOUND_S)
+        assert done.query()
+        assert there.value() == 1
+
+
+# ---- events, used again
+@on_level_zero
+def test_events_are_used_again_when_they_were_signalled_and_released() -> None:
+    with opened() as at:
+        events = driver_of(at.here)._events
+        commands = at.here.create_command_list()
+        for _ in range(500):
+            event = at.here.create_event()
+            commands.append_barrier(signal_event=event)
+            event.wait(timeout_s=BOUND_S)
+            del event
+            commands.query()
+        assert events.count == 32   # the first pool
+
+
+@on_level_zero
+def test_pools_grow_and_an_event_that_is_pending_is_not_given_out_again() -> None:
+    with opened() as at:
+        driver = driver_of(at.here)
+        events = driver._events
+        gate_there, gate = at.semaphore()
+        held = at.here.create_command_list()
+        commands = list_of(held)
+        commands.append_wait([gate._token()], [WaitParams(value=1)], (), (), False)
+        pending = [commands.append_barrier((), True) for _ in range(100)]
+        for point in pending:
+            driver.release_point(point)   # nobody asks any more, and the device has still to signal it
+        others = [events.take() for _ in range(200)]
+        assert not {point.handle for point in pending} & {point.handle for point in others}
+        assert len({point.handle for point in others}) == 200
+        assert events.count > 300
+        gate_there.host_signal(1)
+        soon(lambda: driver.done(pending[-1]))
+        for point in others:
+            events.give_back(point)
+        before = events.count
+        for _ in range(before):
+            assert not driver.done(events.take())   # reset, each
+        assert events.count == before
+        held.synchronize(timeout_s=BOUND_S)
+
+
+# ---- lists that the application lent
+@on_level_zero
+def test_borrowed_list_is_ordered_with_the_applications_own_work_and_left_alone() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        done_there, done = at.semaphore()
+        source, target = ctypes.c_char(b"a"), app.memory()
+        stream = app.stream()
+        commands = at.here.command_list(stream)
+        assert commands.native_handle == stream
+        commands.append_wait(here, 1)
+        [copied] = app.events(1)
+        app.copy(stream, target[1], ctypes.addressof(source), 1, event=copied)
+        commands.append_signal(done, 1)
+        assert app.pending(copied)
+        source.value = b"b"
+        there.host_signal(1)
+        done_there.host_wait(1, timeout_s=BOUND_S)
+        assert target[0][:1] == b"b"
+        commands.synchronize(timeout_s=BOUND_S)
+        commands.release()
+        [again] = app.events(1)
+        app.copy(stream, target[1], ctypes.addressof(source), 1, event=again)   # still there
+        assert app.reached(again)
+
+
+@on_level_zero
+def test_out_of_order_list_gets_barriers() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        done_there, done = at.semaphore()
+        source, target = ctypes.c_char(b"a"), app.memory()
+        stream = app.stream(flags=0)
+        commands = at.here.command_list(stream, in_order=False)
+        copied, last = app.events(2)
+        commands.append_wait(here, 1)
+        app.copy(stream, target[1], ctypes.addressof(source), 1, event=copied)
+        assert not app.reached(copied, timeout_s=0.05)   # their work waits for xsem's wait
+        commands.append_signal(done, 1)
+        there.host_signal(1)
+        done_there.host_wait(1, timeout_s=BOUND_S)
+        assert app.reached(copied, timeout_s=0)          # and the signal comes after it
+        commands.synchronize(timeout_s=BOUND_S)
+        app.copy(stream, target[1], ctypes.addressof(source), 1, event=last)
+        assert app.reached(last)
+
+
+@on_level_zero
+def test_events_of_a_wait_on_an_out_of_order_list_are_waited_for() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        own = at.here.create_command_list()
+        passed, marked = at.here.create_event(), at.here.create_event()
+        own.append_wait(gate, 1, signal_event=passed)
+        commands = at.here.command_list(app.stream(flags=0), in_order=False)
+        commands.append_signal(here, 1, wait_events=[passed])
+        commands.append_barrier(wait_events=[passed], signal_event=marked)
+        assert not marked.query()
+        assert there.value() == 0
+        gate_there.host_signal(1)
+        marked.wait(timeout_s=BOUND_S)
+        assert there.value() == 1
+        own.synchronize(timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero
+def test_signal_with_events_on_an_out_of_order_list_comes_after_the_applications_work_too() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        own, passed = at.here.create_command_list(), at.here.create_event()
+        own.append_barrier(signal_event=passed)
+        own.synchronize(timeout_s=BOUND_S)
+        stream, target = app.stream(flags=0), app.memory()[1]
+        held, copied = app.events(2)
+        app.copy(stream, target, target + PAGE // 2, 8, event=copied, after=[held])
+        commands = at.here.command_list(stream, in_order=False)
+        commands.append_signal(here, 1, wait_events=[passed])
+        with pytest.raises(xsem.WaitTimeoutError):   # their copy is held, and so is the signal
+            there.host_wait(1, timeout_s=0.05)
+        assert app.pending(copied)
+        app.call("zeEventHostSignal", c_void_p(held))
+        there.host_wait(1, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+def refuses_regular(reason: str | None) -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        _, here = at.semaphore()
+        stream = regular(app)
+        if reason is not None:
+            with pytest.raises(xsem.BadArgumentError, match="rule 8") as caught:
+                at.here.command_list(stream)
+            assert caught.value.reason == reason
+            return
+        commands = at.here.command_list(stream)
+        for append in (commands.append_wait, commands.append_signal):
+            with pytest.raises(xsem.XsemError, match="rule 8") as late:
+                append(here, 1)
+            assert late.value.code_name in ("ZE_RESULT_ERROR_INVALID_ARGUMENT", "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE")
+
+
+@on_level_zero(LOADER="trixie")
+def test_regular_list_is_refused_where_the_loader_can_tell() -> None:
+    refuses_regular("not_immediate")
+
+
+@on_level_zero
+def test_regular_list_is_refused_where_the_drivers_own_table_can_tell() -> None:
+    refuses_regular("not_immediate")
+
+
+@on_level_zero(SIMZE_DRIVERS="2")
+def test_regular_list_of_one_of_two_drivers_is_refused_where_its_own_table_can_tell() -> None:
+    refuses_regular("not_immediate")
+
+
+@on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
+def test_regular_list_is_named_as_the_likely_cause_where_nothing_can_tell() -> None:
+    refuses_regular(None)
+
+
+@on_level_zero(SIMZE_MODE="intel", SIMZE_MISSING="zeCommandListIsImmediate")
+def test_regular_list_is_named_as_the_likely_cause_on_intels_driver() -> None:
+    refuses_regular(None)
+
+
+@on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
+def test_what_a_regular_list_would_never_execute_is_refused_until_it_is_known_not_to_be_one() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        buffer, source = at.here.host_buffer(PAGE), at.here.host_buffer(PAGE)
+        for immediate, stream in ((False, regular(app)), (True, app.stream())):
+            commands = at.here.command_list(stream)
+            for name, arguments in (("fill", (buffer, b"x")), ("copy", (buffer, source)), ("barrier", ()),
+                                    ("work", (lambda: pytest.fail("it was called"),))):
+                with pytest.raises(xsem.BadArgumentError, match="append a wait or a signal first") as caught:
+                    getattr(commands, f"append_{name}")(*arguments)
+                assert caught.value.reason == "not_immediate"
+            assert commands.query()   # nothing was appended
+            if immediate:
+                commands.append_signal(here, 1)
+                commands.append_fill(buffer, b"x")
+                commands.synchronize(timeout_s=BOUND_S)
+                assert bytes(buffer.numpy()) == b"x" * PAGE
+                assert there.value() == 1
+
+
+@on_level_zero(LOADER="trixie", SIMZE_DEVICES="2", ZE_ENABLE_LOADER_INTERCEPT="1")
+def test_list_of_another_device_or_context_is_refused_where_the_loader_can_tell() -> None:
+    with rig() as app, rig(device=1) as other, opened("levelzero", native=native_of(app)) as at:
+        at.here.command_list(app.stream())
+        with pytest.raises(xsem.WrongDeviceError) as caught:
+            at.here.command_list(other.stream())
+        assert caught.value.reason == "wrong_device"
+        with rig() as same_device:
+            with pytest.raises(xsem.WrongDeviceError, match="Native") as caught:
+                at.here.command_list(same_device.stream())
+            assert caught.value.reason == "wrong_context"
+
+
+@on_level_zero
+def test_what_is_no_list_and_no_event_is_refused() -> None:
+    with opened() as at:
+        driver = driver_of(at.here)
+        for wrong, reason in ((0, "null_stream"), (object(), "not_a_stream")):
+            with pytest.raises(xsem.BadArgumentError) as caught:
+                at.here.command_list(wrong)   # type: ignore[arg-type]
+            assert caught.value.reason == reason
+        with pytest.raises(xsem.BadArgumentError) as caught:
+            driver.open_command_list(0, True)
+        assert caught.value.reason == "null_stream"
+        for wrong, reason in ((0, "null_event"), (c_void_p(None), "null_event"), ("event", "not_an_event"),
+                              (None, "not_an_event"), (True, "not_an_event")):
+            with pytest.raises(xsem.BadArgumentError) as caught:
+                _ = at.here.event(wrong)
+            assert caught.value.reason == reason
+
+
+@on_level_zero
+def test_event_of_the_applications_is_waited_for_and_queried() -> None:
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        stream = app.stream()
+        at.here.command_list(stream).append_wait(gate, 1)
+        [theirs] = app.events(1)
+        target = app.memory()[1]
+        app.copy(stream, target, target + PAGE // 2, 8, event=theirs)
+        event = at.here.event(c_void_p(theirs))
+        commands = at.here.create_command_list()
+        commands.append_signal(here, 1, wait_events=[event])
+        assert not event.query()
+        assert there.value() == 0
+        gate_there.host_signal(1)
+        event.wait(timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+        assert there.value() == 1
+
+
+# ---- parameters
+@on_level_zero
+def test_binary_semaphores_have_the_value_0() -> None:
+    from xsem_levelzero import _ze
+    from xsem_levelzero._semaphores import Batches, Semaphore
+
+    semaphores = [Semaphore(1, BINARY, None), Semaphore(2, TIMELINE, None),
+                  Semaphore(3, SemaphoreHandleType.D3D11_KEYED_MUTEX, None)]
+    batches = Batches(_ze.WaitParams)
+    structs = batches.fill(semaphores, [WaitParams(), WaitParams(value=7), WaitParams(key=9)])
+    assert [(each.stype, each.pNext, each.value) for each in structs] == [
+        (0x20026, None, 0), (0x20026, None, 7), (0x20026, None, 9)]
+    assert ctypes.sizeof(structs) == 3 * 24
+    signals = Batches(_ze.SignalParams).fill(semaphores[1:2], [SignalParams(value=2**64 - 1)])
+    assert (signals[0].stype, signals[0].value) == (0x20025, 2**64 - 1)

@@ -1,0 +1,120 @@
+"""Memory and images of the Level Zero backend on the simulated driver: sizes, offsets, what is refused."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from support.levelzero_facade import BOUND_S, PAGE, driver_of, fd_of, opened
+from support.levelzero_sim import on_level_zero
+
+import xsem
+from xsem.spi import ImportFailure
+from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
+
+IMAGES = {"SIMZE_IMAGES": "1"}
+
+
+# ---- memory
+@on_level_zero
+def test_memory_is_one_pointer_with_the_offset_above_the_driver() -> None:
+    with opened() as at:
+        there, here = at.memory(4 * PAGE)
+        shared = there.map_buffer().numpy()
+        shared[:] = 1
+        whole, part = here.map_buffer(), here.map_buffer(PAGE + 256, 512, overlap=True)
+        assert part.address == whole.address + PAGE + 256
+        assert driver_of(at.here).dlpack_device() == (14, 0)
+        commands = at.here.create_command_list()
+        commands.append_fill(part, b"\x07\x08")
+        commands.synchronize(timeout_s=BOUND_S)
+        assert bytes(shared[PAGE + 254:PAGE + 260]) == b"\1\1\7\10\7\10"
+        assert bytes(shared[PAGE + 766:PAGE + 770]) == b"\7\10\1\1"
+        assert bytes(part.copy_to_host(timeout_s=BOUND_S).tobytes()) == b"\7\10" * 256
+        here.release()
+
+
+@on_level_zero
+def test_allocation_that_is_smaller_than_said_is_refused_with_both_sizes() -> None:
+    with opened() as at:
+        there, _ = at.memory(PAGE)
+        driver = driver_of(at.here)
+        with fd_of(there) as handle:
+            own = OwnedHandle(os.dup(handle.fileno()))
+            desc = MemoryDesc(type=MemoryHandleType.OPAQUE_FD, handle=own, allocation_size=2 * PAGE)
+            with pytest.raises(ImportFailure) as caught:
+                driver.import_memory(desc, own)
+            assert caught.value.fate == "unknown"
+            own.detach()   # the driver took it: the import itself went well
+        error = caught.value.error
+        assert isinstance(error, xsem.BadHandleError)
+        assert error.reason == "allocation_size_beyond_file"
+        assert "4096" in error.message
+        assert "8192" in error.message
+
+
+@on_level_zero(SIMZE_MEMORY_TYPES="3")
+def test_dma_buf_is_taken_where_the_driver_says_so() -> None:
+    with opened() as at:
+        assert MemoryHandleType.DMABUF_FD in at.here.capabilities.memory_import
+        there, _ = at.memory()
+        there.map_buffer().numpy()[:] = 5
+        with fd_of(there) as handle:
+            memory = at.here.import_memory(MemoryDesc.dmabuf_fd(handle, allocation_size=PAGE))
+        assert (memory.map_buffer().copy_to_host(timeout_s=BOUND_S) == 5).all()
+
+
+@on_level_zero
+def test_pattern_that_is_no_power_of_two_is_refused() -> None:
+    with opened() as at:
+        _, here = at.memory(3 * PAGE)
+        commands = at.here.create_command_list()
+        with pytest.raises(xsem.BadArgumentError, match="1, 2, 4, … 128 bytes, not with 3") as caught:
+            commands.append_fill(here.map_buffer(0, 3 * 1024), b"abc")
+        assert caught.value.reason == "bad_pattern"
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+# ---- images
+@on_level_zero(**IMAGES)
+@pytest.mark.parametrize(("extent", "layers"), [((33, 0, 0), 0), ((33, 0, 0), 3), ((9, 7, 0), 0), ((9, 7, 0), 2),
+                                                ((5, 4, 3), 0)])
+@pytest.mark.parametrize(("component", "channels"), [("uint8", 4), ("int16", 2), ("float32", 1), ("float16", 4)])
+def test_image_keeps_what_is_written(
+    extent: tuple[int, int, int], layers: int, component: str, channels: int
+) -> None:
+    import numpy as np
+
+    with opened() as at:
+        _, here = at.memory(16 * PAGE)
+        with here.map_mipmapped_array(
+                MipmapDesc(extent=extent, format=component, channels=channels, layers=layers)) as image:
+            level = image.level(0)
+            data = np.random.default_rng(3).integers(0, 100, level._shape()).astype(component)
+            level.write(data)
+            assert (level.read() == data).all()
+            assert level.native_handle
+
+
+@on_level_zero(**IMAGES)
+@pytest.mark.parametrize(("what", "more"), [
+    ("more than one level", {"levels": 2}), ("an offset", {"offset": 256}),
+    ("a cubemap", {"cubemap": True, "layers": 6}), ("a colour attachment", {"color_attachment": True}),
+])
+def test_image_that_level_zero_cannot_make_is_refused_by_name(what: str, more: dict[str, Any]) -> None:
+    with opened() as at:
+        _, here = at.memory(64 * PAGE)
+        with pytest.raises(xsem.UnsupportedError, match=what):
+            here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4, **more))
+
+
+@on_level_zero
+def test_image_is_not_declared_where_the_driver_says_that_it_imports_none() -> None:
+    with opened() as at:
+        _, here = at.memory()
+        with pytest.raises(xsem.UnsupportedError):
+            here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4))
+        with pytest.raises(xsem.UnsupportedError):
+            driver_of(at.here).map_mipmapped_array(here._memory, MipmapDesc(extent=(4, 4, 0), format="uint8",
+                                                                            channels=4))

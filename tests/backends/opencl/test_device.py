@@ -1,0 +1,256 @@
+"""The OpenCL backend on PoCL: a device that imports nothing lists, says so, and refuses everything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.opencl_facade import BINARY, driver_of, on_pocl, opened, pocl_environment
+
+import xsem
+from xsem.errors import (
+    BadArgumentError,
+    DeviceNotFoundError,
+    UnsupportedError,
+    WrongDeviceError,
+)
+from xsem.types import Carrier, Feature, MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_opencl._checks import nvidia_icd
+
+
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], env=pocl_environment(**more), check=False, text=True,
+                          capture_output=True, stdin=subprocess.DEVNULL, timeout=50)
+
+
+# ---- what there is
+@on_pocl
+def test_device_is_listed_with_name_and_version() -> None:
+    [info] = xsem.devices("opencl")
+    assert (info.id, info.backend, info.index) == ("opencl:0", "opencl", 0)
+    assert info.name.startswith("pthread")
+    assert info.driver_version.startswith("3.0")
+    assert info.uuid is None
+    assert info.luid is None
+    assert info.driver_uuid is None
+
+
+@on_pocl(POCL_DEVICES="pthread pthread")
+def test_index_is_the_position_and_beyond_it_nothing_opens() -> None:
+    assert [each.id for each in xsem.devices("opencl")] == ["opencl:0", "opencl:1"]
+    with xsem.open_device("opencl:1") as second:
+        assert second.info.index == 1
+        assert second.create_command_list().query()
+    with pytest.raises(DeviceNotFoundError) as refused:
+        xsem.open_device("opencl:2")
+    assert refused.value.reason == "no_such_device"
+
+
+@on_pocl
+def test_device_declares_events_and_contexts_alone() -> None:
+    with xsem.open_device("opencl:0") as device:
+        declared = device.capabilities
+    assert declared.features == {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
+    assert not declared.semaphore_import | declared.semaphore_export
+    assert not declared.memory_import | declared.memory_export
+    assert not declared.wait_before_signal
+    assert not declared.needs_handover
+    assert declared.independent_lists == 1
+    assert not declared.append_never_blocks
+    assert not declared.release_never_blocks
+
+
+@on_pocl
+def test_every_type_is_refused_by_facade_and_driver_alike() -> None:
+    with opened() as at:
+        driver = driver_of(at.here)
+        for type in SemaphoreHandleType:
+            if type.carrier is not Carrier.FD:
+                continue
+            desc = SemaphoreDesc(type=type, handle=0, device_uuid=None)
+            with pytest.raises(UnsupportedError, match=type.value):
+                at.here.import_semaphore(desc)
+            with pytest.raises(UnsupportedError) as refused:
+                driver.import_semaphore(desc, None)
+            assert refused.value.capability == f"semaphore.import.{type.value}"
+            with pytest.raises(UnsupportedError):
+                driver.create_semaphore(type, 0)
+        for each in (MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD):
+            with pytest.raises(UnsupportedError) as refused:
+                driver.import_memory(MemoryDesc(type=each, handle=0, allocation_size=4096, device_uuid=None), None)
+            assert refused.value.capability == f"memory.import.{each.value}"
+            with pytest.raises(UnsupportedError):
+                driver.create_memory(each, 4096, False)
+
+
+@on_pocl
+def test_refused_import_leaves_the_callers_fd_alone() -> None:
+    with opened() as at:
+        there = at.host.create_semaphore(BINARY)
+        with there.export() as desc:
+            assert isinstance(desc.handle, OwnedHandle)
+            with pytest.raises(UnsupportedError):
+                at.here.import_semaphore(SemaphoreDesc.opaque_fd(desc.handle, device_uuid=None))
+            assert not desc.handle.closed
+
+
+def test_details_say_where_functions_come_from() -> None:
+    ran = run("-m", "xsem", "devices", "--json")
+    assert ran.returncode == 0, ran.stderr
+    [device] = [each for each in json.loads(ran.stdout)["devices"] if each["backend"] == "opencl"]
+    details = device["details"]
+    assert details["platform"] == "Portable Computing Language"
+    assert details["functions"] == "semaphores: not there; memory: not there"
+    assert details["semaphore_import"] == details["semaphore_export"] == details["memory_import"] == ""
+    assert "_cl" in details["loader"]
+    assert details["opencl"].startswith("OpenCL 3.0")
+
+
+def test_conformance_says_that_the_profile_is_not_met() -> None:
+    ran = run("-m", "xsem", "conformance", "run", "--device", "opencl:0", "--no-quirks")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    last = ran.stdout.splitlines()[-1]
+    assert "0 failed, 0 errors" in last
+    assert "declares none of semaphore_import:opaque_fd" in ran.stdout
+
+
+# ---- what is missing
+def test_doctor_says_that_pyopencl_is_missing() -> None:
+    code = """if True:
+        import sys
+        sys.modules["pyopencl"] = None
+        from xsem_opencl._backend import OpenCLBackend
+        from xsem.errors import BackendUnavailableError
+        backend = OpenCLBackend()
+        [check] = backend.checks()
+        assert not check.ok and "xsem[opencl]" in check.remedy, check
+        try:
+            backend.devices()
+        except BackendUnavailableError as error:
+            assert error.reason == "pyopencl_missing", error.reason
+        else:
+            raise SystemExit("it listed devices")
+    """
+    ran = run("-c", code)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_loader_without_a_driver_is_told_apart() -> None:
+    code = """if True:
+        from xsem_opencl._backend import OpenCLBackend
+        from xsem.errors import BackendUnavailableError
+        checks = OpenCLBackend().checks()
+        assert checks[0].ok and not checks[-1].ok and "finds no driver" in checks[-1].detail, checks
+        try:
+            OpenCLBackend().devices()
+        except BackendUnavailableError as error:
+            assert error.reason == "no_driver", error.reason
+        else:
+            raise SystemExit("it listed devices")
+    """
+    ran = run("-c", code, OCL_ICD_VENDORS="/nonexistent")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.fixture
+def nvidia(tmp_path: Path) -> Path:
+    """A folder with NVIDIA's library, beside a folder for the files that name drivers."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libnvidia-opencl.so.1").touch()
+    return tmp_path
+
+
+def test_nvidias_driver_without_its_file_is_reported(nvidia: Path) -> None:
+    vendors = nvidia / "vendors"
+    for _ in range(2):
+        check = nvidia_icd(vendors, [nvidia / "lib"])
+        assert check is not None
+        assert not check.ok
+        assert str(vendors) in check.remedy
+        vendors.mkdir(exist_ok=True)
+        (vendors / "pocl.icd").write_text("libpocl.so.2\n")   # another's file changes nothing
+
+
+def test_nvidias_driver_with_its_file_and_no_driver_at_all_are_no_news(nvidia: Path) -> None:
+    vendors = nvidia / "vendors"
+    assert nvidia_icd(vendors, [nvidia / "empty"]) is None
+    vendors.mkdir()
+    (vendors / "nvidia.icd").write_text("libnvidia-opencl.so.1\n")
+    assert nvidia_icd(vendors, [nvidia / "lib"]) is None
+
+
+# ---- the application's context
+@on_pocl
+@pytest.mark.parametrize("what", ["context", "queue"])
+def test_adopted_context_is_used_and_left_to_the_application(what: str) -> None:
+    import pyopencl as cl
+
+    context = cl.Context(cl.get_platforms()[0].get_devices()[:1])
+    queue = cl.CommandQueue(context)
+    references = context.reference_count
+    with opened("opencl", native=queue if what == "queue" else context) as at:
+        assert at.here.info.id == "opencl:0"
+        assert at.here.native_handle == context.int_ptr
+        assert context.reference_count > references
+        commands = at.here.command_list(queue)
+        commands.append_barrier()
+        commands.synchronize(timeout_s=20)
+        del commands
+    assert context.reference_count == references
+    cl.enqueue_marker(queue).wait()
+
+
+@on_pocl
+def test_device_of_its_own_lends_its_context_to_pyopencl() -> None:
+    import pyopencl as cl
+
+    with opened() as at:
+        context = cl.Context.from_int_ptr(at.here.native_handle)
+        queue = cl.CommandQueue(context)
+        cl.enqueue_marker(queue).wait()
+        assert at.here.command_list(queue).query()
+        del queue, context
+
+
+@on_pocl(POCL_DEVICES="pthread pthread")
+def test_context_of_several_devices_needs_a_queue_to_name_one() -> None:
+    import pyopencl as cl
+
+    both = cl.get_platforms()[0].get_devices()
+    context = cl.Context(both)
+    with pytest.raises(BadArgumentError) as refused:
+        xsem.open_device("opencl", native=context)
+    assert refused.value.reason == "bad_native"
+    assert "CommandQueue" in str(refused.value)
+    queues = [cl.CommandQueue(context, each) for each in both]
+    with opened("opencl", native=queues[1]) as at:
+        assert at.here.info.id == "opencl:1"
+        with pytest.raises(WrongDeviceError) as wrong:
+            at.here.command_list(queues[0])
+        assert wrong.value.reason == "wrong_device"
+        assert at.here.command_list(queues[1]).query()
+
+
+@on_pocl
+@pytest.mark.parametrize("native", [1, "opencl:0", object(), None.__class__])
+def test_what_is_no_context_is_refused(native: Any) -> None:
+    with pytest.raises(BadArgumentError) as refused:
+        xsem.open_device("opencl", native=native)
+    assert refused.value.reason == "bad_native"
+
+
+@on_pocl
+def test_context_of_a_device_that_is_not_listed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyopencl as cl
+
+    from xsem_opencl import _native
+
+    context = cl.Context(cl.get_platforms()[0].get_devices())
+    monkeypatch.setattr(_native, "all_devices", lambda _: [])   # as with a part of a device
+    with pytest.raises(BadArgumentError, match="whole device") as refused:
+        xsem.open_device("opencl", native=context)
+    assert refused.value.reason == "bad_native"

@@ -1,0 +1,160 @@
+"""Images of the OpenCL backend: formats, shapes and copies on PoCL's own images; no driver here imports one.
+
+PoCL has images, so all but the one property that names the handle is tried on it: that property is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.open_files import numbers
+from support.opencl_facade import driver_of, fd_of, on_pocl, opened
+from support.opencl_sim import on_opencl
+
+from xsem.errors import UnsupportedError
+from xsem.spi import duplicate_fd
+from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc
+from xsem_opencl import _cl as cl
+from xsem_opencl import _images
+from xsem_opencl._fds import GivenFd
+from xsem_opencl._images import image_desc, image_format, make_image
+from xsem_opencl._memory import Memory
+
+SHAPES = {
+    "of one dimension": MipmapDesc(extent=(64, 0, 0), format="uint8", channels=4),
+    "of one dimension with layers": MipmapDesc(extent=(64, 0, 0), format="uint8", channels=4, layers=3),
+    "of two dimensions": MipmapDesc(extent=(37, 19, 0), format="uint8", channels=4),
+    "with layers": MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4, layers=5),
+    "of three dimensions": MipmapDesc(extent=(16, 8, 4), format="uint8", channels=4),
+}
+FORMATS = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    """As imported, without a driver: an fd, and no cl_mem."""
+    number = os.memfd_create("memory")
+    handle = duplicate_fd(number)
+    os.close(number)
+    fd = GivenFd(handle)
+    fd.imported()
+    desc = MemoryDesc(type=MemoryHandleType.OPAQUE_FD, handle=0, allocation_size=1 << 20, device_uuid=None)
+    yield Memory(0, 0, desc, fd)
+    fd.object_goes()
+    fd.object_gone()
+
+
+def size_of(desc: MipmapDesc) -> int:
+    _, region = image_desc(desc)
+    return int(np.prod(region)) * desc.channels * np.dtype(desc.format).itemsize
+
+
+def round_trip(driver: Any, memory: Memory, desc: MipmapDesc) -> bool:
+    core = driver._core
+    image = make_image(core, memory, desc)
+    assert memory.images == {image.handle}
+    data = np.random.default_rng(5).bytes(size_of(desc))
+    commands = driver.create_command_list()
+    (one, source), (other, target) = driver.host_buffer(len(data)), driver.host_buffer(len(data))
+    ctypes.memmove(source, data, len(data))
+    assert commands.append_level_copy(image, source, False, (), False) is None
+    point = commands.append_level_copy(image, target, True, (), True)
+    while not driver.wait(point, 50_000_000):
+        pass
+    found = ctypes.string_at(target, len(data))
+    driver.release_point(point)
+    commands.close()
+    for staging in (one, other):
+        driver.release_host_buffer(staging)
+    for _ in range(2):
+        image.release(core)
+    assert not memory.images
+    return found == data
+
+
+@on_pocl
+@pytest.mark.parametrize("shape", SHAPES)
+def test_image_of_each_shape_keeps_what_is_written(shape: str, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_images, "memory_properties", lambda *_: None)
+    with opened() as at:
+        before = numbers()
+        assert round_trip(driver_of(at.here), memory, SHAPES[shape])
+        assert numbers() == before
+
+
+@on_pocl
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("channels", [1, 4])
+def test_image_of_each_format_keeps_what_is_written(
+    kind: str, channels: int, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_images, "memory_properties", lambda *_: None)
+    with opened() as at:
+        desc = MipmapDesc(extent=(32, 16, 0), format=kind, channels=channels)
+        assert round_trip(driver_of(at.here), memory, desc)
+
+
+@on_pocl
+def test_format_that_the_driver_has_not_is_unsupported(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_images, "memory_properties", lambda *_: None)
+    with opened() as at:
+        before = numbers()
+        with pytest.raises(UnsupportedError) as refused:   # PoCL has no images of two components
+            make_image(driver_of(at.here)._core, memory, MipmapDesc(extent=(4, 4, 0), format="uint8", channels=2))
+        assert refused.value.call == cl.CREATE_IMAGE
+        assert numbers() == before
+
+
+@on_opencl
+def test_refused_image_leaves_no_file_open_and_the_memory_usable() -> None:
+    with opened() as at:
+        there = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 1 << 20)
+        driver = driver_of(at.here)
+        handle = fd_of(there)
+        token = driver.import_memory(MemoryDesc.opaque_fd(handle, allocation_size=1 << 20, device_uuid=None), handle)
+        before = numbers()
+        with pytest.raises(Exception, match=cl.CREATE_IMAGE):   # the simulated device imports none
+            make_image(driver._core, token, SHAPES["of two dimensions"])
+        assert numbers() == before
+        assert not token.images
+        driver.release_memory(token)
+
+
+@on_opencl
+def test_images_are_refused_where_they_are_not_declared() -> None:
+    with opened() as at:
+        _, memory = at.memory(1 << 20)
+        assert Feature.IMAGE not in at.here.capabilities.features
+        with pytest.raises(UnsupportedError):
+            memory.map_mipmapped_array(SHAPES["of two dimensions"])
+        with pytest.raises(UnsupportedError):
+            driver_of(at.here).map_mipmapped_array(memory._token(), SHAPES["of two dimensions"])
+
+
+@pytest.mark.parametrize("more", [
+    {"levels": 2}, {"offset": 4096}, {"layers": 6, "cubemap": True}, {"color_attachment": True},
+])
+def test_what_opencl_cannot_make_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError) as refused:
+        image_desc(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4, **more))
+    assert refused.value.reason == "not_supported"
+
+
+def test_memory_without_an_fd_makes_no_image() -> None:
+    desc = MemoryDesc(type=MemoryHandleType.OPAQUE_WIN32, handle=4, allocation_size=4096, device_uuid=None)
+    core: Any = None
+    with pytest.raises(UnsupportedError) as refused:
+        make_image(core, Memory(1, 0, desc, None), SHAPES["of two dimensions"])
+    assert refused.value.reason == "not_supported"
+
+
+def test_components_are_whole_numbers_and_floats_not_fractions() -> None:
+    found = {(image_format(desc).channel_order, image_format(desc).channel_data_type)
+             for desc in (MipmapDesc(extent=(4, 4, 0), format=each, channels=2) for each in FORMATS)}
+    assert {order for order, _ in found} == {0x10B2}
+    assert sorted(kind for _, kind in found) == list(range(0x10D7, 0x10DF))

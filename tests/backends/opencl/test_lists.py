@@ -1,0 +1,336 @@
+"""Command lists of the OpenCL backend on PoCL: queues of its own and of the application, events, copies and fills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from support.opencl_facade import BOUND_S, PAGE, driver_of, list_of, on_pocl, opened, soon
+
+import xsem
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
+from xsem.spi import CommandListDriver
+
+
+@contextmanager
+def application(device: xsem.Device) -> Iterator[tuple[Any, Any]]:
+    """What an application has: pyopencl's context around the device's own, and a queue."""
+    import pyopencl as cl
+
+    context = cl.Context.from_int_ptr(device.native_handle)
+    queue = cl.CommandQueue(context)
+    yield context, queue
+    queue.finish()
+
+
+@contextmanager
+def held(queue: Any) -> Iterator[Any]:
+    """The queue is held back inside, by an event that the host sets at the end; gives the event of what is held."""
+    import pyopencl as cl
+
+    gate = cl.UserEvent(queue.context)
+    barrier = cl.enqueue_barrier(queue, wait_for=[gate])
+    queue.flush()
+    try:
+        yield barrier
+    finally:
+        gate.set_status(cl.command_execution_status.COMPLETE)
+
+
+# ---- copies and fills
+@on_pocl
+def test_copies_and_fills_are_made_in_order() -> None:
+    with opened() as at:
+        commands, first, second = at.here.create_command_list(), at.here.host_buffer(PAGE), at.here.host_buffer(PAGE)
+        data = np.arange(PAGE, dtype="uint32").view("uint8")[:PAGE]
+        first.numpy()[...] = data
+        commands.append_copy(second, first)
+        commands.append_fill(first, b"\1\2\3\4")
+        commands.synchronize(timeout_s=BOUND_S)
+        assert (second.numpy() == data).all()
+        assert (first.numpy().reshape(-1, 4) == [1, 2, 3, 4]).all()
+        part = second.view((16,), "uint8", offset=32)
+        commands.append_fill(part, b"\7")
+        commands.synchronize(timeout_s=BOUND_S)
+        data = data.copy()
+        data[32:48] = 7
+        assert (second.numpy() == data).all()
+
+
+@on_pocl
+@pytest.mark.parametrize("pattern", [b"\0", b"ab", b"abab", b"abcdefgh", bytes(range(128)), b"\5" * 96])
+def test_pattern_of_a_power_of_two_of_bytes_fills(pattern: bytes) -> None:
+    with opened() as at:
+        commands, host = at.here.create_command_list(), at.here.host_buffer(len(pattern) * 32)
+        commands.append_fill(host, pattern)
+        commands.synchronize(timeout_s=BOUND_S)
+        assert host.numpy().tobytes() == pattern * 32
+
+
+@on_pocl
+@pytest.mark.parametrize("pattern", [b"abc", bytes(range(96)), bytes(256)[:-1] + b"\1"])
+def test_other_patterns_are_refused_and_nothing_is_filled(pattern: bytes) -> None:
+    with opened() as at:
+        commands, host = at.here.create_command_list(), at.here.host_buffer(len(pattern) * 2)
+        host.numpy()[...] = 9
+        with pytest.raises(BadArgumentError) as refused:
+            commands.append_fill(host, pattern)
+        assert refused.value.reason == "bad_pattern"
+        commands.synchronize(timeout_s=BOUND_S)
+        assert (host.numpy() == 9).all()
+
+
+@on_pocl
+def test_addresses_of_others_are_refused_before_the_driver() -> None:
+    with opened() as at:
+        commands, host = at.here.create_command_list(), at.here.host_buffer(PAGE)
+        driver = list_of(commands)
+        for dst, src in ((host.address, 1 << 62), (1 << 62, host.address), (host.address + 1, host.address)):
+            with pytest.raises(BadArgumentError) as refused:
+                driver.append_copy(dst, src, PAGE, (), False)
+            assert refused.value.reason == "out_of_range"
+        with pytest.raises(BadArgumentError):
+            driver.append_fill(host.address, b"\0", PAGE + 1, (), False)
+        with pytest.raises(BadArgumentError):
+            driver.append_fill(0, b"\0", 1, (), False)
+
+
+@on_pocl
+def test_released_host_memory_is_no_address_any_more() -> None:
+    with opened() as at:
+        driver = driver_of(at.here)
+        token, address = driver.host_buffer(PAGE)
+        commands = driver.create_command_list()
+        commands.append_fill(address, b"\1", PAGE, (), False)
+        soon(lambda: driver.done(commands.append_barrier((), True)))
+        with pytest.raises(UnsupportedError):
+            driver.native_handle(token)   # it is mapped: no command may use it
+        for _ in range(2):   # the second time is nothing
+            driver.release_host_buffer(token)
+        with pytest.raises(BadArgumentError):
+            commands.append_fill(address, b"\1", PAGE, (), False)
+        commands.close()
+
+
+# ---- points
+@on_pocl
+def test_event_is_not_reached_while_its_operation_is_held_back() -> None:
+    with opened() as at, application(at.here) as (_, queue):
+        commands, done = at.here.command_list(queue), at.here.create_event()
+        with held(queue):
+            commands.append_barrier(signal_event=done)
+            assert not done.query()
+            with pytest.raises(xsem.WaitTimeoutError):
+                done.wait(timeout_s=0.02)
+            assert not commands.query()
+        done.wait(timeout_s=BOUND_S)
+        assert done.query()
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_pocl
+def test_list_waits_for_another_lists_event_and_a_third_one_does_not() -> None:
+    with opened() as at, application(at.here) as (_, queue):
+        first = at.here.command_list(queue)
+        second, third = at.here.create_command_list(), at.here.create_command_list()
+        passed, host = at.here.create_event(), at.here.host_buffer(PAGE)
+        host.numpy()[...] = 0
+        with held(queue):
+            first.append_barrier(signal_event=passed)
+            second.append_barrier(wait_events=[passed])
+            second.append_fill(host, b"\1")
+            third.append_barrier()
+            third.synchronize(timeout_s=BOUND_S)
+            assert not second.query()
+            assert (host.numpy() == 0).all()
+        second.synchronize(timeout_s=BOUND_S)
+        assert (host.numpy() == 1).all()
+
+
+@on_pocl
+def test_command_that_fails_fails_its_event() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (context, queue):
+        gate = cl.UserEvent(context)
+        event = at.here.event(cl.enqueue_marker(queue, wait_for=[gate]))
+        assert not event.query()
+        gate.set_status(-42)
+        with pytest.raises(DriverError) as failed:
+            event.wait(timeout_s=BOUND_S)
+        assert failed.value.from_earlier_work
+        assert failed.value.code is not None
+        assert failed.value.code < 0
+
+
+@on_pocl
+def test_points_are_released_once() -> None:
+    import pyopencl as cl
+
+    with opened() as at:
+        driver = driver_of(at.here)
+        commands = driver.create_command_list()
+        point = commands.append_barrier((), True)
+        keeper = cl.Event.from_int_ptr(point.handle)   # has a reference of its own
+        soon(lambda: driver.done(point))
+        before = keeper.reference_count
+        for _ in range(2):
+            driver.release_point(point)
+        assert keeper.reference_count == before - 1
+        assert commands.append_barrier((), False) is None
+        commands.close()
+        commands.close()   # nothing
+
+
+# ---- events of the application
+@on_pocl
+def test_event_of_a_command_is_borrowed_and_kept() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (_, queue):
+        commands = at.here.create_command_list()
+        with held(queue) as barrier:
+            event = at.here.event(barrier)
+            del barrier
+            commands.append_barrier(wait_events=[event])
+            assert not event.query()
+            assert not commands.query()
+        commands.synchronize(timeout_s=BOUND_S)
+        by_number = cl.enqueue_marker(queue)
+        at.here.event(by_number.int_ptr).wait(timeout_s=BOUND_S)
+
+
+@on_pocl
+def test_user_event_is_refused_with_the_reason() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (context, _):
+        with pytest.raises(BadArgumentError, match="hold this thread") as refused:
+            _ = at.here.event(cl.UserEvent(context))
+        assert refused.value.reason == "user_event"
+
+
+@on_pocl
+def test_event_of_another_context_and_what_is_none_are_refused() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (context, queue):
+        other = cl.CommandQueue(cl.Context(context.devices))
+        with pytest.raises(WrongDeviceError) as wrong:
+            _ = at.here.event(cl.enqueue_marker(other))
+        assert wrong.value.reason == "wrong_context"
+        other.finish()
+        with pytest.raises(BadArgumentError) as refused:
+            _ = at.here.event(0)
+        assert refused.value.reason == "null_event"
+        for each in (queue, "event", True):
+            with pytest.raises(BadArgumentError) as refused:
+                _ = at.here.event(each)
+            assert refused.value.reason == "not_an_event"
+
+
+# ---- queues of the application
+@on_pocl
+def test_borrowed_queue_is_ordered_with_the_applications_work_and_left_alone() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (context, queue):
+        before = queue.reference_count
+        data = np.zeros(PAGE, dtype="uint8")
+        buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, PAGE)
+        commands, done = at.here.command_list(queue), at.here.create_event()
+        commands.append_work(lambda: cl.enqueue_fill_buffer(queue, buffer, np.array(5, dtype="uint8"), 0, PAGE))
+        commands.append_barrier(signal_event=done)
+        cl.enqueue_copy(queue, data, buffer)
+        assert done.query()
+        assert (data == 5).all()
+        assert commands.native_handle == queue.int_ptr
+        by_number = at.here.command_list(queue.int_ptr)
+        assert by_number.native_handle == commands.native_handle
+        assert list_of(by_number) is list_of(commands)   # one queue, one set of books
+        commands.synchronize(timeout_s=BOUND_S)
+        del commands, by_number, done
+        buffer.release()   # PoCL keeps the queue for a buffer's last command
+    soon(lambda: queue.reference_count == before)
+    cl.enqueue_marker(queue).wait()
+
+
+@on_pocl
+def test_work_is_flushed_when_the_append_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as at:
+        commands = at.here.create_command_list()
+        driver = list_of(commands)
+        assert isinstance(driver, CommandListDriver)
+        seen: list[str] = []
+        flush = driver._core.flush   # type: ignore[attr-defined]
+
+        def note(queue: int) -> None:
+            seen.append("flush")
+            flush(queue)
+
+        monkeypatch.setattr(driver._core, "flush", note)   # type: ignore[attr-defined]
+        driver.append_work(lambda: seen.append("work"))
+        assert seen == ["work", "flush"]
+        driver.append_barrier((), False)
+        assert seen == ["work", "flush", "flush"]
+
+        def fail() -> None:
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            driver.append_work(fail)
+        assert seen[3:] == ["flush"]   # it may have enqueued something before
+
+
+@on_pocl
+def test_queue_that_is_out_of_order_is_refused() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (context, queue):
+        wild = cl.CommandQueue(context, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        profiled = cl.CommandQueue(context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        for stream, in_order in ((wild, True), (wild.int_ptr, True), (queue, False)):
+            with pytest.raises(BadArgumentError) as refused:
+                at.here.command_list(stream, in_order=in_order)
+            assert refused.value.reason == "out_of_order"
+        assert at.here.command_list(profiled).query()
+
+
+@on_pocl
+def test_queue_of_another_context_and_what_is_none_are_refused() -> None:
+    import pyopencl as cl
+
+    with opened() as at, application(at.here) as (context, _):
+        other = cl.CommandQueue(cl.Context(context.devices))
+        with pytest.raises(WrongDeviceError) as wrong:
+            at.here.command_list(other)
+        assert wrong.value.reason == "wrong_context"
+        assert "native=" in str(wrong.value)
+        with pytest.raises(BadArgumentError) as refused:
+            at.here.command_list(0)
+        assert refused.value.reason == "null_stream"
+        with pytest.raises(BadArgumentError) as refused:
+            at.here.command_list(context)   # has an int_ptr, too
+        assert refused.value.reason == "not_a_stream"
+        references = other.reference_count
+        assert references == 1
+
+
+@on_pocl
+def test_lists_of_a_lent_context_share_it_with_the_application() -> None:
+    import pyopencl as cl
+
+    context = cl.Context(cl.get_platforms()[0].get_devices())
+    queue = cl.CommandQueue(context)
+    with opened("opencl", native=queue) as at:
+        commands = at.here.create_command_list()
+        own = cl.CommandQueue.from_int_ptr(commands.native_handle)
+        assert own.context == context
+        with held(queue) as barrier:
+            commands.append_barrier(wait_events=[at.here.event(barrier)])
+            assert not commands.query()
+        commands.synchronize(timeout_s=BOUND_S)
+        del own, barrier

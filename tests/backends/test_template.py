@@ -1,0 +1,124 @@
+"""The template of a backend, from its wheel and xsem's, outside the clone: what an author gets is what passes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import contracts
+import pytest
+from support.paths import ROOT
+from support.plugin_folder import NOTHING, clean_environment, write_plugin
+
+from xsem_conformance.profiles import profiles
+
+TEMPLATE = ROOT / "examples" / "backend-template"
+# What the template declares lets so many cases run; fewer means that the suite has stopped looking.
+FEWEST_PASSED = 80
+
+
+def run(*command: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *map(str, command)], cwd=cwd, env=clean_environment(*path), text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=55,
+                          check=False)
+
+
+def build(source: Path, *names: str, to: Path) -> None:
+    """Build a wheel from a copy: what lies about in the tree can neither help nor get in."""
+    copy = to / f"source of {source.name}"
+    for name in names:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(source / name, copy)
+    done = run("-m", "hatchling", "build", "-t", "wheel", "-d", to, cwd=copy)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both wheels installed; their dependencies are this environment's."""
+    wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
+    build(ROOT, "xsem", "backends", "conformance", "pyproject.toml", "README.md", "LICENSE", to=wheels)
+    build(TEMPLATE, "xsem_toy", "pyproject.toml", "README.md", to=wheels)
+    both = sorted(wheels.glob("*.whl"))
+    assert [each.name.partition("-")[0] for each in both] == ["xsem", "xsem_toy"]
+    done = run("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", site, *both,
+               "--disable-pip-version-check", cwd=wheels)
+    assert done.returncode == 0, done.stdout
+    return site
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder in which pytest, left to itself, would not even start."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\nminversion = 99\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p no_such_plugin"\n')
+    (tmp_path / "tox.ini").write_text("[pytest]\npython_files = nothing.py\n")
+    (tmp_path / "conftest.py").write_text("raise SystemExit('this conftest.py is for nobody')\n")
+    (tmp_path / "test_broken.py").write_text("raise SystemExit('nor is this test')\n")
+    return tmp_path
+
+
+def outcomes(said: str) -> dict[str, int]:
+    """The counts in the last line."""
+    return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z]+)", said.strip().splitlines()[-1])}
+
+
+@pytest.mark.slow
+def test_installed_template_and_xsem_are_what_runs(installed: Path, hostile: Path) -> None:
+    done = run("-c", """
+import json, xsem, xsem_conformance, xsem_toy
+print(json.dumps([each.__file__ for each in (xsem, xsem_conformance, xsem_toy)]))
+print(json.dumps([each.id for each in xsem.devices("toy")]))
+""", cwd=hostile, path=(installed,))
+    assert done.returncode == 0, done.stdout
+    files, devices = map(json.loads, done.stdout.splitlines())
+    assert all(Path(each).is_relative_to(installed) for each in files)
+    assert devices == ["toy:0"]
+
+
+@pytest.mark.slow
+def test_template_passes_the_core_profile_among_a_hostile_configuration(installed: Path, hostile: Path) -> None:
+    done = run("-m", "xsem", "conformance", "run", "--device", "toy:0", "--exporter", "host", "--profile", "core",
+               cwd=hostile, path=(installed,))
+    assert done.returncode == 0, done.stdout
+    counts = outcomes(done.stdout)
+    assert counts["passed"] >= FEWEST_PASSED
+    assert {counts[each] for each in ("failed", "errors", "unavailable", "blocked", "waived")} == {0}
+
+
+@pytest.mark.slow
+def test_template_does_not_pass_what_it_does_not_declare(installed: Path, hostile: Path) -> None:
+    done = run("-m", "xsem", "conformance", "run", "--device", "toy:0", "--exporter", "host", "--profile", "timeline",
+               "--no-quirks", cwd=hostile, path=(installed,))
+    assert done.returncode == 1, done.stdout
+    assert "profile timeline: declares none of semaphore_import:timeline_semaphore_fd" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", profiles())
+def test_backend_that_declares_nothing_passes_no_profile(installed: Path, hostile: Path, profile: str) -> None:
+    plugins = write_plugin(hostile / "plugins", "nothing", NOTHING)
+    done = run("-m", "xsem", "conformance", "run", "--device", "nothing:0", "--exporter", "host", "--profile", profile,
+               "--no-quirks", cwd=hostile, path=(plugins, installed))
+    assert done.returncode == 1, done.stdout
+    assert f"profile {profile}: declares none of " in done.stdout
+    assert outcomes(done.stdout)["failed"] == 0   # it does what it promised: that is just not enough
+
+
+def test_template_sees_of_xsem_what_a_backend_may() -> None:
+    seen: set[str] = set()
+    for file in (TEMPLATE / "xsem_toy").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                seen |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                seen.add(node.module or "")
+    assert {each for each in seen if each.partition(".")[0] == "xsem"} == set(contracts.ALLOWED_IN_BACKENDS)
+    assert not {each for each in seen if each.startswith("xsem_") and not each.startswith("xsem_toy")}

@@ -1,0 +1,429 @@
+"""The Vulkan backend on SwiftShader: devices, what they declare and refuse, what they export."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.open_files import numbers
+from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment, use_swiftshader
+
+import xsem
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    DeviceNotFoundError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_vulkan import VulkanBackend, loader
+from xsem_vulkan import constants as vk
+
+_DEDICATED = vk.VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO
+
+
+@pytest.fixture
+def swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_swiftshader(monkeypatch)
+
+
+@pytest.fixture
+def device(swiftshader: None) -> Iterator[xsem.Device]:
+    with xsem.open_device("vulkan:0") as opened:
+        yield opened
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not looked for the loader yet."""
+    monkeypatch.setattr(loader, "_loaded", None)
+
+
+# ---- devices
+def test_device_is_listed_with_both_uuids_and_versions(swiftshader: None) -> None:
+    [info] = xsem.devices("vulkan")
+    assert (info.id, info.backend, info.index) == ("vulkan:0", "vulkan", 0)
+    assert "SwiftShader" in info.name
+    assert info.uuid is not None
+    assert info.uuid.bytes.rstrip(b"\0") == b"SwiftShaderUUID"[:16] or info.uuid.int
+    assert info.driver_uuid is not None
+    assert re.search(r"\d+\.\d+", info.driver_version)
+    assert info.luid is None
+
+
+def test_device_declares_what_its_driver_says(device: xsem.Device) -> None:
+    declared = device.capabilities
+    assert declared.semaphore_export == {BINARY}   # SwiftShader's features for timelines are 0
+    assert declared.memory_export == {MEMORY}
+    assert declared.semaphore_import == {BINARY}
+    assert declared.memory_import == {MEMORY}
+    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY}
+    assert declared.wait_before_signal == frozenset()
+    assert declared.needs_handover
+    assert declared.resets_on_wait
+    assert declared.independent_lists == 1
+
+
+def test_details_tell_versions_and_queues(swiftshader: None) -> None:
+    details = VulkanBackend().details(0)
+    assert details["kind"] == "CPU"
+    assert details["queues"] == "1 of family 0"
+    assert "VK_KHR_external_semaphore_fd" in details["extensions"]
+    assert "libvulkan" in details["loader"]
+
+
+def test_checks_are_well_where_everything_is_there(swiftshader: None) -> None:
+    checks = VulkanBackend().checks()
+    assert [check.name for check in checks] == ["Vulkan loader", "vulkan:0"]
+    assert all(check.ok for check in checks)
+    assert "semaphore opaque_fd" in checks[1].detail
+
+
+def test_index_without_a_device_is_refused(swiftshader: None) -> None:
+    for index in (1, -1):
+        with pytest.raises(DeviceNotFoundError) as raised:
+            VulkanBackend().open(index)
+        assert raised.value.reason == "no_such_device"
+
+
+def test_opening_again_and_again_leaves_nothing(swiftshader: None) -> None:
+    with xsem.open_device("vulkan:0"):
+        pass
+    files, threads = numbers(), len(os.listdir("/proc/self/task"))
+
+    def work() -> None:
+        with xsem.open_device("vulkan:0") as device:
+            commands = device.create_command_list()
+            commands.append_barrier()
+            commands.synchronize(timeout_s=20)
+
+    for _ in range(10):
+        work()
+    assert numbers() == files
+    # SwiftShader has its own threads end a moment after the device.
+    for _ in range(500):
+        if len(os.listdir("/proc/self/task")) <= threads:
+            break
+        subprocess.run(["true"], check=True)
+    assert len(os.listdir("/proc/self/task")) <= threads
+
+
+# ---- not there
+def test_package_that_is_missing_is_named(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cffi", None)
+    with pytest.raises(BackendUnavailableError, match=r"xsem\[vulkan\]") as raised:
+        VulkanBackend().devices()
+    assert raised.value.reason == "cffi_missing"
+    [check] = VulkanBackend().checks()
+    assert not check.ok
+    assert "pip install" in check.remedy
+
+
+def test_loader_that_is_missing_is_named(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cffi")
+    monkeypatch.setattr(loader, "_FILES", {sys.platform: ("libvulkan-nowhere.so.1",)})
+    with pytest.raises(BackendUnavailableError, match="libvulkan1") as raised:
+        VulkanBackend().devices()
+    assert raised.value.reason == "vulkan_loader_missing"
+    assert "libvulkan-nowhere" in str(raised.value)
+    [check] = VulkanBackend().checks()
+    assert not check.ok
+    assert check.remedy
+
+
+def test_loader_without_a_driver_is_unavailable(swiftshader: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        monkeypatch.setenv(name, "/nonexistent/icd.json")
+    with pytest.raises(BackendUnavailableError) as raised:
+        VulkanBackend().devices()
+    assert raised.value.reason == "no_driver"
+    assert raised.value.code_name == "VK_ERROR_INCOMPATIBLE_DRIVER"
+    checks = VulkanBackend().checks()
+    assert [check.ok for check in checks] == [True, False]
+
+
+def run_xsem(*arguments: str, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False,
+                          timeout=50, env={**variables, "NO_COLOR": "1"}, stdin=subprocess.DEVNULL)
+
+
+def test_command_line_lists_a_missing_vulkan_with_the_reason() -> None:
+    nowhere = {**os.environ, "VK_DRIVER_FILES": "/nonexistent/icd.json", "VK_ICD_FILENAMES": "/nonexistent/icd.json"}
+    done = run_xsem("devices", "--json", variables=nowhere)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    [vulkan] = [each for each in listed["backends"] if each["name"] == "vulkan"]
+    assert vulkan["unavailable"]
+    assert not any(each["backend"] == "vulkan" for each in listed["devices"])
+    told = json.loads(run_xsem("doctor", "--json", variables=nowhere).stdout)
+    [section] = [each for each in told["backends"] if each["name"] == "vulkan"]
+    assert not section["works"]
+    assert any(not check["ok"] and check["remedy"] for check in section["checks"])
+
+
+def test_command_line_lists_the_device_and_doctor_finds_it_well() -> None:
+    there = environment(XSEM_BACKENDS="vulkan")
+    [row] = json.loads(run_xsem("devices", "--json", variables=there).stdout)["devices"]
+    assert row["id"] == "vulkan:0"
+    assert row["problem"] is None
+    assert row["capabilities"]["semaphore_export"] == ["opaque_fd"]
+    assert row["details"]["kind"] == "CPU"
+    assert run_xsem("doctor", variables=there).returncode == 0
+
+
+# ---- export
+@pytest.fixture
+def made(device: xsem.Device) -> tuple[xsem.Semaphore, xsem.Memory]:
+    return device.create_semaphore(BINARY), device.create_memory(MEMORY, 5000)
+
+
+def test_every_export_is_a_new_fd_that_no_program_inherits(
+    device: xsem.Device, made: tuple[xsem.Semaphore, xsem.Memory]
+) -> None:
+    for each in made:
+        with each.export() as first, each.export() as second:
+            files = [_fd(first), _fd(second)]
+            assert len(set(files)) == 2
+            assert not any(os.get_inheritable(fd) for fd in files)
+            assert first.device_uuid == device.info.uuid
+            assert first.driver_uuid == device.info.driver_uuid
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(files[0])
+
+
+def test_descriptor_that_a_driver_made_inheritable_is_not(
+    device: xsem.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # lavapipe's are: no driver that can be had here does it, so the function is stood in for.
+    memory = device.create_memory(MEMORY, 64)
+    gpu = driver_of(device)._gpu
+    read, write = os.pipe()
+    os.set_inheritable(read, True)
+
+    def give(_device: Any, _wanted: Any, fd: Any) -> int:
+        fd[0] = read
+        return 0
+
+    monkeypatch.setattr(gpu.vk, "vkGetMemoryFdKHR", give)
+    with memory.export() as desc:
+        assert _fd(desc) == read
+        assert not os.get_inheritable(read)
+    os.close(write)
+
+
+def _fd(desc: xsem.SemaphoreDesc | xsem.MemoryDesc) -> int:
+    assert isinstance(desc.handle, xsem.OwnedHandle)
+    return desc.handle.fileno()
+
+
+def test_exported_memory_is_as_large_as_it_says(device: xsem.Device) -> None:
+    for size in (1, 100, 4096, 5001):
+        memory = device.create_memory(MEMORY, size)
+        assert memory.allocation_size >= size
+        with memory.export() as desc:
+            assert desc.allocation_size == memory.allocation_size
+            assert os.fstat(_fd(desc)).st_size >= memory.allocation_size
+        whole = memory.map_buffer()
+        assert whole.size == memory.allocation_size
+        commands = device.create_command_list()
+        commands.append_fill(whole, b"\7")
+        commands.synchronize()
+        assert (whole.copy_to_host() == 7).all()
+        commands.release()
+
+
+def test_memory_of_a_driver_that_rounds_up_can_be_mapped_whole(
+    device: xsem.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = driver_of(device)._gpu
+    real = gpu.vk.vkCreateBuffer
+    sizes: list[int] = []
+
+    def needs(_device: Any, _wanted: Any, answer: Any) -> None:
+        answer.memoryRequirements = {"size": -(-sizes[-1] // 4096) * 4096, "alignment": 4096, "memoryTypeBits": 1}
+
+    def create(gpu: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        sizes.append(wanted.size)
+        return real(gpu, wanted, allocator, made)
+
+    monkeypatch.setattr(gpu.vk, "vkGetBufferMemoryRequirements2", needs)
+    monkeypatch.setattr(gpu.vk, "vkCreateBuffer", create)
+    memory = device.create_memory(MEMORY, 5000)
+    assert memory.allocation_size == 8192
+    assert sizes == [5000, 8192]
+
+
+def test_memory_that_must_be_dedicated_is_refused_otherwise(
+    device: xsem.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = driver_of(device)._gpu
+    real = gpu.vk.vkGetBufferMemoryRequirements2
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset({MEMORY})))
+    with pytest.raises(UnsupportedError, match="dedicated=True"):
+        device.create_memory(MEMORY, 64)
+    device.create_memory(MEMORY, 64, dedicated=True)
+
+    def needs(gpu_: Any, wanted: Any, answer: Any) -> None:
+        real(gpu_, wanted, answer)
+        gpu.library.ffi.cast("VkMemoryDedicatedRequirements *", answer.pNext).requiresDedicatedAllocation = 1
+
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset()))
+    device.create_memory(MEMORY, 64)
+    monkeypatch.setattr(gpu.vk, "vkGetBufferMemoryRequirements2", needs)
+    with pytest.raises(UnsupportedError, match="dedicated=True"):
+        device.create_memory(MEMORY, 64)
+
+
+def test_released_memory_has_no_address(device: xsem.Device) -> None:
+    driver = driver_of(device)
+    memory, _ = driver.create_memory(MEMORY, 64, False)
+    host, address = driver.host_buffer(64)
+    assert driver._addresses.find(memory.address, 64).buffer == memory.buffer
+    assert driver._addresses.find(address, 64).buffer == host.buffer
+    driver.release_memory(memory)
+    driver.release_host_buffer(host)
+    for gone in (memory.address, address):
+        with pytest.raises(BadArgumentError):
+            driver._addresses.find(gone, 1)
+
+
+def test_dedicated_memory_is_allocated_for_its_buffer(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = driver_of(device)._gpu
+    real = gpu.vk.vkAllocateMemory
+    chains: list[list[tuple[int, int]]] = []
+
+    def allocate(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        chain: list[tuple[int, int]] = []
+        ffi = gpu.library.ffi
+        each = ffi.cast("VkMemoryDedicatedAllocateInfo *", wanted.pNext)
+        while each:
+            chain.append((each.sType, each.buffer if each.sType == _DEDICATED else 0))
+            each = ffi.cast("VkMemoryDedicatedAllocateInfo *", each.pNext)
+        chains.append(chain)
+        return real(gpu_, wanted, allocator, made)
+
+    monkeypatch.setattr(gpu.vk, "vkAllocateMemory", allocate)
+    plain, dedicated = device.create_memory(MEMORY, 64), device.create_memory(MEMORY, 64, dedicated=True)
+    assert plain.allocation_size == dedicated.allocation_size
+    export = (vk.VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO, 0)
+    assert chains == [[export], [(_DEDICATED, dedicated._memory.buffer), export]]
+
+
+def test_dedicated_memory_says_so(device: xsem.Device) -> None:
+    with device.create_memory(MEMORY, 4096, dedicated=True).export() as desc:
+        assert desc.dedicated
+
+
+@pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
+def test_semaphore_that_is_not_declared_is_refused_before_the_driver(
+    device: xsem.Device, type: SemaphoreHandleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SwiftShader would take a timeline for export, and end the process when it is exported.
+    driver = driver_of(device)
+    monkeypatch.setattr(driver._gpu, "vk", None)
+    try:
+        for create in (lambda: device.create_semaphore(type), lambda: driver.create_semaphore(type, 0)):
+            with pytest.raises(UnsupportedError) as raised:
+                create()
+            assert raised.value.capability == f"semaphore.export.{type.value}"
+    finally:
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
+def test_memory_that_is_not_declared_is_refused_before_the_driver(
+    device: xsem.Device, type: MemoryHandleType
+) -> None:
+    for create in (lambda: device.create_memory(type, 4096),
+                   lambda: driver_of(device).create_memory(type, 4096, False)):
+        with pytest.raises(UnsupportedError) as raised:
+            create()
+        assert raised.value.capability == f"memory.export.{type.value}"
+
+
+def test_host_functions_are_refused_for_binary_semaphores(device: xsem.Device) -> None:
+    semaphore = device.create_semaphore(BINARY)
+    for call in (semaphore.host_signal, semaphore.host_wait):
+        with pytest.raises(UnsupportedError):
+            call()
+    driver, token = driver_of(device), semaphore._state.token
+    for function, arguments in (("host_signal", (None,)), ("host_wait", (None, 0)), ("semaphore_value", ())):
+        with pytest.raises(UnsupportedError, match="binary"):
+            getattr(driver, function)(token, *arguments)
+
+
+def test_what_the_backend_lacks_is_refused(device: xsem.Device) -> None:
+    assert not device.capabilities.features & {Feature.RECORDING, Feature.NATIVE_EVENTS}
+
+
+@pytest.mark.parametrize("size", [2**41, 2**63, 2**64 - 1])
+def test_more_memory_than_there_can_be_is_refused(device: xsem.Device, size: int) -> None:
+    for create in (lambda: device.create_memory(MEMORY, size), lambda: device.host_buffer(size)):
+        with pytest.raises(OutOfMemoryError) as raised:
+            create()
+        assert raised.value.reason == "out_of_memory"
+
+
+def test_native_handles_are_vulkans(device: xsem.Device) -> None:
+    semaphore, memory = device.create_semaphore(BINARY), device.create_memory(MEMORY, 64)
+    driver = driver_of(device)
+    commands, buffer = device.create_command_list(), memory.map_buffer()
+    assert device.native_handle == driver.native_handle(None) != 0
+    assert semaphore.native_handle == semaphore._state.token.handle
+    assert memory.native_handle == memory._memory.memory
+    assert buffer.native_handle == memory._memory.buffer
+    assert device.host_buffer(8).native_handle
+    assert commands.native_handle == driver._gpu.queues[0].address
+
+
+# ---- timelines: SwiftShader has them, for this process alone
+def test_timeline_counts_on_the_host(device: xsem.Device) -> None:
+    from xsem_vulkan.semaphores import create_semaphore
+
+    driver = driver_of(device)
+    token = create_semaphore(driver._gpu, timeline=True, initial_value=5)
+    try:
+        assert driver.semaphore_value(token) == 5
+        assert driver.host_wait(token, 5, 0)
+        assert not driver.host_wait(token, 6, 1_000_000)
+        driver.host_signal(token, 2**63)
+        assert driver.semaphore_value(token) == 2**63
+        assert driver.host_wait(token, 2**63, 0)
+        assert not driver.host_wait(token, 2**64 - 2, 0)
+    finally:
+        driver.release_semaphore(token)
+
+
+def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a driver that can: the structs are looked at, the driver is not asked.
+    driver = driver_of(device)
+    gpu = driver._gpu
+    abilities = replace(gpu.abilities, semaphore_export=frozenset({BINARY, TIMELINE}))
+    declared = abilities.capabilities
+    assert declared.features >= {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
+    assert declared.wait_before_signal == {TIMELINE}
+    monkeypatch.setattr(driver, "_capabilities", declared)
+    seen = []
+
+    def create(_device: Any, wanted: Any, _allocator: Any, made: Any) -> int:
+        ffi = gpu.library.ffi
+        export = ffi.cast("VkExportSemaphoreCreateInfo *", wanted.pNext)
+        kind = ffi.cast("VkSemaphoreTypeCreateInfo *", export.pNext)
+        seen.append((export.sType, export.handleTypes, kind.sType, kind.semaphoreType, kind.initialValue, kind.pNext))
+        made[0] = 0x77
+        return 0
+
+    monkeypatch.setattr(gpu.vk, "vkCreateSemaphore", create)
+    token = driver.create_semaphore(TIMELINE, 3)
+    assert (token.handle, token.timeline) == (0x77, True)
+    assert seen == [(vk.VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO, 1,
+                     vk.VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO, vk.VK_SEMAPHORE_TYPE_TIMELINE, 3,
+                     gpu.library.null)]

@@ -1,0 +1,419 @@
+"""Images on external memory, on SwiftShader: levels to and from the host, who has them, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.importer import soon
+from support.vulkan_sim import BINARY, MEMORY, driver_of, peer, use_swiftshader
+
+import xsem
+from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
+from xsem.types import Feature, MipmapDesc, SignalParams, WaitParams
+from xsem_vulkan import constants as vk
+from xsem_vulkan.instance import ImageLimits, PhysicalDevice
+
+SIZE = 1 << 18
+DESC = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4, levels=3)
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[xsem.Device]:
+    use_swiftshader(monkeypatch)
+    with xsem.open_device("vulkan:0") as opened:
+        yield opened
+
+
+@pytest.fixture
+def device(exporter: xsem.Device) -> Iterator[xsem.Device]:
+    with xsem.open_device("vulkan:0") as opened:
+        yield opened
+
+
+@pytest.fixture
+def gpu(device: xsem.Device) -> Any:
+    return driver_of(device)._gpu
+
+
+@pytest.fixture
+def theirs(exporter: xsem.Device) -> xsem.Memory:
+    return exporter.create_memory(MEMORY, SIZE)
+
+
+@pytest.fixture
+def ours(device: xsem.Device, theirs: xsem.Memory) -> xsem.Memory:
+    with theirs.export() as desc:
+        return device.import_memory(desc)
+
+
+def pixels(level: xsem.MipmapLevel, seed: int = 0) -> Any:
+    shape = level.read().shape
+    return np.random.default_rng(seed + level.extent[0]).integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_importer_and_exporter_have_one_image(device: xsem.Device, exporter: xsem.Device, theirs: xsem.Memory,
+                                              ours: xsem.Memory) -> None:
+    here, there = ours.map_mipmapped_array(DESC), theirs.map_mipmapped_array(DESC)
+    with exporter.create_semaphore(BINARY) as drawn, drawn.export() as desc:
+        waits = device.import_semaphore(desc)
+        for turn in range(3):
+            for index in range(3):
+                there.level(index).write(pixels(there.level(index), turn))
+            commands, reads = exporter.create_command_list(), device.create_command_list()
+            commands.append_signal(drawn, release=[theirs])
+            reads.append_wait(waits, acquire=[ours])
+            reads.synchronize(timeout_s=20)
+            for index in range(3):
+                level = here.level(index)
+                assert np.array_equal(level.read(), pixels(level, turn))
+            commands.release()
+            reads.release()
+            soon(lambda: not exporter.releasing() and not device.releasing())   # the queues have few lists
+
+
+@pytest.mark.parametrize(("desc", "shape"), [
+    (MipmapDesc(extent=(5, 0, 0), format="int16", channels=1), (5, 1)),
+    (MipmapDesc(extent=(5, 3, 0), format="float16", channels=2), (3, 5, 2)),
+    (MipmapDesc(extent=(5, 3, 2), format="int32", channels=1), (2, 3, 5, 1)),
+    (MipmapDesc(extent=(5, 3, 0), format="uint16", channels=4, layers=3), (3, 3, 5, 4)),
+    (MipmapDesc(extent=(4, 4, 0), format="float32", channels=1, layers=6, cubemap=True), (6, 4, 4, 1)),
+])
+def test_level_has_the_shape_of_its_pixels(ours: xsem.Memory, desc: MipmapDesc, shape: tuple[int, ...]) -> None:
+    with ours.map_mipmapped_array(desc) as image:
+        level = image.level(0)
+        data = np.arange(np.prod(shape)).astype(desc.format).reshape(shape)
+        level.write(data)
+        assert np.array_equal(level.read(), data)
+
+
+def test_native_handle_of_a_level_is_its_image(ours: xsem.Memory) -> None:
+    image = ours.map_mipmapped_array(DESC)
+    assert image.native_handle == image.level(1).native_handle != 0
+
+
+# ---- what the driver is told
+def _created(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[Any]:
+    real, seen = gpu.vk.vkCreateImage, []
+
+    def create(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
+        external = gpu.library.ffi.cast("VkExternalMemoryImageCreateInfo *", wanted.pNext)
+        seen.append((wanted.flags, wanted.imageType, wanted.usage, wanted.arrayLayers, wanted.mipLevels,
+                     external.handleTypes))
+        return real(gpu_, wanted, allocator, made)
+
+    monkeypatch.setattr(gpu.vk, "vkCreateImage", create)
+    return seen
+
+
+def test_driver_is_told_what_the_image_is_for(ours: xsem.Memory, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _created(monkeypatch, gpu)
+    plain, storage, target = 0x7, 0x8, 0x10
+    for more, expected in (
+        ({}, (0, 1, plain, 1, 3, 1)), ({"surface_load_store": True}, (0, 1, plain | storage, 1, 3, 1)),
+        ({"color_attachment": True}, (0, 1, plain | target, 1, 3, 1)),
+        ({"extent": (32, 0, 0)}, (0, 0, plain, 1, 3, 1)), ({"extent": (32, 16, 4)}, (0, 2, plain, 1, 3, 1)),
+        ({"extent": (16, 16, 0), "layers": 12, "cubemap": True},
+         (vk.VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT, 1, plain, 12, 3, 1)),
+    ):
+        ours.map_mipmapped_array(replace(DESC, **more)).release()
+        assert seen.pop() == expected
+
+
+def _barriers(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[tuple[int, int, int, int]]:
+    """Of every image barrier: old and new layout, family before and after."""
+    real = gpu.vk.vkCmdPipelineBarrier
+    seen: list[tuple[int, int, int, int]] = []
+
+    def barrier(*arguments: Any) -> Any:
+        images = arguments[9]
+        seen.extend((images[each].oldLayout, images[each].newLayout, images[each].srcQueueFamilyIndex,
+                     images[each].dstQueueFamilyIndex) for each in range(arguments[8]))
+        return real(*arguments)
+
+    monkeypatch.setattr(gpu.vk, "vkCmdPipelineBarrier", barrier)
+    return seen
+
+
+UNDEFINED, GENERAL, EXTERNAL = vk.VK_IMAGE_LAYOUT_UNDEFINED, vk.VK_IMAGE_LAYOUT_GENERAL, vk.VK_QUEUE_FAMILY_EXTERNAL
+
+
+def test_imported_image_is_taken_over_once_and_keeps_its_pixels(
+    ours: xsem.Memory, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = _barriers(monkeypatch, gpu)
+    image = ours.map_mipmapped_array(DESC)
+    assert seen == []   # mapping submits nothing
+    image.level(0).read()
+    image.level(1).read()
+    assert seen == [(GENERAL, GENERAL, EXTERNAL, gpu.family)]
+
+
+def test_new_image_of_ones_own_has_nothing_to_keep(
+    exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = driver_of(exporter)._gpu
+    seen = _barriers(monkeypatch, gpu)
+    theirs.map_mipmapped_array(DESC).level(0).read()
+    assert seen == [(UNDEFINED, GENERAL, gpu.family, gpu.family)]
+
+
+def test_image_changes_hands_with_its_memory(
+    exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = driver_of(exporter)._gpu
+    image = theirs.map_mipmapped_array(DESC)
+    semaphore, commands = exporter.create_semaphore(BINARY), exporter.create_command_list()
+    seen = _barriers(monkeypatch, gpu)
+
+    def hand_over() -> None:
+        commands.append_signal(semaphore, release=[theirs])
+        commands.append_wait(semaphore)
+
+    hand_over()
+    assert seen == []   # nobody had it yet
+    image.level(0).read()
+    assert seen.pop() == (GENERAL, GENERAL, EXTERNAL, gpu.family)
+    hand_over()
+    assert seen == [(GENERAL, GENERAL, gpu.family, EXTERNAL)]
+    seen.clear()
+    hand_over()
+    assert seen == []   # it is the other's
+    commands.append_signal(semaphore)
+    commands.append_wait(semaphore, acquire=[theirs])
+    assert seen == [(GENERAL, GENERAL, EXTERNAL, gpu.family)]
+    image.level(0).read()
+    assert len(seen) == 1   # it is ours again
+    again = theirs.map_mipmapped_array(DESC, overlap=True)
+    commands.append_signal(semaphore)
+    commands.append_wait(semaphore, acquire=[theirs])
+    seen.clear()
+    again.level(0).read()
+    assert seen == []   # taken over with its memory
+    token = again._array
+    token.closed = True   # as one that another thread is releasing at this very moment
+    hand_over()
+    assert len(seen) == 1   # the other image's alone
+    token.closed = False
+    commands.synchronize(timeout_s=20)
+
+
+def test_image_released_behind_a_handover_is_destroyed_after_it(
+    exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(exporter)
+    gpu = driver._gpu
+    gate, semaphore = exporter.create_semaphore(BINARY), exporter.create_semaphore(BINARY)
+    destroyed = threading.Event()
+    real = gpu.vk.vkDestroyImage
+
+    def destroy(*arguments: Any) -> None:
+        destroyed.set()
+        real(*arguments)
+
+    token = driver.map_mipmapped_array(theirs._memory, DESC)
+    other = driver.map_mipmapped_array(theirs._memory, DESC)
+    monkeypatch.setattr(gpu.vk, "vkDestroyImage", destroy)
+    with peer() as signaller, gate.export() as desc:
+        assert isinstance(desc.handle, xsem.OwnedHandle)
+        opens = signaller.import_semaphore(desc.handle.detach())
+        commands = driver.create_command_list()
+        commands.append_wait([gate._state.token], [WaitParams()], (), (), False)
+        commands.append_signal([semaphore._state.token], [SignalParams()], (), (), False)
+        commands.append_wait([semaphore._state.token], [WaitParams()], (), [theirs._memory], False)
+        releases = threading.Thread(target=driver.release_array, args=[token])
+        releases.start()
+        assert not destroyed.wait(0.1)   # its barrier is pending
+        signaller.submit(signal=opens)
+        releases.join(20)
+        assert destroyed.is_set()
+        driver.release_array(other)
+        assert theirs._memory.images == set()
+        commands.append_signal([semaphore._state.token], [SignalParams()], (), [theirs._memory], False)   # without it
+        point = commands.append_barrier((), True)
+        assert driver.wait(point, 20 * 10**9)
+        driver.release_point(point)
+        commands.close()
+
+
+# ---- what is refused
+@pytest.mark.parametrize("limits", [
+    None, ImageLimits((64, 64, 1), 7, 6, 2), ImageLimits((64, 64, 1), 7, 6, 7), ImageLimits((16, 64, 1), 7, 6, 6),
+    ImageLimits((64, 64, 1), 2, 6, 6), ImageLimits((64, 64, 1), 7, 0, 6),
+])
+def test_image_that_the_driver_has_not_is_refused_before_it_is_made(
+    ours: xsem.Memory, gpu: Any, monkeypatch: pytest.MonkeyPatch, limits: ImageLimits | None
+) -> None:
+    monkeypatch.setattr(PhysicalDevice, "image_limits", lambda *_arguments: limits)
+    monkeypatch.setattr(gpu.vk, "vkCreateImage", None)
+    with pytest.raises(UnsupportedError) as raised:
+        ours.map_mipmapped_array(DESC)
+    assert raised.value.capability == "mipmapped_array.format"
+
+
+def test_format_that_the_driver_does_not_know_is_no_image(exporter: xsem.Device) -> None:
+    physical = driver_of(exporter)._gpu.physical
+    assert physical.image_limits(vk.VK_FORMAT_R8G8B8A8_UINT, 1, 3, 0, 1) is not None
+    assert physical.image_limits(1000, 1, 3, 0, 1) is None
+
+
+def test_image_in_memory_of_a_buffer_alone_is_refused(exporter: xsem.Device, device: xsem.Device) -> None:
+    memory = exporter.create_memory(MEMORY, SIZE, dedicated=True)
+    with memory.export() as desc:
+        for each in (memory, device.import_memory(desc)):
+            with pytest.raises(UnsupportedError, match="dedicated"):
+                each.map_mipmapped_array(DESC)
+
+
+@pytest.mark.parametrize(("needs", "error", "reason"), [
+    ({"alignment": 512}, BadArgumentError, "bad_offset"), ({"size": SIZE}, BadArgumentError, "out_of_range"),
+    ({"memoryTypeBits": 2}, UnsupportedError, "unsupported"), ({"dedicated": 1}, UnsupportedError, "unsupported"),
+])
+def test_image_that_does_not_fit_is_refused_and_destroyed(
+    ours: xsem.Memory, gpu: Any, monkeypatch: pytest.MonkeyPatch, needs: dict[str, int], error: Any, reason: str
+) -> None:
+    destroyed: list[int] = []
+    real = gpu.vk.vkDestroyImage
+
+    def answer(_gpu: Any, _wanted: Any, found: Any) -> None:
+        given = {"size": 4096, "alignment": 1, "memoryTypeBits": 1} | needs
+        dedicated = given.pop("dedicated", 0)
+        found.memoryRequirements = given
+        ffi = gpu.library.ffi
+        ffi.cast("VkMemoryDedicatedRequirements *", found.pNext).requiresDedicatedAllocation = dedicated
+
+    def destroy(gpu_: Any, image: int, allocator: Any) -> None:
+        destroyed.append(image)
+        real(gpu_, image, allocator)
+
+    monkeypatch.setattr(gpu.vk, "vkGetImageMemoryRequirements2", answer)
+    monkeypatch.setattr(gpu.vk, "vkDestroyImage", destroy)
+    with pytest.raises(error) as raised:
+        ours.map_mipmapped_array(replace(DESC, offset=256))
+    assert raised.value.reason == reason
+    assert len(destroyed) == 1
+
+
+def test_level_that_is_not_there_is_refused(ours: xsem.Memory, device: xsem.Device) -> None:
+    driver = driver_of(device)
+    image = ours.map_mipmapped_array(DESC)
+    for index in (-1, 3):
+        with pytest.raises(BadArgumentError):
+            driver.mipmap_level(image._array, index)
+
+
+def test_device_that_declares_no_images_maps_none(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = driver_of(device)
+    without = replace(device.capabilities, features=device.capabilities.features - {Feature.MIPMAPPED_ARRAY})
+    monkeypatch.setattr(driver, "_capabilities", without)
+    with pytest.raises(UnsupportedError):
+        driver.map_mipmapped_array(None, DESC)
+
+
+# ---- when something goes wrong
+def transfers(device: xsem.Device) -> Any:
+    """The driver's list that copies to and from the host are made on."""
+    book = device._session.transfer_book
+    assert book is not None
+    return book.driver
+
+
+@pytest.mark.parametrize("fails", ["vkAllocateMemory", "vkBeginCommandBuffer", "vkQueueSubmit"])
+def test_copy_that_fails_leaves_nothing_and_the_next_works(
+    ours: xsem.Memory, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    level = ours.map_mipmapped_array(DESC).level(0)
+    data = pixels(level)
+    level.write(data)
+    freed, allocated = [], []
+    real_free, real_allocate = gpu.vk.vkFreeMemory, gpu.vk.vkAllocateMemory
+
+    def free(*arguments: Any) -> None:
+        freed.append(arguments[1])
+        real_free(*arguments)
+
+    def allocate(*arguments: Any) -> Any:
+        code = real_allocate(*arguments)
+        allocated.append(arguments[3][0])
+        return code
+
+    with monkeypatch.context() as watched:
+        watched.setattr(gpu.vk, "vkFreeMemory", free)
+        watched.setattr(gpu.vk, "vkAllocateMemory", allocate)
+        # A list looks its vkQueueSubmit up once.
+        submission = transfers(device)._submission
+        where, name = (submission, "_submit") if fails == "vkQueueSubmit" else (gpu.vk, fails)
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
+            with pytest.raises(OutOfMemoryError):
+                level.read()
+        # The marker that tells of the copy's end is a submission, too.
+        soon(lambda: set(allocated) <= set(freed))
+    assert np.array_equal(level.read(), data)
+
+
+def test_interrupted_copy_keeps_its_memory_until_it_is_made(
+    device: xsem.Device, exporter: xsem.Device, ours: xsem.Memory
+) -> None:
+    level = ours.map_mipmapped_array(DESC).level(0)
+    data = pixels(level)
+    level.write(data)
+    theirs = exporter.create_semaphore(BINARY)
+    with theirs.export() as desc:
+        gate = device.import_semaphore(desc)
+    commands, signals = device.create_command_list(), exporter.create_command_list()
+    commands.append_wait(gate)   # there is one queue: the copy waits behind this
+    submitted = threading.Event()
+    real = transfers(device).append_level_copy
+
+    def append(*arguments: Any, **named: Any) -> Any:
+        point = real(*arguments, **named)
+        submitted.set()
+        return point
+
+    transfers(device).append_level_copy = append
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        assert submitted.wait(20)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        level.read()
+    thread.join()
+    assert "staging buffer" in device.releasing()
+    signals.append_signal(theirs)
+    assert np.array_equal(level.read(), data)
+    commands.synchronize(timeout_s=20)
+
+
+def test_copy_behind_an_unmet_wait_ends_in_time_and_leaves_everything_usable(
+    device: xsem.Device, exporter: xsem.Device, ours: xsem.Memory
+) -> None:
+    image = ours.map_mipmapped_array(DESC)
+    level = image.level(0)
+    data = pixels(level)
+    level.write(data)
+    soon(lambda: not device.releasing())
+    theirs = exporter.create_semaphore(BINARY)
+    with theirs.export() as desc:
+        gate = device.import_semaphore(desc)
+    commands, signals = device.create_command_list(), exporter.create_command_list()
+    commands.append_wait(gate)   # there is one queue: the copies wait behind this
+    with pytest.raises(WaitTimeoutError) as caught:
+        level.read(timeout_s=0.05)
+    assert [op.operation for op in caught.value.pending] == ["copy"]
+    with pytest.raises(WaitTimeoutError):
+        level.write(255 - data, timeout_s=0.05)
+    assert device.releasing().count("staging buffer") == 2
+    signals.append_signal(theirs)
+    assert np.array_equal(level.read(), 255 - data)   # the late write was made
+    commands.synchronize(timeout_s=20)
+    soon(lambda: not device.releasing())

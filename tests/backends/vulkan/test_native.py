@@ -1,0 +1,237 @@
+"""The application's own instance, device and queue, on SwiftShader: what xsem does on them and what it leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.vulkan_sim import BINARY, MEMORY, driver_of, use_swiftshader
+
+import xsem
+from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError
+from xsem.types import Feature
+from xsem_vulkan import Native
+
+SIZE = 4096
+BOTH = ("VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd")
+
+
+class Application:
+    """A program that has opened Vulkan itself, and counts what is done with its queue's lock."""
+
+    def __init__(self) -> None:
+        from xsem_vulkan.abilities import ask
+        from xsem_vulkan.gpu import open_gpu
+        from xsem_vulkan.instance import Instance
+
+        self.instance = Instance()
+        self.physical = self.instance.physical_devices()[0]
+        self.gpu = open_gpu(self.physical, ask(self.physical))
+        self.lock = threading.Lock()   # as applications have them: not re-entrant
+        address = self.gpu.library.address
+        self.native = Native(
+            instance=address(self.instance.handle), physical_device=address(self.physical.handle),
+            device=address(self.gpu.handle), family=self.gpu.family, queues=[self.gpu.queues[0].address],
+            lock=self.lock, extensions=BOTH, timeline_semaphore=True)
+
+    def works(self) -> bool:
+        """Whether device and queue can still be used."""
+        from xsem_vulkan.commands import Commands
+        from xsem_vulkan.semaphores import Timeline
+        from xsem_vulkan.submission import Submission
+
+        timeline = Timeline(self.gpu)
+        commands = Commands(self.gpu)
+        timeline.appended = 1
+        with self.lock:
+            Submission(self.gpu).submit(self.gpu.queues[0], [], commands.barrier, [(timeline.handle, 1)])
+        done = timeline.wait(1, 20 * 10**9)
+        commands.close()
+        timeline.drop()
+        return done
+
+
+@pytest.fixture
+def application(monkeypatch: pytest.MonkeyPatch) -> Iterator[Application]:
+    use_swiftshader(monkeypatch)
+    made = Application()
+    yield made
+    assert made.works()
+    made.gpu.close()
+
+
+@contextmanager
+def opened(application: Application, **other: Any) -> Iterator[xsem.Device]:
+    with xsem.open_device("vulkan", native=replace(application.native, **other)) as device:
+        yield device
+
+
+def test_device_is_the_applications_and_is_left_to_it(application: Application) -> None:
+    [listed] = xsem.devices("vulkan")
+    for _ in range(3):
+        with opened(application) as device:
+            assert device.info == listed
+            assert device.native_handle == application.native.device
+            assert Feature.NATIVE_CONTEXT in device.capabilities.features
+            commands = device.create_command_list()
+            assert commands.native_handle == application.native.queues[0]
+            commands.synchronize(timeout_s=20)
+        assert application.works()
+
+
+def test_objects_go_between_the_applications_device_and_another(application: Application) -> None:
+    with opened(application) as device, xsem.open_device("vulkan:0") as other:
+        drawn, memory = device.create_semaphore(BINARY), device.create_memory(MEMORY, SIZE)
+        with drawn.export() as semaphore, memory.export() as shared:
+            theirs, copy = other.import_semaphore(semaphore), other.import_memory(shared)
+        with other.create_semaphore(BINARY).export() as back:
+            device.import_semaphore(back)
+        commands, reads = device.create_command_list(), other.create_command_list()
+        commands.append_fill(memory.map_buffer(), b"\7")
+        commands.append_signal(drawn, release=[memory])
+        reads.append_wait(theirs, acquire=[copy])
+        host = other.host_buffer(SIZE)
+        reads.append_copy(host, copy.map_buffer())
+        reads.synchronize(timeout_s=20)
+        assert np.array_equal(host.numpy(), np.full(SIZE, 7, np.uint8))
+
+
+def test_queue_is_used_under_the_applications_lock_and_never_else(application: Application) -> None:
+    held: list[bool] = []
+    with opened(application) as device:
+        gpu = driver_of(device)._gpu
+        real = gpu.vk.vkQueueSubmit
+
+        def submit(*arguments: Any) -> Any:
+            held.append(application.lock.locked())
+            return real(*arguments)
+
+        gpu.vk.vkQueueSubmit = submit
+        first, second = device.create_command_list(), device.create_command_list()
+        buffer = device.create_memory(MEMORY, SIZE).map_buffer()
+        for commands in (first, second):
+            commands.append_fill(buffer, b"\1")
+            # Work of the application's has the lock already, and may append: it is taken once.
+            commands.append_work(commands.append_barrier)
+            commands.synchronize(timeout_s=20)
+        assert not application.lock.locked()
+        assert len(held) >= 4
+        assert all(held)
+
+
+def test_lock_that_the_application_holds_holds_the_append(application: Application) -> None:
+    with opened(application) as device:
+        commands = device.create_command_list()
+        appended = threading.Event()
+
+        def append() -> None:
+            commands.append_barrier()
+            appended.set()
+
+        thread = threading.Thread(target=append)
+        with application.lock:
+            thread.start()
+            assert not appended.wait(0.1)
+        assert appended.wait(20)
+        thread.join()
+
+
+def test_lock_that_fails_leaves_the_list_usable(application: Application) -> None:
+    class Odd:
+        broken = True
+
+        def __enter__(self) -> None:
+            if self.broken:
+                raise RuntimeError("no lock today")
+
+        def __exit__(self, *exception: object) -> None:
+            pass
+
+    lock: Any = Odd()
+    with opened(application, lock=lock) as device:
+        commands = device.create_command_list()
+        with pytest.raises(RuntimeError, match="no lock"):
+            commands.append_barrier()
+        lock.broken = False
+        thread = threading.Thread(target=commands.append_barrier, daemon=True)   # who failed has left nothing locked
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        commands.synchronize(timeout_s=20)
+
+
+def test_applications_queue_is_borrowed_as_a_list(application: Application) -> None:
+    queue = application.native.queues[0]
+    with opened(application) as device:
+        commands = device.command_list(queue)
+        again = device.command_list(queue)
+        assert commands.native_handle == again.native_handle == queue
+        buffer = device.create_memory(MEMORY, SIZE).map_buffer()
+        commands.append_fill(buffer, b"\5")
+        again.append_fill(buffer, b"\6")
+        again.synchronize(timeout_s=20)
+        assert (buffer.copy_to_host() == 6).all()
+        commands.release()
+        again.append_barrier()
+        again.synchronize(timeout_s=20)
+        with pytest.raises(WrongDeviceError):
+            device.command_list(queue + 8)
+        with pytest.raises(BadArgumentError) as raised:
+            driver_of(device).open_command_list(0, True)
+        assert raised.value.reason == "null_stream"
+        with pytest.raises(BadArgumentError) as raised:
+            device.command_list(object())   # type: ignore[arg-type]
+        assert raised.value.reason == "not_a_stream"
+
+
+@pytest.mark.parametrize(("extensions", "semaphores", "memories"), [
+    ((), set(), set()), (BOTH[:1], {BINARY}, set()), (BOTH[1:], set(), {MEMORY}), (BOTH, {BINARY}, {MEMORY}),
+])
+def test_what_needs_an_extension_that_is_not_enabled_is_not_declared(
+    application: Application, extensions: tuple[str, ...], semaphores: set[Any], memories: set[Any]
+) -> None:
+    with opened(application, extensions=extensions) as device:
+        declared = device.capabilities
+        assert declared.semaphore_import == declared.semaphore_export == semaphores
+        assert declared.memory_import == declared.memory_export == memories
+        assert declared.independent_lists == 1
+
+
+def test_device_without_timelines_enabled_is_refused(application: Application) -> None:
+    with pytest.raises(UnsupportedError) as raised, opened(application, timeline_semaphore=False):
+        pass
+    assert (raised.value.reason, raised.value.capability) == ("not_enabled", "timelineSemaphore")
+
+
+@pytest.mark.parametrize("wrong", [
+    {"physical_device": 8}, {"family": 7}, {"queues": []}, {"queues": [8, 8]}, {"queues": [8, 16]}, {"queues": 8},
+    {"queues": "8"}, {"device": 0}, {"instance": True}, {"device": 2**64}, {"family": -1}, {"family": 0.0},
+    {"lock": 1}, {"extensions": "VK_KHR_external_memory_fd"}, {"extensions": [1]},
+])
+def test_native_that_cannot_be_is_refused_before_anything_is_called(
+    application: Application, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(BadArgumentError) as raised, opened(application, **wrong):
+        pass
+    assert raised.value.reason == "bad_native"
+
+
+@pytest.mark.parametrize("native", [1, object(), "device"])
+def test_something_else_is_refused_and_named(monkeypatch: pytest.MonkeyPatch, native: object) -> None:
+    use_swiftshader(monkeypatch)
+    with pytest.raises(BadArgumentError, match="Native") as raised:
+        xsem.open_device("vulkan", native=native)
+    assert raised.value.reason == "bad_native"
+
+
+def test_device_is_opened_by_its_uuid_too(application: Application) -> None:
+    [listed] = xsem.devices("vulkan")
+    with xsem.open_device("vulkan", native=application.native, uuid=listed.uuid) as device:
+        assert device.info.uuid == listed.uuid
+    with pytest.raises(xsem.DeviceNotFoundError):
+        xsem.open_device("vulkan", native=application.native, uuid=bytes(range(16)))

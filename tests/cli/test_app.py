@@ -1,0 +1,124 @@
+"""The command line: statuses, JSON, plugins that fail."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.plugin_folder import write_plugin
+
+
+def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False,
+                          timeout=50, env={**os.environ, "NO_COLOR": "1", **environment}, stdin=subprocess.DEVNULL)
+
+
+def test_version_and_help() -> None:
+    assert xsem("--version").stdout.startswith("xsem ")
+    for command in ((), ("devices",), ("doctor",), ("demo",)):
+        assert xsem(*command, "--help").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--frames", "x"], ["demo", "--frames", "0"]])
+def test_usage_errors_end_with_2(arguments: list[str]) -> None:
+    done = xsem(*arguments)
+    assert done.returncode == 2
+    assert done.stderr
+
+
+def test_devices_in_json_say_what_each_declares() -> None:
+    done = xsem("devices", "--json", XSEM_BACKENDS="host")
+    assert done.returncode == 0
+    listed = json.loads(done.stdout)
+    assert listed["schema"] == 1
+    (device,) = [each for each in listed["devices"] if each["id"] == "host:0"]
+    assert device["uuid"] is None
+    assert device["problem"] is None
+    assert device["capabilities"]["semaphore_import"] == ["opaque_fd", "timeline_semaphore_fd"]
+    assert device["capabilities"]["resets_on_wait"] is True
+
+
+def test_devices_as_a_table() -> None:
+    done = xsem("devices", XSEM_BACKENDS="host")
+    assert done.returncode == 0
+    assert "host:0" in done.stdout
+    assert "timeline_semaphore_fd (in, out)" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_doctor_finds_the_host_well_and_leaves_out_what_was_not_asked_for() -> None:
+    done = xsem("doctor", XSEM_BACKENDS="host")
+    assert done.returncode == 0, done.stdout
+    assert "host:0" in done.stdout
+    assert "opencl" not in done.stdout
+    answer = json.loads(xsem("doctor", "--json", XSEM_BACKENDS="host").stdout)
+    assert [each["name"] for each in answer["backends"] if each["works"]] == ["host"]
+    assert not answer["absent"]
+
+
+def unavailable_cuda(**environment: str) -> str:
+    """What `devices` says of the backend cuda, which is not there; all else must be as ever."""
+    done = xsem("devices", "--json", **environment)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert [each["id"] for each in listed["devices"] if each["backend"] in ("cuda", "host")] == ["host:0"]
+    (cuda,) = [each for each in listed["backends"] if each["name"] == "cuda"]
+    reason = cuda["unavailable"]
+    assert isinstance(reason, str)
+    doctor = xsem("doctor", **environment)
+    assert reason in doctor.stdout
+    assert "to do: " in doctor.stdout.partition("\ncuda\n")[2].partition("\nhost\n")[0]
+    assert xsem("devices", XSEM_BACKENDS="cuda", **environment).returncode == 3
+    return reason
+
+
+def test_cuda_without_the_driver_library_is_unavailable_and_says_what_to_do() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        reason = unavailable_cuda()
+        assert "libcuda.so.1 was not found" in reason
+        assert "install the NVIDIA driver" in reason
+    else:
+        pytest.skip("libcuda.so.1 is here")
+
+
+def test_cuda_without_its_package_is_unavailable_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package that cuda-bindings is in
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    reason = unavailable_cuda(PYTHONPATH=path)
+    assert "pip install 'xsem[cuda13]'" in reason
+
+
+def test_unknown_name_in_the_environment_is_a_usage_error() -> None:
+    done = xsem("devices", XSEM_BACKENDS="host,nobody")
+    assert done.returncode == 2
+    assert "nobody" in done.stderr
+
+
+def broken_plugin(folder: Path, source: str) -> str:
+    write_plugin(folder, "acme", source)
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def test_plugin_that_fails_to_import_is_reported_and_disturbs_nobody(tmp_path: Path) -> None:
+    path = broken_plugin(tmp_path, "raise OSError('libacme.so: cannot open')")
+    done = xsem("devices", "--json", PYTHONPATH=path)
+    assert done.returncode == 0
+    listed = json.loads(done.stdout)
+    (acme,) = [each for each in listed["backends"] if each["name"] == "acme"]
+    assert "libacme.so" in acme["unavailable"]
+    assert acme["distribution"] == "acme 1.0"
+    assert any(each["id"] == "host:0" for each in listed["devices"])
+    assert xsem("doctor", PYTHONPATH=path).returncode == 1
+    assert xsem("doctor", PYTHONPATH=path, XSEM_BACKENDS="host").returncode == 0
+    alone = xsem("devices", PYTHONPATH=path, XSEM_BACKENDS="acme")
+    assert alone.returncode == 3
+    assert "libacme.so" in alone.stdout

@@ -1,0 +1,247 @@
+"""The command line over plugins of others: what they say is passed on, and what they break breaks nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.plugin_folder import write_plugin
+
+from xsem.cli import app, doctor
+from xsem.cli.files import CannotWriteError
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    DeviceNotFoundError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    WaitTimeoutError,
+    XsemError,
+)
+
+PLUGIN = """
+import os, uuid
+from xsem import spi
+from xsem.types import Capabilities, Check, DeviceInfo, Feature
+from xsem.errors import BackendUnavailableError, DriverError
+
+MODE = os.environ["ACME"]
+ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
+
+class List(spi.CommandListDriver):
+    key = 1
+    def append_barrier(self, wait_points, want_point): return 1
+    def close(self): pass
+
+class Driver(spi.DeviceDriver):
+    capabilities = Capabilities()
+    def create_command_list(self): return List()
+    def done(self, point): return True
+    def release_point(self, point): pass
+    def close(self): pass
+
+class Acme(spi.Backend):
+    name = "acme"
+    spi_version = 1
+    def devices(self):
+        if MODE == "unavailable":
+            raise BackendUnavailableError("libacme.so is missing", reason="libacme_missing",
+                                          likely_causes=("acme-driver is of another release",))
+        if MODE == "broken":
+            raise RuntimeError("no such thing")
+        if MODE == "none":
+            return ()
+        return (DeviceInfo(id="acme:0", backend="acme", index=0, name="Acme 9", uuid=ONE, luid=bytes(range(8)),
+                           driver_uuid=TWO, driver_version="9.9"),
+                DeviceInfo(id="acme:1", backend="acme", index=1, name="Acme 8", uuid=TWO, driver_version="9.9"))
+    def open(self, index):
+        if index == 1:
+            raise DriverError("the device is gone", reason="driver_failed", call="acmeOpen", code=5)
+        return Driver()
+    def details(self, index):
+        return {"acmeOpen": "by export"} if index == 0 else {}
+    def checks(self):
+        if MODE == "broken":
+            raise RuntimeError("checks broke")
+        if MODE == "unusable":
+            error = DriverError("it does not start", reason="driver_failed", call="acmeInit", code=5,
+                                likely_causes=("the fan", "the dog"))
+            return (spi.failed_check("libacme", error, "reinstall libacme"),)
+        return (Check(name="libacme", ok=MODE != "check", detail="libacme 9", remedy="reinstall libacme"),)
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Acme())
+"""
+
+
+@pytest.fixture
+def acme(tmp_path: Path) -> Any:
+    entry_points = write_plugin(tmp_path, "acme", PLUGIN) / "acme-1.0.dist-info" / "entry_points.txt"
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def run(*arguments: str, mode: str = "well", backends: str = "acme", more: str = "") -> Any:
+        entry_points.write_text(entry_points.read_text() + more)
+        return subprocess.run(
+            [sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False, timeout=50,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": path, "XSEM_BACKENDS": backends, "ACME": mode},
+        )
+
+    return run
+
+
+def test_devices_pass_on_all_that_a_backend_tells(acme: Any) -> None:
+    done = acme("devices", "--json")
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout)["devices"]
+    assert one["uuid"] == "00000000-0000-0000-0000-000000000001"
+    assert one["driver_uuid"] == "00000000-0000-0000-0000-000000000002"
+    assert one["luid"] == "0001020304050607"
+    assert one["details"] == {"acmeOpen": "by export"}
+    assert one["problem"] is None
+    assert (one["name"], one["driver_version"], one["index"], one["backend"]) == ("Acme 9", "9.9", 0, "acme")
+    # One that cannot be opened is listed with the reason.
+    assert two["luid"] is None
+    assert two["capabilities"] is None
+    assert "the device is gone" in two["problem"]
+
+
+def test_the_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
+    lines = acme("devices").stdout.splitlines()
+    (row,) = [line for line in lines if "acme:1" in line]
+    assert "the device is gone" in row
+    (row,) = [line for line in lines if "acme:0" in line]
+    assert "00000000-0000-0000-0000-000000000001" in row
+    assert max(len(line) for line in lines) > 100   # no terminal, no wrapping at its edge
+
+
+@pytest.mark.parametrize("mode", ["unavailable", "none"])
+def test_no_devices_could_not_be_tried(acme: Any, mode: str) -> None:
+    done = acme("devices", mode=mode)
+    assert done.returncode == 3
+    assert "no devices" in done.stdout
+    assert ("libacme.so is missing" in done.stdout) == (mode == "unavailable")
+    assert acme("doctor", mode=mode).returncode == 3
+
+
+def test_doctor_tells_what_may_be_the_cause_from_what_to_do(acme: Any) -> None:
+    done = acme("doctor", mode="unavailable")
+    assert "BAD devices: libacme.so is missing" in done.stdout
+    assert "likely: acme-driver is of another release" in done.stdout
+    assert "to do" not in done.stdout   # the backend has not said
+    assert "only these plugins are loaded: acme" in done.stdout
+    assert "ok  libacme: libacme 9" in done.stdout
+    assert "reinstall libacme" not in done.stdout   # that is well
+
+
+def test_check_that_an_error_has_failed_has_causes_and_a_remedy(acme: Any) -> None:
+    done = acme("doctor", mode="unusable")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    at = lines.index("BAD libacme: it does not start [acmeInit returned an unknown code (5)]")
+    assert lines[at + 1 : at + 4] == ["likely: the fan", "likely: the dog", "to do: reinstall libacme"]
+    told = json.loads(acme("doctor", "--json", mode="unusable").stdout)["backends"][0]["checks"]
+    (check,) = [each for each in told if each["name"] == "libacme"]
+    assert (check["causes"], check["remedy"]) == (["the fan", "the dog"], "reinstall libacme")
+
+
+def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any) -> None:
+    assert acme("doctor", mode="well").returncode == 0
+    done = acme("doctor", mode="check")
+    assert done.returncode == 1
+    assert "to do: reinstall libacme" in done.stdout
+    done = acme("doctor", mode="broken", backends="acme,host")
+    assert done.returncode == 1
+    assert "RuntimeError: checks broke" in done.stdout
+    assert "RuntimeError: no such thing" in done.stdout
+    assert "report it to acme 1.0" in done.stdout
+    assert "host:0" in done.stdout
+
+
+def test_doctor_ends_well_where_a_library_is_missing_and_another_backend_works(acme: Any) -> None:
+    done = acme("doctor", mode="unavailable", backends="acme,host")
+    assert done.returncode == 0
+    assert "BAD devices: libacme.so is missing" in done.stdout
+
+
+def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "kernel_can_compare", lambda: False)
+    assert doctor.run(as_json=False) == 1
+    assert "BAD file descriptors" in capsys.readouterr().out
+
+
+def test_doctor_lists_the_plugins_that_are_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"apex": ("apex.bindings", "apex"), "bare": (None, None), "host": (None, None)}
+    monkeypatch.setattr(doctor, "_KNOWN", known)
+    assert doctor.run(as_json=True) == 0
+    absent = json.loads(capsys.readouterr().out)["absent"]
+    assert [each["name"] for each in absent] == ["apex", "bare"]
+    assert "xsem[apex]" in absent[0]["remedy"]
+    assert all(not each["ok"] and each["remedy"] for each in absent)
+
+
+def test_commands_of_other_packages_are_added(acme: Any, tmp_path: Path) -> None:
+    (tmp_path / "acme_commands.py").write_text(
+        "import typer\napp = typer.Typer()\n@app.command()\ndef hello() -> None:\n    print('from acme')\n"
+        "@app.callback()\ndef group() -> None:\n    pass\n"
+    )
+    more = "[xsem.commands]\nacme = acme_commands:app\nbroken = acme_commands:nothing\n"
+    done = acme("acme", "hello", more=more)
+    assert (done.returncode, done.stdout) == (0, "from acme\n")
+    assert "the command 'broken' cannot be loaded" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (KeyboardInterrupt(), 130),
+        (BackendUnavailableError("none", reason="unavailable"), 3),
+        (DeviceNotFoundError("none", reason="no_device"), 3),
+        (UnsupportedError("no", capability="x"), 3),
+        (BadArgumentError("no", reason="bad_device_id"), 2),
+        (BadArgumentError("no", reason="other"), 1),
+        (XsemError("no", reason="other"), 1),
+        (WaitTimeoutError("no"), 1),
+        (OutOfMemoryError("no", reason="host_memory"), 3),
+        (CannotWriteError("no", reason="cannot_write"), 2),
+        (ModuleNotFoundError("No module named 'numpy'", name="numpy"), 3),
+        (OSError(24, "Too many open files"), 3),
+        (MemoryError(), 3),
+        (SystemExit(5), 5),
+        (SystemExit(None), 0),
+        (SystemExit("words"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_every_end_has_its_status(monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int) -> None:
+    def ends(*_args: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(app, "app", ends)
+    monkeypatch.setattr(app, "_add_commands_of_others", lambda: None)
+    assert app.run([]) == status
+
+
+def test_an_error_is_told_with_call_code_and_causes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_args: object, **_options: object) -> None:
+        raise DriverError("it failed", reason="driver_failed", call="acmeOpen", code=5, code_name="ACME_GONE",
+                          likely_causes=("the cable",))
+
+    monkeypatch.setattr(app, "app", fails)
+    monkeypatch.setattr(app, "_add_commands_of_others", lambda: None)
+    assert app.run([]) == 1
+    assert capsys.readouterr().err == (
+        "xsem: it failed [driver_failed]\n  acmeOpen returned ACME_GONE (5)\n  likely: the cable\n"
+    )

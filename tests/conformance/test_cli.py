@@ -1,0 +1,413 @@
+"""`xsem conformance`: what it prints, writes and ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from support import odd_backend, twins_backend
+from typer.testing import CliRunner
+
+from xsem_conformance import cli
+from xsem_conformance.checks import all_checks
+from xsem_conformance.cli import _check_places, app
+from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.quirks import QUIRKS
+from xsem_conformance.report.build import check
+from xsem_conformance.requirements import load
+
+Run = Callable[..., Any]
+ONE = ("--only", "XSEM-BUF-006")
+LAST = re.compile(
+    r"conformance of \S+ with \S+, profile (\w+): (\d+) passed, (\d+) failed(?: \(and \d+ SHOULD or MAY\))?, "
+    r"(\d+) errors, (\d+) unsupported, (\d+) waived, (\d+) blocked, (\d+) unavailable")
+LEAST = 200
+"""Passes of host against host; it does not fall."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    environment = odd_backend.installed(tmp_path, os.environ)
+
+    def act(*options: str, device: str = "host:0", timeout: float = 50, **more: str) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "xsem", "conformance", "run", "--device", device, *options], capture_output=True,
+            text=True, check=False, timeout=timeout, stdin=subprocess.DEVNULL, env=environment | more, cwd=tmp_path,
+        )
+
+    return act
+
+
+def run_here(*options: str, device: str = "host:0") -> tuple[int, str]:
+    """The same in this process, which knows no odd devices: status and output."""
+    ended = CliRunner().invoke(app, ["run", "--device", device, *options])
+    assert isinstance(ended.exception, SystemExit | None), ended.exception
+    return ended.exit_code, ended.output
+
+
+def odd(way: str) -> dict[str, str]:
+    return {"device": odd_backend.device(way)}
+
+
+def counts(output: str) -> dict[str, int]:
+    """The outcomes that the last line counts, less those that there are none of."""
+    found = LAST.fullmatch(output.splitlines()[-1])
+    assert found is not None, output
+    return {each.value: int(count) for each, count in zip(Outcome, found.groups()[1:], strict=True) if int(count)}
+
+
+# ---- which device exports
+def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
+    report = tmp_path / "out.json"
+    done = with_twins(tmp_path, "--device", "other:0", "--exporter", "twins", "--only", "XSEM-DISC-003",
+                      "--no-quirks", "--report", str(report))
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads(report.read_text())
+    assert (written["device"]["id"], written["exporter"]["id"]) == ("other:0", "twins:1")
+    assert written["device"]["uuid"] == written["exporter"]["uuid"]
+
+
+@pytest.mark.parametrize("exporter", ["twins:0", "other:1"])
+def test_exporter_of_another_device_is_one_line(tmp_path: Path, exporter: str) -> None:
+    done = with_twins(tmp_path, "--device", "other:0", "--exporter", exporter)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"xsem: {exporter} exports from another device than other:0")
+
+
+def with_twins(folder: Path, *options: str) -> Any:
+    return subprocess.run([sys.executable, "-m", "xsem", "conformance", "run", *options], capture_output=True,
+                          text=True, check=False, timeout=50, stdin=subprocess.DEVNULL, cwd=folder,
+                          env=twins_backend.installed(folder))
+
+
+# ---- a whole run
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> None:
+    # An author's own configuration of pytest changes nothing.
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nonsense\n")
+    done = run("--exporter", "host", "--profile", "timeline", "--report", "out.json", "--html", "out.html",
+               "--markdown", "out.md", "--junit", "out.xml", "--commit", "0123abc", timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.endswith(" 0 waived, 0 blocked, 0 unavailable")
+    found = counts(done.stdout)
+    assert found.keys() == {"PASS", "UNSUPPORTED"}
+    assert found["PASS"] >= LEAST
+    assert re.search(r"^  25 of \d+$", done.stdout, re.MULTILINE)   # it tells how far it is
+    report = json.loads((tmp_path / "out.json").read_text())
+    check(report)
+    assert {name: count for name, count in report["counts"].items() if count} == found
+    assert (report["status"], report["commit"], report["profile"]) == (0, "0123abc", "timeline")
+    assert report["code"]["package"] == "xsem_host"
+    assert report["device"]["id"] == "host:0"
+    assert "--profile timeline" in report["command"]
+    assert {each["outcome"] for each in report["refusals"]} == {"UNSUPPORTED"}
+    assert report["quirks"].keys() == QUIRKS.keys()
+    assert not [each for each in report["quirks"].values() if str(each).startswith("not known")]
+    keys = [each["key"] for each in report["cases"]]
+    page = (tmp_path / "out.html").read_text()
+    assert all(f'id="{key}"' in page for key in keys)
+    assert "conforms" in page
+    assert "exit status 0" in (tmp_path / "out.md").read_text()
+    assert [each.get("name") for each in ET.parse(tmp_path / "out.xml").getroot()] == keys
+
+
+def test_command_in_the_report_leaves_out_where_it_was_written() -> None:
+    asked = ["conformance", "run", "--report", "/a/b.json", "--device", "host", "--html=/c.html", "--junit", "x"]
+    assert cli._asked(asked) == ["conformance", "run", "--device", "host"]
+
+
+def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:
+    done = run("--profile", "core", **odd("declares nothing"))
+    assert done.returncode == 1
+    assert "profile core: declares none of semaphore_import:opaque_fd" in done.stdout
+    assert "profile core: nothing in the area IMP has passed" in done.stdout
+    assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}   # what is there is well
+
+
+# ---- the status
+@pytest.mark.parametrize(("way", "status", "found"), [
+    ("answers wrongly", 1, {"FAIL": 1}), ("raises", 1, {"ERROR": 1}), ("does not open", 3, {"UNAVAILABLE": 1}),
+    ("breaks when opened", 3, {"UNAVAILABLE": 1}),
+])
+def test_one_case_decides_the_status(run: Run, way: str, status: int, found: dict[str, int]) -> None:
+    done = run(*ONE, **odd(way))
+    assert (done.returncode, counts(done.stdout)) == (status, found), done.stdout + done.stderr
+    if "UNAVAILABLE" in found:
+        said = "the device is gone" if way == "does not open" else "RuntimeError: no such thing"
+        assert f"{odd_backend.device(way)} cannot be opened: {said}" in done.stdout
+    else:
+        (name,) = found
+        assert f"  {name} XSEM-BUF-006/-/host/-: " in done.stdout   # as soon as it is known
+
+
+@pytest.mark.parametrize(("device", "said"), [
+    ("nothing:0", "there is no backend 'nothing'"), ("host:9", "no device of 'host' has index 9")])
+def test_device_that_is_not_there_is_unavailable(device: str, said: str) -> None:
+    status, output = run_here(*ONE, device=device)
+    assert (status, counts(output)) == (3, {"UNAVAILABLE": 1})
+    assert said in output
+
+
+@pytest.mark.parametrize("way", ["breaks when opened", "declares nothing"])
+def test_exporter_that_cannot_give_what_is_needed_blocks(run: Run, way: str) -> None:
+    done = run("--exporter", odd_backend.device(way), "--only", "XSEM-LIST-002", *ONE)
+    assert (done.returncode, counts(done.stdout)) == (3, {"PASS": 1, "BLOCKED": 1})
+    assert "BLOCKED XSEM-LIST-002/-/odd/-: the exporter does not declare semaphore_export:*" in done.stdout
+
+
+def test_undeclared_that_is_taken_fails_and_what_is_refused_is_unsupported(run: Run) -> None:
+    done = run("--only", "XSEM-TL-004", **odd("takes the undeclared"))
+    assert done.returncode == 1
+    assert counts(done.stdout)["FAIL"] >= 1
+    assert "is not declared, and yet the driver did it" in done.stdout
+    done = run("--only", "XSEM-TL-004", **odd("well"))
+    assert done.returncode == 0
+    assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}
+
+
+def test_what_no_case_needs_is_asked_for_in_a_whole_run_alone(run: Run, tmp_path: Path) -> None:
+    done = run("--only", "XSEM-TL-001", "--report", "out.json", **odd("well"))
+    assert done.returncode == 0, done.stdout
+    asked = {each["capability"] for each in json.loads((tmp_path / "out.json").read_text())["refusals"]}
+    assert asked
+    assert all(each.startswith("semaphore_import:") for each in asked)   # what its cases lack
+
+
+def test_should_that_fails_is_told_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsem_conformance.session.result",
+                        lambda _workers, planned, *_: Result(planned.case, Outcome.FAIL, "it takes any size"))
+    status, output = run_here("--only", "XSEM-IMP-010", "--only", "XSEM-BUF-006")
+    assert status == 1   # one of them is a MUST
+    assert "  FAIL (SHOULD) XSEM-IMP-010/opaque_fd/host/-: it takes any size" in output
+    assert "  FAIL XSEM-BUF-006/-/host/-: it takes any size" in output
+    assert ": 0 passed, 1 failed (and 2 SHOULD or MAY), 0 errors, 0 unsupported" in output.splitlines()[-1]
+    assert run_here("--only", "XSEM-IMP-010")[0] == 0
+
+
+def test_what_a_may_has_seen_is_in_the_report(tmp_path: Path) -> None:
+    status, _ = run_here("--only", "XSEM-TL-006", "--report", str(tmp_path / "out.json"))
+    (case,) = [each for each in json.loads((tmp_path / "out.json").read_text())["cases"]
+               if each["outcome"] == "PASS"]
+    assert (status, case["detail"]) == (0, "after a signal of 5 and one of 3 the timeline is at 3")
+
+
+def test_requirement_that_nothing_asks_for_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsem_conformance.session.all_checks", dict)
+    status, output = run_here(*ONE)
+    assert (status, counts(output)) == (3, {})
+
+
+def test_what_a_driver_prints_does_not_steer_the_terminal(run: Run) -> None:
+    done = run(*ONE, **odd("raises"), PYTHONIOENCODING="ascii")
+    assert done.returncode == 1, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "no such thing: \\ufffd[31m \\u2717" in done.stdout
+    assert counts(done.stdout) == {"ERROR": 1}
+
+
+def test_reports_replace_links_and_are_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [tmp_path / name for name in ("out.json", "out.html", "out.md", "out.xml")]
+    (tmp_path / "mine").write_text("mine")
+    for path in places:
+        path.symlink_to("mine")
+    options = [each for option, path in zip(("--report", "--html", "--markdown", "--junit"), places, strict=True)
+               for each in (option, str(path))]
+    assert run_here(*ONE, *options)[0] == 0
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not [path for path in places if path.is_symlink()]
+    before = [path.read_bytes() for path in places]
+    replace = os.replace
+
+    def full(old: Path, new: Path) -> None:
+        if new == places[0]:
+            raise OSError(28, "No space left on device")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", full)
+    status, output = run_here(*ONE, *options)
+    assert status == 3   # it conforms, and the report is not there
+    assert f"{places[0]} cannot be written: No space left on device" in output
+    assert ": 1 passed, 0 failed" in output
+    assert places[0].read_bytes() == before[0]
+    assert places[1].read_bytes() != before[1]   # the others are written: they have another time
+    assert sorted(os.listdir(tmp_path)) == ["mine", "out.html", "out.json", "out.md", "out.xml"]
+
+
+# ---- waivers
+@pytest.mark.parametrize(("case", "expires", "said"), [
+    ("XSEM-BUF-006/*/*/*", "2020-01-01", "ended on 2020-01-01"),
+    ("XSEM-BUF-005/*/*/*", "2999-01-01", "matches no case"),
+    ("XSEM-BUF-006/*/*/*", "2999-01-01", "stale"),
+])
+def test_waiver_that_does_not_hold_is_bad(tmp_path: Path, case: str, expires: str, said: str) -> None:
+    path = tmp_path / "waivers.toml"
+    path.write_text(f'[[waiver]]\ncase = "{case}"\nreason = "bug 12"\nexpires = {expires}\n')
+    status, output = run_here(*ONE, "--waivers", str(path))
+    assert status == 1
+    assert said in output
+    assert counts(output) == {"PASS": 1}
+
+
+@pytest.mark.slow
+def test_failed_refusal_is_waived_with_its_cases(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "waivers.toml").write_text(
+        '[[waiver]]\ncase = "XSEM-CAP-002/semaphore.*/*/*"\nreason = "bug 12"\nexpires = 2999-01-01\n'
+        '[[waiver]]\ncase = "XSEM-TL-004/*/*/*"\nreason = "bug 12"\nexpires = 2999-01-01\n')
+    done = run("--only", "XSEM-CAP-002", "--only", "XSEM-TL-004", "--waivers", "waivers.toml",
+               **odd("takes the undeclared"))
+    assert done.returncode == 0, done.stdout
+    assert counts(done.stdout)["WAIVED"] > 1
+
+
+# ---- usage
+def test_device_that_is_no_name_is_usage(run: Run) -> None:
+    for options, device in ((ONE, "host:x"), ((*ONE, "--exporter", "a:b:c"), "host:0")):
+        done = run(*options, device=device)
+        assert done.returncode == 2
+        assert "a device is named like" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["run", "--profile", "all"], "'all' is none of core, timeline, memory, full"),
+    (["run", "--only", "XSEM-NOPE"], "no requirement's id begins with 'XSEM-NOPE'"),
+    (["run", "--waivers", "gone.toml"], "gone.toml"),
+    (["run", "--html", "gone/out.html"], "cannot be written"),
+    (["run", "--report", "."], "cannot be written"),
+    (["run", "--junit", "/dev/full"], "not an ordinary file"),
+    (["run", "--markdown", "/proc/out.md"], "cannot be written"),
+    (["run", "--report", "out", "--html", "out"], "out is also the file of --report"),
+    (["run", "--only", ""], "no requirement's id begins with ''"),
+    (["run", "--patience", "0"], "--patience"),
+    (["show", "XSEM-NOPE-001"], "there is no requirement 'XSEM-NOPE-001'"),
+    (["list", "--area", "NOPE"], "'NOPE' is none of DISC"),
+    (["compare", "one.json"], "compare"),
+    (["examine"], "examine"),
+])
+def test_wrong_usage_ends_with_2(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    ended = CliRunner().invoke(app, arguments)
+    assert ended.exit_code == 2, ended.output
+    assert said in ended.output
+
+
+def test_package_that_a_report_needs_and_is_missing_is_said_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    for package, option in (("jsonschema", "--report"), ("jinja2", "--html")):
+        with monkeypatch.context() as without:
+            without.setattr("importlib.util.find_spec", lambda name, lacks=package: name != lacks or None)
+            status, output = run_here(option, str(tmp_path / "out"))
+        assert status == 3
+        assert f"a report needs {package}: pip install 'xsem[conformance]'" in " ".join(output.split())
+
+
+def test_malformed_waivers_are_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    path = tmp_path / "waivers.toml"
+    path.write_text('[[waiver]]\ncase = "XSEM-BUF-006/*/*/*"\nexpires = 2999-01-01\n')
+    ended = CliRunner().invoke(app, ["run", "--waivers", str(path)])
+    assert ended.exit_code == 2
+    assert "a reason is needed" in ended.output
+
+
+# ---- list and show
+def test_list_has_every_requirement_and_how_it_is_checked() -> None:
+    ended = CliRunner().invoke(app, ["list"])
+    assert ended.exit_code == 0
+    rows = {line.split()[0]: line.split()[1:3] for line in ended.output.splitlines()}
+    listed = load().requirements
+    assert rows.keys() == listed.keys()
+    for name, (level, how) in rows.items():
+        assert level == listed[name].level
+        assert how == ("facade" if listed[name].subject == "facade" else "run" if name in all_checks() else "-")
+
+
+def test_list_of_an_area_has_that_area_alone() -> None:
+    ended = CliRunner().invoke(app, ["list", "--area", "TL"])
+    assert ended.exit_code == 0
+    names = [line.split()[0] for line in ended.output.splitlines()]
+    assert names == [each.id for each in load().requirements.values() if each.area == "TL"]
+
+
+def test_show_says_what_it_rests_on_and_how_it_is_checked() -> None:
+    listed = load()
+    for name, each in listed.requirements.items():
+        ended = CliRunner().invoke(app, ["show", name])
+        assert ended.exit_code == 0
+        assert ended.output.startswith(f"{name} ({each.level}, {each.subject}): {each.text}")
+        assert all(f"{clause}: {listed.clauses[clause].gist}" in ended.output for clause in each.clauses)
+        assert (each.capability or "") in ended.output
+        assert ("  check: " in ended.output) == (name in all_checks())
+
+
+# ---- compare
+@pytest.fixture
+def reports(tmp_path: Path) -> Callable[..., Any]:
+    def act(before: Any, after: Any) -> Any:
+        for name, what in (("before.json", before), ("after.json", after)):
+            (tmp_path / name).write_text(what if isinstance(what, str) else json.dumps(what))
+        return CliRunner().invoke(app, ["compare", str(tmp_path / "before.json"), str(tmp_path / "after.json")])
+
+    return act
+
+
+def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
+    return {"schema": 1, "device": {"backend": backend}, "exporter": {"backend": "host"},
+            "cases": [{"key": f"XSEM-TL-001/x/host/{name}", "outcome": outcome} for name, outcome in outcomes.items()]}
+
+
+@pytest.mark.parametrize(("before", "after", "status", "said"), [
+    (_report(a="PASS"), _report(a="PASS"), 0, "0 worse, 0 better, 0 new, 0 gone"),
+    (_report(a="FAIL"), _report(a="PASS"), 0, "better: XSEM-TL-001/x/host/a: FAIL, now PASS"),
+    (_report(), _report(a="PASS"), 0, "new: XSEM-TL-001/x/host/a: new, PASS"),
+    (_report(a="UNSUPPORTED"), _report(), 0, "gone: XSEM-TL-001/x/host/a: UNSUPPORTED, now gone"),
+    (_report(a="PASS"), _report(a="FAIL"), 1, "worse: XSEM-TL-001/x/host/a: PASS, now FAIL"),
+    (_report(a="PASS", b="FAIL"), _report(b="PASS"), 1, "1 worse, 1 better, 0 new, 0 gone"),
+    (_report(), _report("host"), 2, "differ in their backend"),
+    (_report(), "{", 2, "cannot compare"),
+    (_report(), "[]", 2, "not a report"),
+    (_report(), "[" * 100_000, 2, "cannot compare"),
+    (_report("a\x1b[2J"), _report("b\nc"), 2, "differ in their backend: a�[2J and b c"),
+    ({}, {}, 2, "cannot compare"),
+    (_report(a="PASS"), _report(a="OK"), 2, "cannot compare"),
+    (_report(), _report() | {"cases": 3}, 2, "cannot compare"),
+])
+def test_compare_ends_0_1_or_2(
+    reports: Callable[..., Any], before: Any, after: Any, status: int, said: str
+) -> None:
+    ended = reports(before, after)
+    assert ended.exit_code == status, ended.output
+    assert said in ended.output
+
+
+def test_compare_of_a_file_that_is_not_there_ends_2(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(app, ["compare", str(tmp_path / "gone.json"), str(tmp_path / "gone.json")])
+    assert ended.exit_code == 2
+    assert "gone.json" in ended.output
+
+
+def test_one_file_for_two_reports_is_refused_by_any_of_its_names(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="is also the file of --report"):
+        _check_places({"--report": tmp_path / "out", "--html": tmp_path / ".." / tmp_path.name / "out"})

@@ -1,0 +1,164 @@
+"""The suite as tests of pytest's: each outcome is told as pytest tells it, and nobody gets it who does not ask."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from support.plugin_folder import NOTHING, clean_environment, write_plugin
+
+# A host device that does wrong what a test's name says; asked of by the suite for each type that host does not export.
+LIAR = """
+import os, threading
+from xsem import spi
+from xsem.types import SemaphoreHandleType as Type
+from xsem_host import HostBackend
+from xsem_host.device import HostDevice
+
+class Driver(HostDevice):
+    def create_semaphore(self, type, initial_value):
+        if type is Type.OPAQUE_WIN32:
+            return None                       # as if it could
+        if type is Type.D3D12_FENCE:
+            os.abort()
+        if type is Type.SYNC_FD:
+            threading.Event().wait()
+        return super().create_semaphore(type, initial_value)
+    def release_semaphore(self, semaphore):
+        if semaphore is not None:
+            super().release_semaphore(semaphore)
+
+class Liar(HostBackend):
+    name = "liar"
+    def devices(self):
+        import dataclasses
+        return [dataclasses.replace(each, id="liar:0", backend="liar") for each in super().devices()]
+    def open(self, index): return Driver()
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Liar())
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    write_plugin(tmp_path / "plugins", "nothing", NOTHING)
+    return write_plugin(tmp_path / "plugins", "liar", LIAR)
+
+
+def run(folder: Path, plugins: Path, *arguments: str) -> tuple[int, str]:
+    """Run pytest with the plugin in an empty folder: status, and what it says of each test with its reason."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    (work / "pytest.ini").write_text("[pytest]\n")
+    environment = clean_environment(plugins) | {"COLUMNS": "1000", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "xsem_conformance.pytest_plugin", "-p", "pytest_timeout",
+         "-p", "no:cacheprovider", "-vrA", "--timeout=50", *arguments],
+        cwd=work, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=55, check=False)
+    return done.returncode, done.stdout
+
+
+def test_cases_are_tests_named_by_their_keys(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-k", "XSEM-BIN-003 or XSEM-MIP-002")
+    assert status == 0, said
+    assert "PASSED host:0::XSEM-BIN-003/opaque_fd/host/in" in said
+    assert "PASSED host:0::XSEM-BIN-003/opaque_fd/host/out" in said
+    [skip] = {line for line in said.splitlines() if line.startswith("host:0::XSEM-MIP-002/opaque_fd/")}
+    assert "SKIPPED (not declared: " in skip
+    assert "XSEM-CAP" not in said   # -k chooses among them
+
+
+def test_authors_own_tests_run_beside_the_cases(tmp_path: Path, plugins: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-k", "XSEM-BIN-002 or of_the_author")
+    assert status == 0, said
+    assert "PASSED test_own.py::test_of_the_author" in said
+    assert "PASSED host:0::XSEM-BIN-002/opaque_fd/host/in" in said
+
+
+def test_what_a_driver_does_wrong_fails_and_the_next_case_runs(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-CAP-003 and not sync_fd")
+    assert status == 1
+    key = "liar:0::XSEM-CAP-003/semaphore."
+    assert f"FAILED {key}opaque_win32/host/- - Failed: FAIL: semaphore_export:opaque_win32 is not declared, and" in said
+    assert f"FAILED {key}d3d12_fence/host/- - Failed: FAIL: the process died: SIGABRT" in said
+    assert "Traceback" not in said.partition("FAILURES")[2].partition("Fatal Python error")[0]
+    assert "PASSED liar:0::XSEM-CAP-003/semaphore.timeline_semaphore_win32/host/-" in said
+
+
+def test_case_that_another_plugin_ends_does_not_answer_for_the_next(tmp_path: Path, plugins: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "conftest.py").write_text("""
+import pytest
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "sync_fd" in item.nodeid:
+            item.add_marker(pytest.mark.timeout(3))   # not the next one: on a busy machine its process starts late
+""")
+    status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-CAP-003 and (sync_fd or dmabuf_fd)",
+                       "--timeout-method=signal")
+    assert status == 1
+    hung, well = (f"liar:0::XSEM-CAP-003/{each}/host/-" for each in ("semaphore.sync_fd", "memory.dmabuf_fd"))
+    assert said.index(hung) < said.index(well)
+    assert f"ERROR {hung} - Failed: Timeout" in said
+    assert f"PASSED {well}" in said
+
+
+def test_what_the_exporter_cannot_give_is_an_error(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "nothing:0", "-k",
+                       "XSEM-BIN-003")
+    assert status == 1
+    assert "ERROR host:0::XSEM-BIN-003/opaque_fd/nothing/in - Failed: BLOCKED: the exporter does not declare " in said
+
+
+def test_device_that_is_not_there_is_an_error_of_every_case(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "nosuch:0")
+    assert status == 1
+    assert "ERROR nosuch:0::XSEM-DISC-001/-/host/- - Failed: UNAVAILABLE: " in said
+    assert "ERROR nosuch:0::profile/core - Failed: UNAVAILABLE: there is no backend 'nosuch'" in said
+    assert "passed" not in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("profile", ["core", pytest.param("full", marks=pytest.mark.slow)])
+def test_profile_that_a_device_does_not_reach_fails(tmp_path: Path, plugins: Path, profile: str) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0", "--xsem-profile", profile, "-k", "profile/")
+    assert status == 1
+    assert f"FAILED nothing:0::profile/{profile} - Failed: profile {profile}: declares none of " in said
+
+
+def test_areas_of_the_profile_are_asked_for_where_all_was_run(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0")
+    assert status == 1
+    failures = said.partition("= FAILURES =")[2].partition("= PASSES =")[0]
+    assert "profile core: nothing in the area BIN has passed" in failures
+    assert "nothing in the area CAP" not in failures
+
+
+def test_unknown_profile_is_a_usage_error(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-profile", "best")
+    assert status == 4
+    assert "--xsem-profile: 'best' is none of core, timeline, memory, full" in said
+
+
+def test_session_that_names_no_device_is_left_alone(tmp_path: Path, plugins: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "test_own.py").write_text("""
+import sys
+def test_of_the_author():
+    assert not {"xsem_host", "xsem_conformance.session", "xsem_conformance.suite"} & set(sys.modules)
+""")
+    status, said = run(tmp_path, plugins)
+    assert status == 0, said
+    assert "1 passed" in said.splitlines()[-1]
+
+
+def test_plugin_comes_only_to_those_who_name_it() -> None:
+    assert {point.group for point in metadata.distribution("xsem").entry_points} == {
+        "console_scripts", "xsem", "xsem.commands"}

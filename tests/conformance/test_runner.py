@@ -1,0 +1,342 @@
+"""A hang or a crash costs one case, and leaves neither a process nor a file open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import odd_backend
+from support.fake_backend import until
+
+import xsem_host.device
+from xsem_conformance import runner, session
+from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.report import code
+from xsem_conformance.requirements import load
+from xsem_conformance.runner import UnavailableError, Workers
+
+ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
+PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs the device alone
+SHARED = Case("XSEM-LIST-002", exporter="host")     # needs the exporter's process, too
+LONG_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in odd_backend.installed(tmp_path, os.environ).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)   # should there be a core dump
+    return tmp_path
+
+
+def workers(way: str, exporter: str = "host:0") -> Workers:
+    return Workers(odd_backend.device(way), exporter)
+
+
+def ended(pid: int) -> bool:
+    """Whether that process is gone, or waits for nobody but its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextlib.contextmanager
+def clock_starts_when(state: Callable[[], object]) -> Iterator[None]:
+    """The runner's deadlines for an answer begin when that is so: on a busy machine a process starts late."""
+    real = runner._Worker.answer
+
+    def answer(worker: Any, timeout_s: float) -> Any:
+        until(state)
+        return real(worker, timeout_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner._Worker, "answer", answer)
+        yield
+
+
+def opens(folder: Path, count: int = 1) -> bool:
+    """Whether so many processes have begun to open one of the devices."""
+    return (folder / "odd.log").exists() and len(odd_backend.opened(folder)) >= count
+
+
+def test_cases_run_in_one_process_that_ends_with_the_runner(folder: Path) -> None:
+    with workers("well", odd_backend.device("well")) as running:
+        for case in (ASKED, PLAIN, SHARED, ASKED):
+            result = running.run(case, LONG_S)
+            assert (result.case, result.outcome, result.detail) == (case, Outcome.PASS, "")
+            assert result.seconds > 0
+        device, exporter = odd_backend.opened(folder)
+        assert not ended(device)
+        assert not ended(exporter)
+    assert ended(device)
+    until(lambda: ended(exporter))
+
+
+def test_case_that_hangs_fails_and_the_next_runs_in_another_process(folder: Path) -> None:
+    with workers("hangs", odd_backend.device("well")) as running:
+        assert running.run(SHARED, LONG_S).outcome is Outcome.PASS
+        device, exporter = odd_backend.opened(folder)
+        with clock_starts_when(lambda: _hangs(running)):
+            result = running.run(ASKED, 0.5)
+        assert result.outcome is Outcome.FAIL
+        assert result.detail.startswith("hangs: no result after 0.5 s")
+        assert result.detail.endswith("the device hangs: <script>\x1b[0m")
+        assert result.seconds >= 0.5
+        # What it held is gone with it, the exporter's process included.
+        assert ended(device)
+        until(lambda: ended(exporter))
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        third = odd_backend.opened(folder)[2]
+        assert third not in (device, exporter)
+    assert ended(third)
+
+
+def test_exporter_that_hangs_ends_with_the_case(folder: Path) -> None:
+    with workers("well", odd_backend.device("hangs in exports")) as running:
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        with clock_starts_when(lambda: opens(folder, 2)):
+            result = running.run(SHARED, 0.5)
+        assert result.outcome is Outcome.FAIL
+        assert result.detail.startswith("hangs: ")
+        _, exporter = odd_backend.opened(folder)
+        try:
+            until(lambda: ended(exporter))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(exporter, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("way", "said"), [
+    ("aborts", "the process died: SIGABRT"), ("is killed", "the process died: SIGKILL"),
+    ("exits", "the process died: status 5"),
+])
+def test_case_that_ends_the_process_fails_and_says_how(folder: Path, way: str, said: str) -> None:
+    with workers(way, odd_backend.device("well")) as running:
+        assert running.run(SHARED, LONG_S).outcome is Outcome.PASS
+        device, exporter = odd_backend.opened(folder)
+        result = running.run(ASKED, LONG_S)
+        assert result.outcome is Outcome.FAIL
+        assert result.detail.startswith(f"{said}; it printed:\n")
+        assert f"the device {way}" in result.detail
+        assert len(result.detail) < 2200   # the end of it, not all 5,000
+        assert ended(device)
+        until(lambda: ended(exporter))
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        assert odd_backend.opened(folder)[2] not in (device, exporter)
+
+
+@pytest.mark.parametrize(("way", "outcome", "said"), [
+    ("raises", Outcome.ERROR, "RuntimeError: no such thing"),
+    ("refuses", Outcome.FAIL, "DriverError: the device is gone"),
+    ("is unsupported", Outcome.FAIL, "declared, and yet: odd devices have none"),
+    ("answers wrongly", Outcome.FAIL, "(0, 0) is no device of DLPack's"),
+])
+def test_case_after_one_that_failed_has_a_process_of_its_own(
+    folder: Path, way: str, outcome: Outcome, said: str
+) -> None:
+    with workers(way) as running:
+        result = running.run(ASKED, LONG_S)
+        assert result.outcome is outcome
+        assert result.detail.startswith(said)
+        # What failed may have left waits pending, which would hold what comes next.
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        first, _second = odd_backend.opened(folder)
+        assert ended(first)
+
+
+def test_case_after_one_that_spoils_the_process_has_another(folder: Path) -> None:
+    with workers("well") as running:
+        for spoils in (False, True, False):
+            assert running.run(ASKED, LONG_S, spoils=spoils).outcome is Outcome.PASS
+        first, second = odd_backend.opened(folder)
+        assert ended(first)
+        assert not ended(second)
+
+
+def test_check_says_whether_it_spoils_the_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = next(each for each in session.survey("host:0", "host:0", list(load().requirements.values())).cases
+                   if each.case.requirement == "XSEM-IMP-004")
+    assert planned.check.spoils
+    seen: list[bool] = []
+
+    def run(_case: Case, _deadline_s: float, *, spoils: bool) -> object:
+        seen.append(spoils)
+        return Result(planned.case, Outcome.PASS, "")
+
+    with workers("well") as running:
+        monkeypatch.setattr(running, "run", run)
+        session.result(running, planned, {})
+    assert seen == [True]
+
+
+def test_exporter_that_dies_is_an_error_and_costs_no_more_than_the_case(folder: Path) -> None:
+    with workers("well", odd_backend.device("is killed by exports")) as running:
+        result = running.run(SHARED, LONG_S)
+        assert result.outcome is Outcome.ERROR
+        assert "exporter's process does not answer" in result.detail
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        device, exporter, again = odd_backend.opened(folder)
+        assert ended(exporter)
+        assert ended(device)
+        assert not ended(again)
+
+
+@pytest.mark.parametrize("exporter", ["nothing:0", odd_backend.device("does not open")])
+def test_exporter_that_cannot_be_opened_blocks_what_needs_it(exporter: str) -> None:
+    with workers("well", exporter) as running:
+        result = running.run(SHARED, LONG_S)
+        assert result.outcome is Outcome.BLOCKED
+        assert result.detail.startswith(f"the exporter {exporter} cannot be opened: ")
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+def test_process_that_is_killed_from_outside_costs_the_case(folder: Path) -> None:
+    with workers("well") as running:
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        (device,) = odd_backend.opened(folder)
+        os.kill(device, signal.SIGKILL)
+        until(lambda: ended(device))
+        result = running.run(PLAIN, LONG_S)
+        assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+# ---- devices that cannot be opened
+@pytest.mark.parametrize(("way", "said"), [
+    ("does not open", "the device is gone"), ("breaks when opened", "no such thing"),
+    ("dies when opened", "about to die"),
+])
+def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, said: str) -> None:
+    with workers(way) as running:
+        for _ in range(2):   # and again, for the next case
+            with pytest.raises(UnavailableError, match=said):
+                running.run(PLAIN, LONG_S)
+    first, second = odd_backend.opened(folder)
+    assert ended(first)
+    assert ended(second)
+
+
+def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_START_S", 0.5)
+    with workers("hangs when opened") as running, clock_starts_when(lambda: opens(folder)), pytest.raises(
+            UnavailableError, match=r"it did not open in 0\.5 s"):
+        running.run(PLAIN, LONG_S)
+    assert all(ended(each) for each in odd_backend.opened(folder))
+
+
+@pytest.mark.parametrize(("way", "said"), [
+    ("does not open", "the device is gone"), ("breaks when opened", "RuntimeError: no such thing"),
+    ("dies when opened", "the process died: SIGABRT; it printed:\nabout to die"), ("hangs when opened", "did not open"),
+])
+def test_look_at_a_device_that_cannot_be_opened_costs_nothing(
+    folder: Path, way: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_START_S", 0.5 if way.startswith("hangs") else LONG_S)
+    requirements = [each for each in load().requirements.values() if each.id == ASKED.requirement]
+    with clock_starts_when(lambda: opens(folder)):
+        found = session.survey(odd_backend.device(way), odd_backend.device(way), requirements)
+    assert (found.device, found.exporter, found.capabilities) == (None, None, None)
+    assert said in found.unavailable
+    assert all(ended(each) for each in odd_backend.opened(folder))
+    assert os.getpid() not in odd_backend.opened(folder)
+
+
+def test_look_at_a_device_tells_what_it_says(folder: Path) -> None:
+    about = runner.look(odd_backend.device("well"))
+    assert (about.info.id, about.second) == (odd_backend.device("well"), True)
+    assert about.code == {"package": "odd_backend",
+                          "sha256": code.digest(Path(odd_backend.__file__))}
+    assert about.capabilities == xsem_host.device.CAPABILITIES
+    (pid,) = odd_backend.opened(folder)
+    assert pid != os.getpid()
+    assert ended(pid)
+    with pytest.raises(UnavailableError) as caught:
+        runner.look("host:x")
+    assert caught.value.usage
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+@pytest.mark.parametrize("way", ["hangs", "hangs in exports"])
+def test_killed_runner_takes_along_what_hangs(folder: Path, way: str) -> None:
+    device, exporter, case = ("hangs", "host:0", ASKED) if way == "hangs" else ("well", "hangs in exports", SHARED)
+    device = odd_backend.device(device)
+    exporter = odd_backend.device(exporter) if exporter != "host:0" else exporter
+    program = (f"from xsem_conformance.runner import Workers\nfrom xsem_conformance.outcomes import Case\n"
+               f"with Workers({device!r}, {exporter!r}) as running:\n"
+               f"    running.run(Case({case.requirement!r}, exporter='host'), 60)\n")
+    running = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL)
+    expected = 1 if way == "hangs" else 2
+    try:
+        until(lambda: (folder / "odd.log").exists() and len(odd_backend.opened(folder)) == expected, deadline_s=20)
+        until(lambda: all(sleeping(each) for each in odd_backend.opened(folder)), deadline_s=20)
+    finally:
+        running.kill()
+        running.wait()
+    until(lambda: all(ended(each) for each in odd_backend.opened(folder)))
+
+
+def sleeping(pid: int) -> bool:
+    """Whether it waits for something."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+# ---- refusals and quirks
+def test_refusal_is_unsupported_and_a_crash_in_it_fails() -> None:
+    with workers("well") as running:
+        assert running.refusal("semaphore_import:sync_fd").outcome is Outcome.UNSUPPORTED
+        assert running.refusal("memory_export:dmabuf_fd").outcome is Outcome.UNSUPPORTED
+    with workers("takes the undeclared") as running:
+        result = running.refusal("semaphore_import:sync_fd")
+        assert (result.outcome, result.detail) == (
+            Outcome.FAIL, "semaphore_import:sync_fd is not declared, and yet the driver did it")
+    with workers("is killed by imports") as running:
+        result = running.refusal("semaphore_import:sync_fd")
+        assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
+        assert result.case.requirement == "semaphore_import:sync_fd"
+
+
+def test_crash_while_quirks_are_measured_is_told() -> None:
+    with workers("is killed by imports") as running:
+        assert running.quirks() == {"problem": "the process died: SIGKILL"}
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+# ---- Ctrl-C
+def test_interrupt_in_a_case_that_hangs_ends_its_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close, graces = runner._Worker.close, []
+
+    def closed(worker: Any, *, grace_s: float) -> int:
+        graces.append(grace_s)
+        return close(worker, grace_s=grace_s)
+
+    monkeypatch.setattr(runner._Worker, "close", closed)
+
+    def interrupt(is_there: Callable[[], bool]) -> None:
+        until(is_there)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with workers("hangs") as running:
+        assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+        (device,) = odd_backend.opened(folder)
+        waits = threading.Thread(target=interrupt, args=(lambda: _hangs(running),))
+        waits.start()
+        with pytest.raises(KeyboardInterrupt), running:
+            running.run(ASKED, 60)
+        waits.join()
+    assert ended(device)
+    assert graces == [0]   # a process that hangs is not waited for
+
+
+def _hangs(running: Workers) -> bool:
+    worker = running._worker
+    return worker is not None and os.fstat(worker._said.fileno()).st_size > 5000

@@ -1,0 +1,52 @@
+"""Each conformance case's outcome on a device, and how many waits the simulated driver let through meanwhile.
+
+    SIMZE_MODE=intel SIMZE_COUNTERS=file tests/drivers/run levelzero -- \\
+        python tests/drivers/conformance_outcomes.py levelzero:0 [KEY …]
+
+A line for each case: outcome, key, and ``+N`` where waits passed that nothing had met. In ``levelzero_intel.txt`` are
+the outcomes in Intel's mode, without the numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from pathlib import Path
+
+from xsem_conformance.outcomes import Result
+from xsem_conformance.requirements import load
+from xsem_conformance.runner import Workers
+from xsem_conformance.session import refusal, result, survey
+
+
+def let_through() -> int:
+    """The counter, over all processes; 0 before the first of them."""
+    path = Path(os.environ["SIMZE_COUNTERS"])
+    return int(struct.unpack_from("Q", path.read_bytes())[0]) if path.exists() else 0
+
+
+def main(device: str, *only: str) -> None:
+    """Run all cases, or only these, one after the other; ``host`` is the exporter."""
+    exporter = "host"
+    surveyed = survey(device, exporter, list(load().requirements.values()))
+    if surveyed.capabilities is None:
+        sys.exit(surveyed.unavailable)
+    refused: dict[str, Result] = {}
+    with Workers(device, exporter) as workers:
+        for planned in surveyed.cases:
+            if only and planned.case.key not in only:
+                continue
+            before = let_through()
+            missing = planned.undeclared
+            if missing in surveyed.undeclared and missing not in refused:
+                refused[missing] = refusal(workers, missing)
+            found = result(workers, planned, refused)
+            passed = let_through() - before
+            print(found.outcome.value, planned.case.key, *([f"+{passed}"] if passed else []), flush=True)
+            if found.outcome.value in ("FAIL", "ERROR"):
+                print(planned.case.key, found.detail, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

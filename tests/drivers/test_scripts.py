@@ -1,0 +1,87 @@
+"""The scripts that build stand-ins and fetch a loader: where something cannot be had they say what, with 3."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.levelzero_sim import level_zero_command, loader_folder
+from support.paths import DRIVERS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins need Linux")
+
+FOLDER = DRIVERS
+
+
+def instead(folder: Path, name: str, script: str) -> dict[str, str]:
+    """An environment where this command is another."""
+    command = folder / "bin" / name
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+
+
+def ran(*command: object, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit code, and what was said on stderr."""
+    done = subprocess.run([str(each) for each in command], check=False, capture_output=True, text=True, timeout=50,
+                          env=environment)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["cuda"], ["opencl"], ["vulkan", "--", "true"], ["levelzero", "true"], ["levelzero", "--"],
+    ["cuda", "--where", "more"], ["cuda", "--loader", "trixie", "--", "true"], ["opencl", "true"],
+    ["levelzero", "--loader"],
+])
+def test_wrong_arguments_give_2(arguments: list[str]) -> None:
+    code, said = ran(FOLDER / "run", *arguments)
+    assert (code, said.startswith("usage: tests/drivers/run")) == (2, True)
+
+
+@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+def test_command_keeps_its_exit_code_and_its_arguments(release: str) -> None:
+    command = level_zero_command("sh", "-c", 'test "$1" = "a b" && exit 7', "sh", "a b", loader=release)
+    assert ran(*command) == (7, "")
+
+
+def test_missing_compiler_gives_3() -> None:
+    code, said = ran(FOLDER / "run", "levelzero", "--", "true", environment={**os.environ, "CC": "no-such-compiler"})
+    assert (code, "no C compiler" in said) == (3, True)
+
+
+def test_release_without_a_loader_gives_2() -> None:
+    code, said = ran(FOLDER / "levelzero-loader", "buster")
+    assert (code, said.startswith("usage: ")) == (2, True)
+
+
+@pytest.mark.slow
+def test_system_without_a_mirror_of_debian_gives_3(tmp_path: Path) -> None:
+    environment = {**instead(tmp_path, "apt-get", "true"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    code, said = ran(FOLDER / "run", "levelzero", "--", "true", environment=environment)
+    assert code == 3
+    assert said.endswith(": needs Debian's package libze1, and apt names no mirror of Debian here\n")
+    assert [path.name for path in (tmp_path / "cache" / "xsem-simdrivers").iterdir() if "loader" in path.name] == []
+
+
+def test_failing_download_gives_3_and_leaves_nothing(tmp_path: Path) -> None:
+    uris = "'http://localhost/debian/dists/x/InRelease' x 0"
+    script = f'case "$*" in *print-uris*) echo "{uris}" ;; *download*) echo "E: no route" >&2; exit 100 ;; esac'
+    environment = {**instead(tmp_path, "apt-get", script), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    code, said = ran(FOLDER / "levelzero-loader", "bookworm", environment=environment)
+    assert code == 3
+    assert said.endswith("bookworm's packages libze1 cannot be downloaded: E: no route\n")
+    assert list((tmp_path / "cache" / "xsem-simdrivers").iterdir()) == []
+
+
+def test_newer_loader_gives_3_where_nothing_may_be_mounted_and_its_libraries_are_missing(tmp_path: Path) -> None:
+    loader = loader_folder("forky") / "libze_loader.so.1"
+    found = subprocess.run(["ldd", str(loader)], check=False, capture_output=True, text=True, timeout=50,
+                           env={**os.environ, "LC_ALL": "C"})
+    needed = "not found" in found.stdout + found.stderr
+    command = [FOLDER / "run", "levelzero", "--loader", "forky", "--", "true"]
+    code, said = ran(*command, environment=instead(tmp_path, "unshare", "exit 1"))
+    assert (code, "here nobody may mount these" in said) == ((3, True) if needed else (0, False))

@@ -1,0 +1,435 @@
+"""open_device, devices, backends: never another device than the one that was meant."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.fake_backend import ALL, FakeDriver, until
+
+import xsem
+from xsem import spi
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    DeviceNotFoundError,
+    DriverError,
+    UnsupportedError,
+    WrongDeviceError,
+    XsemError,
+)
+from xsem.facade import discovery
+from xsem.plugins import Problem, Registry
+from xsem.types import Capabilities, DeviceInfo, Feature
+
+ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
+TWO = uuid.UUID("b1b2c3d4-0000-4000-8000-0123456789ab")
+
+
+def info(index: int, **fields: Any) -> DeviceInfo:
+    return DeviceInfo(id=f"acme:{index}", backend="acme", index=index, name=f"Acme {index}", **fields)
+
+
+class Acme(spi.Backend):
+    name = "acme"
+    spi_version = 1
+
+    def __init__(self, *infos: DeviceInfo, error: Exception | None = None, declared: Capabilities = ALL) -> None:
+        self.infos = infos
+        self.error = error
+        self.declared = declared
+        self.opened: list[int] = []
+        self.drivers: list[FakeDriver] = []
+        self.asked = 0
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.infos
+
+    def open(self, index: int) -> FakeDriver:
+        self.opened.append(index)
+        self.drivers.append(FakeDriver(self.declared))
+        return self.drivers[-1]
+
+
+class Adopting(Acme):
+    """Adopts an int: the index of the device that the context is on."""
+
+    def adopt(self, native: object) -> tuple[DeviceInfo, FakeDriver]:
+        if type(native) is not int:
+            raise BadArgumentError("acme adopts an int", reason="bad_native")
+        return self.infos[native], self.open(native)
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have xsem see these backends and no others; the process's own registry is not touched."""
+
+    def with_backends(*backends: spi.Backend, problems: Sequence[Problem] = ()) -> Any:
+        found = Registry()
+        for backend in backends:
+            found._accept(backend, "acme-dist 1.0")
+        found.problems += problems
+        monkeypatch.setattr(discovery, "registry", lambda: found)
+        return backends[0] if backends else None
+
+    return with_backends
+
+
+def refused(act: Any, error: type[XsemError], reason: str) -> Any:
+    with pytest.raises(error) as caught:
+        act()
+    assert caught.value.reason == reason, caught.value
+    assert caught.value.backend == "acme" or reason.startswith("bad_")
+    return caught.value
+
+
+# ---- by name and index
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_device_is_opened_by_its_id(use: Any, index: int) -> None:
+    backend = use(Acme(info(0), info(1), info(2)))
+    with xsem.open_device(f"acme:{index}") as device:
+        assert device.info == info(index)
+    assert backend.opened == [index]
+
+
+def test_the_only_device_needs_no_index(use: Any) -> None:
+    backend = use(Acme(info(0)))
+    xsem.open_device("acme").release()
+    assert backend.opened == [0]
+
+
+def test_an_entry_of_devices_is_opened(use: Any) -> None:
+    backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    for listed in xsem.devices():
+        with xsem.open_device(listed) as device:
+            assert device.info == listed
+    assert backend.opened == [0, 1]
+
+
+def test_each_call_opens_a_device_of_its_own(use: Any) -> None:
+    backend = use(Acme(info(0)))
+    with xsem.open_device("acme") as one, xsem.open_device("acme") as two:
+        assert one is not two
+    assert len(backend.drivers) == 2
+    until(lambda: all(("close",) in driver.log for driver in backend.drivers))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ":", ":0", "acme:", "acme:-1", "acme:0x1", "acme: 0", " acme", "acme:0 ", "acme:0:1", "acme:a", "0:acme",
+     "acme/0", "acme\n", "acme:0\n", "acme:٣", "acme:" + "9" * 5000, None, 0, b"acme:0", ("acme", 0)],
+    ids=lambda name: repr(name)[:16],
+)
+def test_what_names_no_device_is_refused(use: Any, name: Any) -> None:
+    backend = use(Acme(info(0)))
+    refused(lambda: xsem.open_device(name), BadArgumentError, "bad_device_id")
+    assert not backend.asked
+
+
+@pytest.mark.parametrize("name", [["acme"], ("acme",), {"acme"}, 0, b"acme", 1.5], ids=repr)
+def test_what_names_no_backend_is_refused(use: Any, name: Any) -> None:
+    backend = use(Acme(info(0)))
+    refused(lambda: xsem.devices(name), BadArgumentError, "bad_device_id")
+    assert backend.asked == 0
+
+
+@pytest.mark.parametrize("name", ["acme:3", "acme:999999999"])
+def test_an_index_that_nobody_has_is_refused_with_the_candidates(use: Any, name: str) -> None:
+    backend = use(Acme(info(0, uuid=ONE), info(1)))
+    error = refused(lambda: xsem.open_device(name), DeviceNotFoundError, "no_such_device")
+    assert error.candidates == (info(0, uuid=ONE), info(1))
+    for part in (f"index {int(name[5:])}", "acme:0", "acme:1", "Acme 0", str(ONE)):
+        assert part in str(error)
+    assert not backend.opened
+
+
+def test_of_several_none_is_chosen(use: Any) -> None:
+    backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    error = refused(lambda: xsem.open_device("acme"), DeviceNotFoundError, "ambiguous_device")
+    assert error.candidates == backend.infos
+    for part in ("acme:0", "acme:1", str(ONE), str(TWO)):
+        assert part in str(error)
+    assert not backend.opened
+
+
+def test_a_backend_without_devices_is_said(use: Any) -> None:
+    backend = use(Acme())
+    for name in ("acme", "acme:0"):
+        error = refused(lambda name=name: xsem.open_device(name), DeviceNotFoundError, "no_device")
+        assert error.candidates == ()
+    assert not backend.opened
+
+
+def test_the_backend_is_never_chosen(use: Any) -> None:
+    use(Acme(info(0)))
+    with pytest.raises(TypeError, match="device"):
+        xsem.open_device()  # type: ignore[call-arg]
+
+
+# ---- by UUID and LUID
+@pytest.mark.parametrize("form", [TWO, TWO.bytes, str(TWO), f"GPU-{TWO}"], ids=["UUID", "bytes", "text", "GPU-"])
+def test_a_uuid_finds_its_device(use: Any, form: Any) -> None:
+    backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO), info(2)))
+    xsem.open_device("acme", uuid=form).release()
+    xsem.open_device("acme:1", uuid=form).release()
+    assert backend.opened == [1, 1]
+
+
+def test_a_luid_finds_its_device(use: Any) -> None:
+    backend = use(Acme(info(0, luid=b"00000000"), info(1, luid=b"11111111")))
+    xsem.open_device("acme", luid=b"11111111").release()
+    xsem.open_device("acme", luid=bytearray(b"11111111")).release()  # type: ignore[arg-type]
+    assert backend.opened == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "wish"),
+    [
+        ("acme", {"uuid": uuid.UUID(int=3)}),
+        ("acme:0", {"uuid": TWO}),
+        ("acme:2", {"uuid": TWO}),
+        ("acme", {"luid": b"33333333"}),
+        ("acme", {"uuid": ONE, "luid": b"11111111"}),
+        ("acme:2", {"luid": b"00000000"}),
+    ],
+    ids=str,
+)
+def test_what_nobody_has_is_refused_with_the_candidates(use: Any, name: str, wish: dict[str, Any]) -> None:
+    backend = use(Acme(info(0, uuid=ONE, luid=b"00000000"), info(1, uuid=TWO, luid=b"11111111"), info(2)))
+    error = refused(lambda: xsem.open_device(name, **wish), DeviceNotFoundError, "no_such_device")
+    assert error.candidates == backend.infos
+    for value in wish.values():
+        assert (value.hex() if isinstance(value, bytes) else str(value)) in str(error)
+    assert not backend.opened
+
+
+def test_one_uuid_on_two_devices_is_ambiguous(use: Any) -> None:
+    backend = use(Acme(info(0, uuid=ONE), info(1, uuid=ONE), info(2, uuid=TWO)))
+    error = refused(lambda: xsem.open_device("acme", uuid=ONE), DeviceNotFoundError, "ambiguous_device")
+    assert error.candidates == backend.infos[:2]
+    xsem.open_device("acme:1", uuid=ONE).release()
+    assert backend.opened == [1]
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [({"uuid": "acme"}, "bad_uuid"), ({"uuid": b"short"}, "bad_uuid"), ({"uuid": 0}, "bad_uuid"),
+     ({"luid": b"1234567"}, "bad_luid"), ({"luid": b""}, "bad_luid"), ({"luid": "12345678"}, "bad_luid"),
+     ({"luid": 12345678}, "bad_luid")],
+    ids=str,
+)
+def test_what_is_no_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str) -> None:
+    backend = use(Acme(info(0, uuid=ONE, luid=b"00000000")))
+    refused(lambda: xsem.open_device("acme", **wish), BadArgumentError, reason)
+    assert not backend.opened
+
+
+@pytest.mark.parametrize("now", [{"uuid": TWO}, {}, {"uuid": TWO, "luid": b"00000000"}], ids=str)
+def test_an_entry_whose_number_another_device_has_by_now_is_refused(use: Any, now: dict[str, Any]) -> None:
+    # CUDA_VISIBLE_DEVICES, or another process's listing.
+    backend = use(Acme(info(0, **now)))
+    listed = info(0, uuid=ONE)
+    error = refused(lambda: xsem.open_device(listed), DeviceNotFoundError, "no_such_device")
+    assert error.candidates == (info(0, **now),)
+    assert not backend.opened
+
+
+def test_an_entry_whose_luid_another_device_has_by_now_is_refused(use: Any) -> None:
+    use(Acme(info(0, luid=b"11111111")))
+    refused(lambda: xsem.open_device(info(0, luid=b"00000000")), DeviceNotFoundError, "no_such_device")
+
+
+def test_an_entry_without_uuid_is_known_by_its_number(use: Any) -> None:
+    backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    xsem.open_device(info(1)).release()
+    assert backend.opened == [1]
+
+
+# ---- native contexts
+def test_a_native_context_is_adopted(use: Any) -> None:
+    backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
+    for name, wanted in (("acme", None), ("acme:1", None), ("acme", TWO)):
+        with xsem.open_device(name, native=1, uuid=wanted) as device:
+            assert device.info == info(1, uuid=TWO)
+    assert backend.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "wish"), [("acme:0", {}), ("acme", {"uuid": ONE}), ("acme", {"luid": b"00000000"})], ids=str
+)
+def test_a_native_context_of_another_device_is_refused_and_given_back(
+    use: Any, name: str, wish: dict[str, Any]
+) -> None:
+    backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
+    error = refused(lambda: xsem.open_device(name, native=1, **wish), DeviceNotFoundError, "no_such_device")
+    assert error.candidates == (info(1, uuid=TWO),)
+    assert backend.drivers[0].log == [("close",)]
+    assert not backend.drivers[0].loud
+
+
+def test_a_native_context_of_another_device_than_the_entry_is_refused(use: Any) -> None:
+    backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
+    refused(lambda: xsem.open_device(info(0, uuid=TWO), native=0), DeviceNotFoundError, "no_such_device")
+    assert backend.drivers[0].log == [("close",)]
+
+
+def test_what_is_no_context_is_the_backends_to_refuse(use: Any) -> None:
+    backend = use(Adopting(info(0)))
+    error = refused(lambda: xsem.open_device("acme", native="context"), BadArgumentError, "bad_native")
+    assert error.backend == "acme"
+    assert not backend.drivers
+
+
+def test_a_backend_that_adopts_nothing_says_so(use: Any) -> None:
+    use(Acme(info(0)))
+    error = refused(lambda: xsem.open_device("acme", native=5), UnsupportedError, "unsupported")
+    assert error.capability == "native_context"
+
+
+def test_a_device_that_declares_contexts_of_a_backend_that_adopts_none_is_refused(use: Any) -> None:
+    declared = Capabilities(features=frozenset({Feature.NATIVE_CONTEXT}))
+    backend = use(Acme(info(0), declared=declared))
+    error = refused(lambda: xsem.open_device("acme"), BackendUnavailableError, "broken_promise")
+    assert "adopt" in str(error)
+    assert backend.drivers[0].log == [("close",)]
+    use(Adopting(info(0), declared=declared))
+    xsem.open_device("acme").release()
+    xsem.open_device("acme", native=0).release()
+
+
+def test_a_driver_that_breaks_its_promises_is_closed(use: Any) -> None:
+    class Broken(FakeDriver):
+        host_wait = spi.DeviceDriver.host_wait
+
+    class Backend(Acme):
+        def open(self, index: int) -> FakeDriver:
+            self.drivers.append(Broken())
+            return self.drivers[-1]
+
+    backend = use(Backend(info(0)))
+    refused(lambda: xsem.open_device("acme"), BackendUnavailableError, "broken_promise")
+    assert backend.drivers[0].log == [("close",)]
+    assert not backend.drivers[0].loud
+
+
+# ---- what the backend raises
+@pytest.mark.parametrize(
+    "error",
+    [BackendUnavailableError("libacme.so.1 is missing: install acme", reason="no_library"),
+     DriverError("no", reason="driver", code=3)],
+    ids=repr,
+)
+def test_a_backends_error_says_whose_it_is(use: Any, error: XsemError) -> None:
+    use(Acme(error=error))
+    for act in (lambda: xsem.open_device("acme"), lambda: xsem.open_device("acme:0"), lambda: xsem.devices("acme")):
+        error.backend = None
+        with pytest.raises(type(error)) as caught:
+            act()
+        assert caught.value is error
+        assert caught.value.backend == "acme"
+
+
+def test_an_error_of_open_says_whose_it_is(use: Any) -> None:
+    class Backend(Acme):
+        def open(self, index: int) -> FakeDriver:
+            raise DriverError("no context", reason="driver", call="acmeOpen", code=2)
+
+    use(Backend(info(0)))
+    assert refused(lambda: xsem.open_device("acme"), DriverError, "driver").backend == "acme"
+
+
+# ---- listings
+def test_devices_are_those_of_all_backends_that_work(use: Any) -> None:
+    class Other(Acme):
+        name = "other"
+
+    class Missing(Acme):
+        name = "missing"
+
+    class Defect(Acme):
+        name = "defect"
+
+    other = DeviceInfo(id="other:0", backend="other", index=0, name="Other")
+    acme = use(
+        Acme(info(0), info(1)), Missing(error=BackendUnavailableError("no", reason="slug")),
+        Defect(error=ZeroDivisionError("defect")), Other(other),
+    )
+    assert xsem.devices() == (info(0), info(1), other)
+    assert acme.asked == 1
+    assert xsem.devices("other") == (other,)
+    with pytest.raises(BackendUnavailableError):
+        xsem.devices("missing")
+    with pytest.raises(ZeroDivisionError):
+        xsem.devices("defect")
+    with pytest.raises(BackendUnavailableError) as caught:
+        xsem.devices("nonesuch")
+    assert caught.value.reason == "unknown_backend"
+
+
+def test_backends_are_listed_with_what_is_missing(use: Any) -> None:
+    class Missing(Acme):
+        name = "missing"
+
+    class Defect(Acme):
+        name = "defect"
+
+    use(
+        Acme(info(0)),
+        Missing(error=BackendUnavailableError("libm.so\nis not there", reason="slug", likely_causes=("a driver",))),
+        Defect(error=ZeroDivisionError("a\nb")),
+        problems=[Problem("broken", "broken-dist 2.0", None, "ImportError: no")],
+    )
+    found = {each.name: each for each in xsem.backends()}
+    assert list(found) == sorted(found) == ["acme", "broken", "defect", "missing"]
+    assert found["acme"].unavailable is None
+    assert found["acme"].spi_version == 1
+    assert found["acme"].distribution == "acme-dist 1.0"
+    assert found["missing"].unavailable == "libm.so is not there; likely: a driver"
+    assert found["defect"].unavailable == "ZeroDivisionError: a b"
+    assert (found["broken"].unavailable, found["broken"].spi_version) == ("ImportError: no", None)
+    assert found["broken"].distribution == "broken-dist 2.0"
+
+
+def test_nothing_installed_is_nothing_listed(use: Any) -> None:
+    use()
+    assert xsem.devices() == ()
+    assert xsem.backends() == ()
+
+
+# ---- the device that exports for another
+def test_bare_exporter_is_its_device_with_the_importers_uuid(use: Any) -> None:
+    use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    assert discovery.exporter_for("acme", "other:0", TWO) == "acme:1"
+    assert discovery.exporter_for("acme", "other:1", ONE.hex) == "acme:0"
+    assert discovery.exporter_for("acme:1", "other:0", TWO) == "acme:1"
+
+
+@pytest.mark.parametrize("exporter", ["acme", "acme:0", "acme:1"])
+def test_exporter_of_another_device_is_refused(use: Any, exporter: str) -> None:
+    use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
+    with pytest.raises(WrongDeviceError, match="other:3") as caught:
+        discovery.exporter_for(exporter, "other:3", TWO)
+    assert caught.value.reason == "wrong_device"
+    assert caught.value.expected == str(TWO)
+    assert str(ONE) in caught.value.message
+
+
+def test_exporter_without_a_uuid_or_for_none_stays_as_it_is_named(use: Any) -> None:
+    use(Acme(info(0), info(1)))
+    assert discovery.exporter_for("acme", "other:0", ONE) == "acme"   # which open_device then refuses
+    assert discovery.exporter_for("acme:1", "other:0", ONE) == "acme:1"
+    use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
+    assert discovery.exporter_for("acme", "host:0", None) == "acme"
+    assert discovery.exporter_for("acme:7", "other:0", ONE) == "acme:7"
+
+
+def test_exporter_that_two_entries_of_one_device_match_is_not_guessed(use: Any) -> None:
+    use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
+    with pytest.raises(DeviceNotFoundError) as caught:
+        discovery.exporter_for("acme", "other:0", ONE)
+    assert caught.value.reason == "ambiguous_device"

@@ -1,0 +1,366 @@
+"""Semaphores by themselves: values, signals and waits of the host, labels, exports, handles."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.at_once import in_threads
+from support.fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
+from support.open_files import numbers
+
+import xsem
+from xsem.errors import (
+    BadArgumentError,
+    BusyError,
+    DriverError,
+    UnsupportedError,
+    WaitTimeoutError,
+    WrongDeviceError,
+)
+from xsem.types import Capabilities, Feature, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SignalParams
+
+S = SemaphoreHandleType
+Opened = tuple[xsem.Device, FakeDriver]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with fake() as (device, driver):
+        driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+        yield device, driver
+
+
+def imported(device: xsem.Device) -> xsem.Semaphore:
+    with OwnedHandle(os.eventfd(0)) as handle:
+        return device.import_semaphore(SemaphoreDesc.timeline_fd(handle, device_uuid=None), label="theirs")
+
+
+# ---- what it says of itself
+@pytest.mark.parametrize("type", list(S))
+def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> None:
+    device, _ = opened
+    sem = device.create_semaphore(type, label="frames")
+    assert (sem.type, sem.kind, sem.label, sem.device) == (type, type.kind, "frames", device)
+    assert repr(sem) == f"<Semaphore {type.value} 'frames' on fake:0>"
+    sem.release()
+    assert repr(sem).endswith(" released>")
+
+
+@pytest.mark.parametrize("label", [None, 5, b"frames", ["frames"], np.array([1, 2]), np.array([]), object()],
+                         ids=lambda label: type(label).__name__)
+def test_label_that_is_not_a_str_is_refused_before_anything_is_made(opened: Opened, label: Any) -> None:
+    device, driver = opened
+    with OwnedHandle(os.eventfd(0)) as handle:
+        theirs = SemaphoreDesc.timeline_fd(handle, device_uuid=None)
+        before, files = driver.calls, numbers()
+        with pytest.raises(BadArgumentError) as caught:
+            device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, label=label)
+        assert caught.value.reason == "bad_label"
+        with pytest.raises(BadArgumentError) as caught:
+            device.import_semaphore(theirs, label=label)
+        assert caught.value.reason == "bad_label"
+        assert (driver.calls, numbers()) == (before, files)
+
+
+@pytest.mark.parametrize("label", [
+    "\x1b[31mred\x1b[0m", "two\nlines", "nul\0", "\u202edetrever", "lone \ud800", "\x9b2J",
+], ids=ascii)
+def test_control_characters_of_a_label_are_escaped_where_it_is_shown(opened: Opened, label: str) -> None:
+    device, driver = opened
+    driver.everything_is_done = False
+    sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, label=label)
+    assert sem.label == label
+    commands = device.create_command_list()
+    commands.append_wait(sem, 1)
+    with pytest.raises(BadArgumentError) as caught:
+        sem.host_signal()
+    with pytest.raises(WaitTimeoutError) as late:
+        sem.host_wait(5, timeout_s=0)
+    shown = [repr(sem), str(caught.value), str(late.value), *(str(op.semaphore) for op in device.pending()),
+             *late.value.likely_causes]
+    assert all(text.isprintable() for text in shown)
+    sem.release()
+    assert all(name.isprintable() for name in device.releasing())
+    with pytest.raises(xsem.ReleasedError) as gone:
+        sem.value()
+    assert str(gone.value).isprintable()
+
+
+def test_native_handle_is_the_drivers(opened: Opened) -> None:
+    device, _ = opened
+    sem = timeline(device)
+    assert sem.native_handle == sem._state.token
+
+
+# ---- creation
+def test_timeline_begins_at_its_initial_value(opened: Opened) -> None:
+    device, _ = opened
+    sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, initial_value=10)
+    assert sem.value() == 10
+    with pytest.raises(BadArgumentError):
+        sem.host_signal(10)
+    sem.host_signal(11)
+    assert sem.value() == 11
+
+
+@pytest.mark.parametrize(("type", "initial_value", "reason"), [
+    (S.OPAQUE_FD, 1, "value_not_allowed"), (S.D3D11_KEYED_MUTEX, 1, "value_not_allowed"),
+    (S.TIMELINE_SEMAPHORE_FD, -1, "value_out_of_range"), (S.TIMELINE_SEMAPHORE_FD, 2**64, "value_out_of_range"),
+    (S.TIMELINE_SEMAPHORE_FD, True, "not_an_int"), (S.TIMELINE_SEMAPHORE_FD, 1.0, "not_an_int"),
+    ("timeline_semaphore_fd", 0, "bad_type"), (xsem.MemoryHandleType.OPAQUE_FD, 0, "bad_type"),
+])
+def test_creation_with_what_cannot_be_is_refused(
+    opened: Opened, type: Any, initial_value: Any, reason: str
+) -> None:
+    device, driver = opened
+    before = driver.calls
+    with pytest.raises(BadArgumentError) as caught:
+        device.create_semaphore(type, initial_value=initial_value)
+    assert caught.value.reason == reason
+    assert driver.calls == before
+
+
+def test_types_that_are_not_declared_are_refused() -> None:
+    class Nothing(FakeDriver):
+        pass
+
+    with fake(Capabilities()) as (device, driver):
+        before = driver.calls
+        with pytest.raises(UnsupportedError) as caught:
+            timeline(device)
+        assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
+        with pytest.raises(UnsupportedError) as caught:
+            imported(device)
+        assert caught.value.capability == "semaphore.import.timeline_semaphore_fd"
+        assert driver.calls == before
+
+
+# ---- the host's signals and waits
+@pytest.mark.parametrize("value", [None, True, 1.0, "1", -1, 2**64, np.float64(1), np.bool_(True)])
+def test_value_of_a_host_signal_or_wait_that_cannot_be_is_refused(opened: Opened, value: Any) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    before = driver.calls
+    reasons = set()
+    for call in (sem.host_signal, sem.host_wait):
+        with pytest.raises(BadArgumentError) as caught:
+            call(value)
+        reasons.add(caught.value.reason)
+    assert reasons <= {"value_required", "not_an_int", "value_out_of_range"}
+    assert len(reasons) == 1
+    assert driver.calls == before
+    assert sem._state.last_signalled == 0
+
+
+def test_binary_takes_no_value(opened: Opened) -> None:
+    device, driver = opened
+    sem = binary(device)
+    for call in (sem.host_signal, sem.host_wait):
+        with pytest.raises(BadArgumentError) as caught:
+            call(1)
+        assert caught.value.reason == "value_not_allowed"
+    with pytest.raises(BadArgumentError) as caught:
+        sem.value()
+    assert caught.value.reason == "not_a_timeline"
+    sem.host_signal()
+    sem.host_wait(timeout_s=0)
+    with pytest.raises(WaitTimeoutError):
+        sem.host_wait(timeout_s=0)   # the wait took it
+    assert driver.values[sem._state.token] == 0
+
+
+def test_numpy_ints_are_values_of_host_calls(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    sem.host_signal(np.uint32(7))  # type: ignore[arg-type]
+    sem.host_wait(np.int64(7), timeout_s=0)  # type: ignore[arg-type]
+    assert type(driver.values[sem._state.token]) is int
+
+
+def test_failed_host_signal_can_be_repeated(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    sem.host_signal(3)
+    driver.fail_signal = DriverError("no", reason="driver")
+    with pytest.raises(DriverError) as caught:
+        sem.host_signal(5)
+    assert (caught.value.backend, caught.value.handle_type) == ("fake", S.TIMELINE_SEMAPHORE_FD)
+    driver.fail_signal = None
+    sem.host_signal(5)
+    assert sem.value() == 5
+
+
+def test_rising_values_of_many_threads_are_stored_rising(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    stored: list[int] = []
+    original = driver.host_signal
+
+    def signal(semaphore: int, value: int | None) -> None:
+        stored.append(value or 0)
+        original(semaphore, value)
+
+    driver.host_signal = signal  # type: ignore[method-assign]
+    counter, lock, refused = iter(range(1, 1001)), threading.Lock(), []
+
+    def run(_index: int) -> None:
+        for _ in range(250):
+            with lock:
+                value = next(counter)
+            try:
+                sem.host_signal(value)
+            except BadArgumentError:
+                refused.append(value)
+
+    in_threads(4, run)
+    assert stored == sorted(stored)
+    assert len(stored) + len(refused) == 1000
+    assert sem.value() == max(stored)
+
+
+def host_signal_refused(sem: xsem.Semaphore, value: int) -> str:
+    before = sem.value()
+    with pytest.raises(BusyError) as caught:
+        sem.host_signal(value)
+    assert (caught.value.reason, caught.value.handle_type) == ("signal_pending", S.TIMELINE_SEMAPHORE_FD)
+    assert sem.value() == before
+    return str(caught.value)
+
+
+def test_host_signal_over_a_pending_signal_is_refused(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+    commands.append_signal(sem, 3)
+    commands.append_signal(sem, 4)   # of values alone, another way into the records
+    assert f"a signal of 3 on {commands._book.name} is pending" in host_signal_refused(sem, 5)
+    with pytest.raises(BadArgumentError) as caught:   # the refused value is not noted, and the pending one still counts
+        sem.host_signal(4)
+    assert caught.value.reason == "value_not_above_last"
+    driver.lists[0].reach_all()
+    sem.host_signal(5)
+    assert sem.value() == 5
+
+
+def test_host_signal_asks_the_value_before_the_lists(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+    commands.append_signal(sem, 4)
+    driver.values[sem._state.token] = 4   # the signal is done, and no point of the list has been seen reached
+    sem.host_signal(5)
+    assert driver.lists[0].markers == 0
+
+
+def test_host_signal_beside_pending_waits_is_taken_whatever_is_pending(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    sem, other, commands = timeline(device), timeline(device), device.create_command_list()
+    for value in (1, 2, 3):
+        commands.append_wait(sem, value)
+    commands.append_signal(other, 9)
+    # A frame loop may have thousands of operations pending, and signals from the host for each of them.
+    monkeypatch.setattr(commands._book, "pending", lambda: pytest.fail("all that is pending was looked through"))
+    for value in (1, 2, 3):
+        sem.host_signal(value)
+    assert driver.lists[0].markers == 0
+
+
+def test_pending_signal_that_goes_back_is_not_told_by_the_value(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+    sem.host_signal(9)
+    commands.append_signal(sem, SignalParams(value=2, allow_rewind=True))
+    assert "a signal of 2" in host_signal_refused(sem, 3)
+    driver.lists[0].reach_all()
+    sem.host_signal(3)
+
+
+def test_pending_signal_of_a_device_whose_values_cannot_be_read_is_found() -> None:
+    without = dataclasses.replace(ALL, features=ALL.features - {Feature.READ_VALUE})
+    with fake(without) as (device, driver):
+        sem, commands = timeline(device), device.create_command_list()
+        commands.append_signal(sem, 4)
+        with pytest.raises(BusyError) as caught:
+            sem.host_signal(5)
+        assert caught.value.reason == "signal_pending"
+        driver.lists[0].reach_all()
+        sem.host_signal(5)
+
+
+def test_kinds_that_count_and_kinds_that_do_not() -> None:
+    assert {type for type in S if type.kind is Kind.TIMELINE} == {
+        S.TIMELINE_SEMAPHORE_FD, S.TIMELINE_SEMAPHORE_WIN32, S.D3D12_FENCE, S.D3D11_FENCE}
+
+
+# ---- exports
+def test_each_export_has_a_handle_of_its_own(opened: Opened) -> None:
+    device, _ = opened
+    sem = timeline(device)
+    with sem.export() as first, sem.export() as second:
+        assert first.type is second.type is S.TIMELINE_SEMAPHORE_FD
+        assert isinstance(first.handle, OwnedHandle)
+        assert isinstance(second.handle, OwnedHandle)
+        assert first.handle.fileno() != second.handle.fileno()
+
+
+def test_export_of_what_was_imported_is_refused(opened: Opened) -> None:
+    device, _ = opened
+    with pytest.raises(UnsupportedError) as caught:
+        imported(device).export()
+    assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
+
+
+def test_export_is_stamped_for_its_importer() -> None:
+    ours, theirs = uuid.uuid4(), uuid.uuid4()
+    with (
+        fake() as (nobodys, nobody),
+        fake(info=dataclasses.replace(INFO, uuid=ours, driver_uuid=theirs)) as (device, driver),
+        fake(info=dataclasses.replace(INFO, uuid=theirs)) as (other, _),
+    ):
+        for each in (nobody, driver):
+            each.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+        sem = timeline(device)
+        with sem.export() as desc, sem.export(for_device=device) as same:
+            assert (desc.device_uuid, desc.driver_uuid) == (same.device_uuid, same.driver_uuid) == (ours, theirs)
+        with sem.export(for_device=str(ours)) as known_by_uuid:
+            assert (known_by_uuid.device_uuid, known_by_uuid.driver_uuid) == (ours, theirs)
+        for importer in (other, theirs):
+            with pytest.raises(WrongDeviceError) as caught:
+                sem.export(for_device=importer)
+            assert (str(ours) in str(caught.value.expected), str(theirs) in str(caught.value.actual)) == (True, True)
+        for nothing in (5, "fake:0", driver):
+            with pytest.raises(BadArgumentError) as refused:
+                sem.export(for_device=nothing)   # type: ignore[arg-type]
+            assert refused.value.reason == "bad_uuid"
+        with timeline(nobodys).export(for_device=theirs.bytes) as desc:
+            assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
+        with timeline(nobodys).export(for_device=other) as desc:
+            assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
+        with timeline(nobodys).export() as desc:
+            assert desc.device_uuid is None
+
+
+def test_failed_export_says_so_and_gives_nothing_away(opened: Opened) -> None:
+    device, driver = opened
+    sem, commands = timeline(device), device.create_command_list()
+
+    def fail(_semaphore: int) -> OwnedHandle:
+        raise DriverError("no", reason="driver")
+
+    driver.export_semaphore = fail  # type: ignore[assignment,method-assign]
+    with pytest.raises(DriverError) as caught:
+        sem.export()
+    assert caught.value.backend == "fake"
+    commands.append_wait(sem, 1)
+    assert device.pending()[0].possible_signallers == ()   # nobody has a handle
+
+
+def test_declared_capabilities_are_those_of_the_driver(opened: Opened) -> None:
+    assert opened[0].capabilities is ALL

@@ -1,0 +1,139 @@
+"""The C header: it compiles everywhere, and what it sends is what Python receives."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from xsem import ipc
+from xsem.ipc import wire
+from xsem.spi import same_open_file
+from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+
+EXAMPLES = ROOT / "examples" / "c"
+HEADER = EXAMPLES / "xsem_send.h"
+DEVICE, DRIVER = uuid.UUID(bytes=bytes(range(16))), uuid.UUID(bytes=bytes(range(16, 32)))
+
+PROGRAM = r"""
+#include "xsem_send.h"
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    int sock = atoi(argv[1]), a = atoi(argv[2]), b = atoi(argv[3]), index;
+    unsigned char uuid[32];
+    static unsigned char payload[XSEM_MAX_PAYLOAD];
+    xsem_message message;
+    if (argc != 4) return 10;
+    for (index = 0; index < 32; index++) uuid[index] = (unsigned char)index;
+    for (index = 0; index < XSEM_MAX_PAYLOAD; index++) payload[index] = (unsigned char)(index * 7);
+    xsem_message_init(&message);
+    if (xsem_add_semaphore(&message, XSEM_TIMELINE_SEMAPHORE_FD, -1, 0, 0) == 0 || errno != EBADF) return 11;
+    if (xsem_add_memory(&message, XSEM_MEMORY_OPAQUE_FD, b, 0, 0, 0, 0) == 0 || errno != EINVAL) return 12;
+    if (xsem_add_memory(&message, XSEM_DMABUF_FD, b, 1, 1, 0, 0) == 0 || errno != EINVAL) return 13;
+    if (xsem_add_semaphore(&message, XSEM_TIMELINE_SEMAPHORE_FD, a, uuid, uuid + 16)) return 14;
+    if (xsem_add_memory(&message, XSEM_MEMORY_OPAQUE_FD, b, 0x1122334455667788u, 1, uuid, 0)) return 15;
+    if (xsem_add_semaphore(&message, XSEM_SYNC_FD, -1, 0, 0)) return 16;
+    if (xsem_add_semaphore(&message, XSEM_SEMAPHORE_OPAQUE_FD, b, 0, 0)) return 17;
+    if (xsem_add_memory(&message, XSEM_DMABUF_FD, a, 4096, 0, 0, 0)) return 18;
+    if (xsem_send(sock, &message, payload, sizeof payload + 1) == 0 || errno != EMSGSIZE) return 19;
+    if (xsem_send(sock, &message, payload, sizeof payload)) return 20;
+    xsem_message_init(&message);
+    if (xsem_send(sock, &message, 0, 0)) return 21;
+    xsem_message_init(&message);
+    for (index = 0; index < XSEM_MAX_DESCRIPTORS; index++)
+        if (xsem_add_semaphore(&message, XSEM_SEMAPHORE_OPAQUE_FD, a, 0, 0)) return 22;
+    if (xsem_add_semaphore(&message, XSEM_SEMAPHORE_OPAQUE_FD, a, 0, 0) == 0 || errno != E2BIG) return 23;
+    return xsem_send(sock, &message, 0, 0) ? 24 : 0;
+}
+"""
+
+
+def build(folder: Path, compiler: str, name: str, *options: str) -> Path:
+    found = shutil.which(compiler)
+    if found is None:
+        pytest.skip(f"needs a compiler ({compiler})")
+    source = folder / name
+    source.write_text(PROGRAM)
+    subprocess.run([found, *options, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", str(EXAMPLES), "-o",
+                    str(folder / "sender"), str(source)], check=True)
+    return folder / "sender"
+
+
+@pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_what_c_sends_is_what_python_receives(tmp_path: Path, language: str, type: int) -> None:
+    if language == "c":
+        program = build(tmp_path, "gcc", "sender.c", "-std=c99", "-D_POSIX_C_SOURCE=200809L")
+    else:
+        program = build(tmp_path, "g++", "sender.cpp", "-std=c++17")
+    fds = [os.memfd_create("a"), os.memfd_create("b")]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, type)
+    passed = [theirs.fileno(), *fds]
+    with ours, subprocess.Popen([program, *map(str, passed)], pass_fds=passed) as peer:
+        theirs.close()
+        with ipc.receive(ours) as message:
+            timeline, sync, binary = message.semaphores
+            memory, dmabuf = message.memories
+            assert timeline.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+            assert (timeline.device_uuid, timeline.driver_uuid) == (DEVICE, DRIVER)
+            assert sync.type is SemaphoreHandleType.SYNC_FD
+            assert sync.handle == -1
+            assert binary.type is SemaphoreHandleType.OPAQUE_FD
+            assert (binary.device_uuid, binary.driver_uuid) == (None, None)
+            assert memory.type is MemoryHandleType.OPAQUE_FD
+            assert (memory.allocation_size, memory.dedicated) == (0x1122334455667788, True)
+            assert (memory.device_uuid, memory.driver_uuid) == (DEVICE, None)
+            assert dmabuf.type is MemoryHandleType.DMABUF_FD
+            assert (dmabuf.allocation_size, dmabuf.dedicated) == (4096, False)
+            for desc, fd in ((timeline, fds[0]), (memory, fds[1]), (binary, fds[1]), (dmabuf, fds[0])):
+                assert isinstance(desc.handle, OwnedHandle)
+                assert same_open_file(desc.handle.fileno(), fd)
+            assert message.payload == bytes(index * 7 & 0xFF for index in range(65536))
+        assert ipc.receive(ours).payload == b""
+        with ipc.receive(ours) as message:
+            assert len(message.semaphores) == 64
+        assert peer.wait(20) == 0
+    for fd in fds:
+        os.close(fd)
+
+
+def test_example_program_sends_to_a_listener(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a compiler (gcc)")
+    program = tmp_path / "send_frame"
+    subprocess.run([compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-o", str(program),
+                    str(EXAMPLES / "send_frame.c")], check=True)
+    fds = [os.memfd_create("a"), os.memfd_create("b")]
+    path = str(tmp_path / "viewer.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        with subprocess.Popen([program, path, *map(str, fds), "8192", "64", "32"], pass_fds=fds) as peer:
+            connection, _ = listener.accept()
+            with connection, ipc.receive(connection) as message:
+                assert struct.unpack("<II", message.payload) == (64, 32)
+                assert message.memories[0].allocation_size == 8192
+            assert peer.wait(20) == 0
+    for fd in fds:
+        os.close(fd)
+
+
+def test_numbers_in_the_header_are_those_of_python() -> None:
+    numbers = {name: int(value) for name, value in re.findall(r"#define (XSEM_\w+) (\d+)", HEADER.read_text())}
+    assert numbers["XSEM_SEMAPHORE_OPAQUE_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.OPAQUE_FD]
+    assert numbers["XSEM_TIMELINE_SEMAPHORE_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.TIMELINE_SEMAPHORE_FD]
+    assert numbers["XSEM_SYNC_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.SYNC_FD]
+    assert numbers["XSEM_MEMORY_OPAQUE_FD"] == wire.MEMORY_NUMBERS[MemoryHandleType.OPAQUE_FD]
+    assert numbers["XSEM_DMABUF_FD"] == wire.MEMORY_NUMBERS[MemoryHandleType.DMABUF_FD]
+    assert numbers["XSEM_MAX_DESCRIPTORS"] == wire.MAX_DESCRIPTORS
+    assert numbers["XSEM_MAX_PAYLOAD"] == wire.MAX_PAYLOAD_BYTES
+    assert numbers["XSEM_HEADER_BYTES"] == wire.HEADER_BYTES

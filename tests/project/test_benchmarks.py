@@ -1,0 +1,124 @@
+"""The benchmarks run on the stand-in for libcuda, and their record is as its schema says; no figure is judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from PIL import Image
+from support.cuda_sim import stand_in_environment
+from support.paths import ROOT
+
+from bench import aims
+from bench.timing import Figure, Series, interleaved
+from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
+
+BENCHMARKS = ROOT / "benchmarks"
+SCHEMA = json.loads((BENCHMARKS / "bench" / "schema.json").read_text())
+C = "a: C loop"
+
+
+def benchmarks(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(BENCHMARKS / "run.py"), *arguments], check=False, timeout=100,
+                          env=stand_in_environment(**environment), capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
+
+
+def record(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+@pytest.mark.timeout(110)
+def test_quick_run_measures_everything(tmp_path: Path) -> None:
+    done = benchmarks("--quick", "--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = record(tmp_path / "out.json")
+    series = {(each["group"], each["label"]): each["ways"] for each in found["series"]}
+    for group in ("signal", "wait"):
+        for count in ("1 semaphore", "8 semaphores", "64 semaphores"):
+            assert {C, DOCUMENTED, REUSED, XSEM} <= set(series[group, count])
+            assert (PREPARED in series[group, count]) == found["prepared"]
+    for group in ("import", "release"):
+        assert {C, DOCUMENTED, XSEM} <= set(series[group, "semaphore"])
+        assert {DOCUMENTED, XSEM} <= set(series[group, "memory, mapped"])
+    assert {C, DOCUMENTED, REUSED, XSEM} <= set(series["round trip", "host, device, host"])
+    assert [label for group, label in series if group == "copy"] == ["device to device", "host to device",
+                                                                     "device to host"]
+    assert [label for group, label in series if group == "live objects"] == ["1 alive", "10 alive", "100 alive"]
+    # Whatever was found, each aim is printed beside it.
+    assert all(aim["text"] in done.stdout for aim in found["aims"])
+    with Image.open(tmp_path / "out.png") as picture:
+        picture.load()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(110)
+def test_loop_in_c_is_left_out_without_a_compiler_and_taken_from_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    asked = ("--quick", "--only", "signals", "--json", str(out))
+    done = benchmarks(*asked, CC="no-such-compiler")
+    assert done.returncode == 0, done.stderr
+    found = record(out)
+    assert found["c_loop"] == "not measured: no C compiler"
+    assert all(C not in each["ways"] for each in found["series"])
+    assert benchmarks("--build-c-loop", str(tmp_path / "loop.so"), CC="no-such-compiler").returncode == 3
+    if shutil.which("cc") is None and shutil.which("gcc") is None and shutil.which("clang") is None:
+        pytest.skip("needs a compiler (cc, gcc or clang)")
+    assert benchmarks("--build-c-loop", str(tmp_path / "loop.so")).returncode == 0
+    done = benchmarks(*asked, "--c-loop", str(tmp_path / "loop.so"), CC="no-such-compiler")
+    assert done.returncode == 0, done.stderr
+    found = record(out)
+    assert found["c_loop"] == "built beforehand"
+    assert all(C in each["ways"] for each in found["series"])
+
+
+@pytest.mark.parametrize(("arguments", "environment"), [
+    (["--device", "cuda:9"], {}), (["--exporter", "nobody"], {}), (["--c-loop", "/nowhere.so"], {}),
+])
+def test_what_is_not_there_was_not_tried(arguments: list[str], environment: dict[str, str]) -> None:
+    done = benchmarks("--quick", *arguments, **environment)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("benchmarks: ")
+
+
+def series(group: str, label: str, size: int = 1, **medians: float) -> Series:
+    names = {"documented": DOCUMENTED, "reused": REUSED, "xsem": XSEM, "prepared": PREPARED}
+    return Series(group, label, size, "us",
+                  {names.get(way, way): Figure(median, median, median) for way, median in medians.items()}, 3)
+
+
+def test_aims_are_ratios_of_medians() -> None:
+    found = aims.aims([
+        series("signal", "1 semaphore", documented=3.0, reused=2.0, xsem=3.0),
+        series("signal", "64 semaphores", 64, documented=3.0, reused=10.0, xsem=30.0, prepared=10.5),
+        series("copy", "device to device", plain=100.0, mapped=97.0),
+        series("live objects", "1 alive", xsem=2.0, reused=2.0),
+        series("live objects", "10 alive", 10, xsem=5.0, reused=4.0),   # both were slower then
+        series("live objects", "100 alive", 100, xsem=2.1, reused=2.0),
+    ])
+    assert [(aim.found, aim.met) for aim in found] == [
+        (1.0, True), (1.5, False), (1.05, True), (0.97, False), (None, None), (None, None), (1.25, False), (None, None)]
+    assert str(found[0]).startswith("met ")
+    assert str(found[1]).startswith("OPEN")
+    assert str(found[4]).endswith("not measured")
+
+
+def test_ways_take_turns_and_the_first_round_does_not_count() -> None:
+    asked: list[str] = []
+
+    def way(name: str) -> float:
+        asked.append(name)
+        return float(len(asked))
+
+    found = interleaved({"x": lambda: way("x"), "y": lambda: way("y")}, 3)
+    assert asked == ["x", "y", "y", "x", "x", "y", "y", "x"]
+    assert found["x"].median == 5.0   # of 4, 5 and 8
+    assert found["y"].median == 6.0   # of 3, 6 and 7

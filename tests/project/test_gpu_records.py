@@ -1,0 +1,48 @@
+"""tools/gpu-records: it counts what ended as it must, and keeps the words of what failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a bash script")
+
+SCRIPT = ROOT / "tools" / "gpu-records"
+
+
+def ran(folder: Path, python: str, *arguments: str) -> tuple[int, list[str]]:
+    """Status and lines, with something in place of Python."""
+    stand_in = folder / "python"
+    stand_in.write_text(f"#!/bin/sh\n{python}\n")
+    stand_in.chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(stand_in)}
+    done = subprocess.run([str(SCRIPT), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, env=environment, timeout=50, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_all_as_it_must_be(tmp_path: Path) -> None:
+    status, lines = ran(tmp_path, 'echo "$*"', "0123abc", str(tmp_path / "out"))
+    assert (status, lines[-1]) == (0, "7 passed, 0 failed")
+    assert all("0123abc" in line for line in lines if "--commit" in line)
+    assert sum("--commit" in line for line in lines) == 6   # an example knows of no commit
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_failed_is_counted_and_its_words_are_kept(tmp_path: Path) -> None:
+    status, lines = ran(tmp_path, 'case "$*" in *stress*) echo why; exit 1;; esac', "0123abc", str(tmp_path / "out"))
+    assert (status, lines[-1]) == (1, "6 passed, 1 failed")
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["stress.log"]
+    assert (tmp_path / "out" / "stress.log").read_text() == "why\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["0123abc"], ["0123abc", "out", "more"]])
+def test_wrong_arguments_are_told_and_nothing_is_run(tmp_path: Path, arguments: list[str]) -> None:
+    status, lines = ran(tmp_path, f"touch {tmp_path}/run", *arguments)
+    assert (status, lines) == (2, ["usage: tools/gpu-records COMMIT FOLDER"])
+    assert not (tmp_path / "run").exists()

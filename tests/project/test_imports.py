@@ -1,0 +1,118 @@
+"""What importing xsem does not do: load what is not needed, or ask for what a platform does not have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import contracts
+import pytest
+from support.paths import ROOT
+
+PACKAGES = list(contracts.packages(ROOT))
+# numpy is used where arrays are; typer, rich and PIL by the command line; the rest by one backend or by the tests.
+LATE = ("numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
+
+
+def run(program: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program, *arguments], text=True, timeout=50,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+SEEN = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+
+
+@pytest.mark.parametrize("done", [
+    "import xsem",
+    "import xsem, xsem.spi, xsem.types, xsem.errors, xsem.ipc",
+    "import xsem.plugins; found = xsem.plugins.registry(); assert found.backends; assert not found.problems, found",
+    *(f"import {name}" for name in PACKAGES),
+])
+def test_import_loads_nothing_that_is_used_later(done: str) -> None:
+    loaded = run(f"{done}\n{SEEN}").split()
+    assert "xsem" in loaded
+    assert [name for name in LATE if name in loaded] == []
+
+
+def test_public_modules_need_no_import_of_their_own() -> None:
+    assert run("import xsem; print(xsem.ipc.receive.__module__, xsem.errors.XsemError.__module__)").split() == [
+        "xsem.ipc", "xsem.errors"]
+
+
+@pytest.mark.parametrize("late", ["numpy", "rich"])
+def test_what_is_loaded_is_seen(late: str) -> None:
+    assert late in run(f"import xsem, {late}\n{SEEN}").split()
+
+
+# An approximation: nothing here runs on Windows or macOS. The standard library and the dependencies, which know their
+# platforms, are loaded first; then goes what those lack, and every module of xsem is imported under the other name.
+ELSEWHERE = """
+import importlib, importlib.abc, os, pkgutil, select, signal, socket, sys
+import asyncio, ctypes, importlib.metadata, inspect, json, logging, mmap, multiprocessing.reduction, pickle, platform
+import multiprocessing.resource_tracker, multiprocessing.spawn, queue, selectors, shutil, subprocess, tempfile, uuid
+import numpy, pluggy, PIL.Image, PIL.ImageDraw, PIL.ImageFont, rich.console, rich.table, rich.progress, typer
+platform_name, *packages = sys.argv[1:]
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in MODULES:
+            raise ModuleNotFoundError(f"No module named {name!r} on {platform_name}", name=name)
+
+LINUX = '''
+    eventfd eventfd_read eventfd_write EFD_CLOEXEC EFD_NONBLOCK EFD_SEMAPHORE memfd_create MFD_CLOEXEC MFD_ALLOW_SEALING
+    RWF_NOWAIT RWF_HIPRI pidfd_open sched_getaffinity sched_setaffinity posix_fallocate getrandom splice copy_file_range
+'''
+POSIX = '''
+    fork forkpty register_at_fork preadv pwritev pread pwrite sysconf getuid geteuid getgid uname mkfifo wait waitid
+    WNOHANG WEXITED killpg setsid getpgid sendfile fchmod fchown openpty pipe2 O_CLOEXEC O_NONBLOCK
+'''
+MODULES, gone = set(), LINUX
+if platform_name == "win32":
+    MODULES = {"fcntl", "resource", "termios", "pwd", "grp", "pty", "tty", "syslog", "readline", "posix"}
+    gone += " " + POSIX
+    for module, names in (
+        (select, "poll epoll"), (socket, "AF_UNIX send_fds recv_fds SCM_RIGHTS CMSG_SPACE CMSG_LEN MSG_CMSG_CLOEXEC"),
+        (signal, "SIGKILL SIGALRM SIGCHLD setitimer pthread_sigmask"), (mmap, "PROT_READ PROT_WRITE MAP_SHARED"),
+    ):
+        for name in names.split():
+            vars(module).pop(name, None)
+    from unittest import mock
+    ctypes.WinDLL = ctypes.WinError = ctypes.get_last_error = mock.MagicMock()   # what Windows has and Linux has not
+for name in gone.split():
+    vars(os).pop(name, None)
+for name in MODULES:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Refuse())
+sys.platform = platform_name
+import xsem
+assert xsem.ipc.receive
+for package in packages:
+    root = importlib.import_module(package)
+    for each in pkgutil.walk_packages(root.__path__, package + "."):
+        if not each.name.endswith("__main__"):
+            importlib.import_module(each.name)
+            print(each.name)
+"""
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
+def test_every_module_imports_where_linux_is_missing(platform: str) -> None:
+    imported = run(ELSEWHERE, platform, *PACKAGES).split()
+    assert {"xsem.facade.device", "xsem.runtime.handle_import"} <= set(imported)
+
+
+@pytest.mark.parametrize(("platform", "planted"), [
+    ("win32", "import fcntl"), ("win32", "import os; os.fork"), ("win32", "import socket; socket.AF_UNIX"),
+    ("darwin", "import os; os.eventfd"), ("win32", "from os import memfd_create"),
+])
+def test_module_that_needs_linux_at_import_is_seen(tmp_path: Path, platform: str, planted: str) -> None:
+    package = tmp_path / "planted"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "linux.py").write_text(planted)
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{ELSEWHERE}"
+    with pytest.raises(AssertionError, match=r"ModuleNotFoundError|AttributeError|ImportError"):
+        run(program, platform, "planted")

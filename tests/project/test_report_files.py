@@ -1,0 +1,154 @@
+"""tools/report_files.py: what is made from the committed reports is what they make; where it is not, it says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import contracts
+import pytest
+import report_files
+from report_files import BEGIN, END
+from support.paths import ROOT
+
+from xsem_conformance.report.code import digest
+
+
+@pytest.fixture(scope="module")
+def current(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tool reads, up to date. Of each report a few cases are enough here, and checked much sooner than all."""
+    root = tmp_path_factory.mktemp("current")
+    for path in contracts.packages(ROOT).values():
+        if path.is_relative_to(ROOT / "backends"):
+            shutil.copytree(path, root / path.relative_to(ROOT), ignore=shutil.ignore_patterns("__pycache__"))
+    (root / report_files.REPORTS).mkdir(parents=True)
+    for path in (ROOT / report_files.REPORTS).glob("*.json"):
+        report = json.loads(path.read_text())
+        report["cases"] = report["cases"][:20]
+        (root / report_files.REPORTS / path.name).write_text(json.dumps(report))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, root / name)
+    assert report_files.main([], root) == 0
+    return root
+
+
+@pytest.fixture
+def copy(current: Path, tmp_path: Path) -> Path:
+    """A copy of it for each test."""
+    return shutil.copytree(current, tmp_path, dirs_exist_ok=True)
+
+
+def table(root: Path) -> list[str]:
+    text = (root / "README.md").read_text().partition(BEGIN)[2].partition(END)[0]
+    return [line for line in text.splitlines() if line.startswith("| ")]
+
+
+def age(root: Path) -> Path:
+    """Change the backend of the first row."""
+    backend = table(root)[2].removeprefix("| ").partition(":")[0]
+    (module,) = (root / "backends" / backend).glob("xsem_*/__init__.py")
+    module.write_text(module.read_text() + "# more\n")
+    return module
+
+
+def refresh(root: Path) -> None:
+    """Have every report be of the code that is there."""
+    for path in (root / report_files.REPORTS).glob("*.json"):
+        report = json.loads(path.read_text())
+        name = report["device"]["backend"]
+        package = f"xsem_{name}"
+        sha256 = digest(root / "backends" / name / package)
+        report["code"] = {"package": package, "sha256": sha256}
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def test_what_was_written_is_right_and_what_stands_around_it_stays(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = copy / "README.md"
+    assert len(table(copy)) > 4
+    around = readme.read_text().partition(BEGIN)[0], readme.read_text().partition(END)[2]
+    assert all(around)
+    readme.write_text(f"{around[0]}{BEGIN}older{END}{around[1]}")
+    capsys.readouterr()
+    assert report_files.main(["--check"], copy) == 1
+    said = capsys.readouterr().out
+    assert "not what the reports make: README.md\n" in said
+    assert "run `python tools/report_files.py`" in said
+    assert report_files.main([], copy) == 0
+    assert report_files.main(["--check"], copy) == 0
+    assert (readme.read_text().partition(BEGIN)[0], readme.read_text().partition(END)[2]) == around
+    assert (readme.read_text().count(BEGIN), readme.read_text().count(END)) == (1, 1)
+
+
+def test_backend_that_changes_makes_its_cells_stale_once(copy: Path) -> None:
+    refresh(copy)
+    assert report_files.main([], copy) == 0
+    fresh = table(copy)
+    assert not [line for line in fresh if "stale" in line]
+    module = age(copy)
+    assert report_files.main(["--check"], copy) == 1
+    assert report_files.main([], copy) == 0
+    stale = [line for line in table(copy) if "| stale | stale | stale |" in line]
+    assert 0 < len(stale) < len(fresh) - 2          # not those of other backends
+    assert report_files.RULE in (copy / "README.md").read_text()
+    module.write_text(module.read_text() + "# still more\n")
+    assert report_files.main(["--check"], copy) == 0     # and the next change asks for nothing
+    refresh(copy)
+    assert report_files.main([], copy) == 0
+    assert table(copy) == fresh
+
+
+def test_facade_that_changes_makes_nothing_stale(copy: Path) -> None:
+    (copy / "xsem").mkdir()
+    (copy / "xsem" / "spi.py").write_text("# other")
+    assert report_files.main(["--check"], copy) == 0
+
+
+def test_backend_without_a_report_is_named(copy: Path) -> None:
+    for path in (copy / report_files.REPORTS).glob("*-cuda-*"):
+        path.unlink()
+    assert report_files.main([], copy) == 0
+    text = (copy / "README.md").read_text()
+    said = text.partition(" No report from hardware: ")[2].partition(".\n")[0]
+    assert "`cuda`" in said
+    assert "`host`" not in said
+    assert not [line for line in table(copy) if line.startswith("| cuda")]
+
+
+@pytest.mark.parametrize("form", [".html", ".md"])
+def test_page_that_is_not_what_its_report_makes_is_seen(copy: Path, form: str) -> None:
+    path = min((copy / report_files.REPORTS).glob(f"*{form}"))
+    right = path.read_text()
+    path.write_text(right.replace("H200", "H100"))
+    assert report_files.main(["--check"], copy) == 1
+    path.unlink()
+    assert report_files.main(["--check"], copy) == 1
+    assert report_files.main([], copy) == 0
+    assert path.read_text() == right
+
+
+def test_check_writes_nothing(copy: Path) -> None:
+    age(copy)
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    report_files.main(["--check"], copy)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda text: text.replace(BEGIN, ""), lambda text: text.replace(END, ""), lambda text: text * 2,
+    lambda text: END.join(part.replace(END, BEGIN) for part in text.split(BEGIN)),
+], ids=["no begin", "no end", "twice", "the wrong way round"])
+def test_readme_without_its_place_for_the_matrix_is_refused(copy: Path, spoil: object) -> None:
+    assert callable(spoil)
+    readme = copy / "README.md"
+    readme.write_text(spoil(readme.read_text()))
+    with pytest.raises(ValueError, match=r"README\.md has not <!-- matrix"):
+        report_files.main([], copy)
+
+
+def test_what_is_no_report_is_refused(copy: Path) -> None:
+    (copy / report_files.REPORTS / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"conformance/reports/\S+\.json: not a report"):
+        report_files.main([], copy)

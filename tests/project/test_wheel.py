@@ -1,0 +1,143 @@
+"""The wheel, installed with no extras into an empty environment outside the clone, is whole."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import contracts
+import pytest
+from support.paths import ROOT
+
+PACKAGES = contracts.packages(ROOT)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(140)]   # dependencies come from the package index
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run without what this environment and the clone add; return what was printed."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "XSEM"))}
+    done = subprocess.run([str(each) for each in command], cwd=cwd, env=environment, text=True, timeout=120,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of what a clone has: what lies about in this tree can neither help nor get in."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("xsem", "backends", "conformance", "pyproject.toml", "README.md", "LICENSE"):
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        elif path.exists():
+            shutil.copy(path, source)
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out)
+    [built] = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the programs of an environment with the wheel and its dependencies, and nothing else."""
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, symlinks=True)
+    programs = home / ("Scripts" if os.name == "nt" else "bin")
+    run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet", "--no-compile",
+        "--disable-pip-version-check", wheel, cwd=home)
+    return programs
+
+
+def files(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_wheel_has_every_file_of_every_package(wheel: Path) -> None:
+    wanted = {
+        f"{name}/{file.relative_to(folder).as_posix()}" for name, folder in PACKAGES.items()
+        for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    }
+    found = {name for name in files(wheel) if ".dist-info/" not in name}
+    assert found == wanted
+
+
+def test_every_package_of_the_tree_is_in_the_wheel() -> None:
+    folders = [ROOT / "xsem", *(ROOT / "backends").glob("*/xsem_*"), *(ROOT / "conformance").glob("xsem_*")]
+    assert {folder for folder in folders if (folder / "__init__.py").exists()} == set(PACKAGES.values())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_says_that_it_is_typed(wheel: Path, package: str) -> None:
+    assert f"{package}/py.typed" in files(wheel)
+
+
+def test_metadata_has_license_readme_and_extras(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-File"] == "LICENSE"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert "make demo" in str(metadata.get_payload())
+    extras = {"all", "conformance", "cuda12", "cuda13", "dev", "opencl", "vulkan"}
+    assert set(metadata.get_all("Provides-Extra", [])) == extras
+
+
+def test_installed_packages_are_found_outside_the_clone(installed: Path, tmp_path: Path) -> None:
+    found = json.loads(run(installed / "python", "-c", f"""
+import importlib, json
+print(json.dumps({{name: importlib.import_module(name).__file__ for name in {list(PACKAGES)}}}))
+""", cwd=tmp_path))
+    assert set(found) == set(PACKAGES)
+    for path in found.values():
+        assert Path(path).is_relative_to(installed.parent)
+
+
+def test_installed_entry_points_are_found(installed: Path, tmp_path: Path) -> None:
+    found = json.loads(run(installed / "python", "-c", """
+import json
+from importlib import metadata
+points = metadata.distribution("xsem").entry_points
+print(json.dumps({f"{point.group}:{point.name}": repr(point.load()) for point in points}))
+""", cwd=tmp_path))
+    backends = {f"xsem:{name.removeprefix('xsem_')}" for name in contracts.backends(ROOT)}
+    assert set(found) == backends | {"console_scripts:xsem", "xsem.commands:conformance"}
+
+
+def test_installed_command_says_its_version(installed: Path, tmp_path: Path) -> None:
+    version = run(installed / "python", "-c", "import xsem; print(xsem.__version__)", cwd=tmp_path).strip()
+    assert version in run(installed / "xsem", "--version", cwd=tmp_path)
+    assert version in run(installed / "python", "-m", "xsem", "--version", cwd=tmp_path)
+
+
+def test_installed_host_device_works(installed: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import xsem
+with xsem.open_device("host") as exporter, xsem.open_device("host") as importer:
+    theirs = exporter.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    with theirs.export() as desc:
+        ours = importer.import_semaphore(desc)
+    commands = importer.create_command_list()
+    commands.append_wait(ours, 1)
+    commands.append_signal(ours, 2)
+    theirs.host_signal(1)
+    theirs.host_wait(2, timeout_s=10)
+    print(theirs.value())
+""")
+    assert run(installed / "python", "-W", "error", program, cwd=tmp_path).strip() == "2"
+
+
+def test_no_module_lies_between_the_packages() -> None:
+    # A package folder named `cuda` would shadow cuda-python's namespace under pytest and mypy.
+    backends = ROOT / "backends"
+    assert [str(path.relative_to(ROOT)) for path in (*backends.glob("*.py"), *backends.glob("*/*.py"))] == []

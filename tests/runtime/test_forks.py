@@ -1,0 +1,489 @@
+"""In a forked child nothing that was opened before works, nothing crashes, and no driver is called."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_backend import ALL, INFO, FakeDriver, FakeStream, until
+
+import xsem
+import xsem.plugins
+from xsem.data import file_descriptors
+from xsem.errors import ForkedError
+from xsem.facade.device import Device
+from xsem.runtime.forks import check_generation, generation
+from xsem.types import Feature, MemoryHandleType, MipmapDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork() here"),
+    # Python >= 3.12 warns of what is tested here.
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+M = MemoryHandleType
+CHILD_S = 30
+
+
+def in_child(act: Callable[[], Any]) -> Any:
+    """What `act` returns, or an exception's type and text, from a forked child that ends at once."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(CHILD_S)
+            os.close(read)
+            try:
+                result = act()
+            except BaseException as error:
+                result = ("raised", type(error).__name__, str(error))
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(result, pipe)
+            status = 0
+        finally:
+            # No handler and no finalizer of the parent's runs in here.
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "the child hung or died"
+    return pickle.loads(data)
+
+
+class Watched(FakeDriver):
+    """Notes every call, whatever it is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            xsem.Capabilities(**{
+                **{field: getattr(ALL, field) for field in ALL.__dataclass_fields__},
+                "features": frozenset(Feature),
+            })
+        )
+        self.noted: list[str] = []
+        self.everything_is_done = True
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if isinstance(found, types.MethodType) and not name.startswith("_"):
+            object.__getattribute__(self, "noted").append(name)
+        return found
+
+    def create_command_list(self) -> Any:
+        made = super().create_command_list()
+        recording: dict[str, Any] = {
+            "begin_recording": lambda: self.noted.append("begin_recording"),
+            "end_recording": lambda: "recording",
+            "replay": lambda *_: self.noted.append("replay"),
+            "release_recording": lambda _: self.noted.append("release_recording"),
+            "append_level_copy": lambda *_: self.noted.append("append_level_copy"),
+        }
+        vars(made).update(recording)
+        return made
+
+    def adopt(self) -> None: ...
+
+    def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
+        return next(self.numbers)
+
+    def mipmap_level(self, array: int, level: int) -> int:
+        return next(self.numbers)
+
+    def release_array(self, array: int) -> None: ...
+
+    def host_buffer(self, size: int) -> tuple[int, int]:
+        return next(self.numbers), 0x1000
+
+    def release_host_buffer(self, buffer: int) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its lists do what they declare on the object, not on the class.
+    monkeypatch.setattr("xsem.facade.device.check_list_promises", lambda *_: None)
+
+
+class Opened:
+    """One of everything that can be opened."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self.driver = driver
+        self.device = Device(INFO, driver)
+        self.semaphore = self.device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, label="frames")
+        self.memory = self.device.create_memory(M.OPAQUE_FD, 1 << 16)
+        self.buffer = self.memory.map_buffer()
+        self.array = self.memory.map_mipmapped_array(
+            MipmapDesc(extent=(4, 4, 0), format="uint8", channels=1), overlap=True)
+        self.level = self.array.level(0)
+        self.commands = self.device.create_command_list()
+        self.borrowed = self.device.command_list(FakeStream(0x77))
+        self.event = self.device.create_event()
+        self.commands.append_signal(self.semaphore, 1, signal_event=self.event)
+        self.prepared = self.commands.prepare_signal(self.semaphore)
+        with self.commands.record() as self.recording:
+            self.commands.append_signal(self.semaphore, 2)
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    made = Opened(Watched())
+    yield made
+    made.driver.finish()
+    made.device.release()
+    until(lambda: ("close",) in made.driver.log)
+    assert not made.driver.misuse
+
+
+# Class, name -> how it is called. What a row is missing for, fails below.
+CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
+    ("device", "import_semaphore"): lambda x: x.import_semaphore(SemaphoreDesc.sync_fd(-1)),
+    ("device", "import_memory"): lambda x: x.import_memory(xsem.MemoryDesc.nvscibuf(16, allocation_size=1)),
+    ("device", "nvscisync_attributes"): lambda x: x.nvscisync_attributes(16, signal=True),
+    ("device", "create_semaphore"): lambda x: x.create_semaphore(SemaphoreHandleType.OPAQUE_FD),
+    ("device", "create_memory"): lambda x: x.create_memory(M.OPAQUE_FD, 1),
+    ("device", "host_buffer"): lambda x: x.host_buffer(1),
+    ("device", "create_command_list"): lambda x: x.create_command_list(),
+    ("device", "command_list"): lambda x: x.command_list(FakeStream(0x88)),
+    ("device", "create_event"): lambda x: x.create_event(),
+    ("device", "event"): lambda x: x.event(object()),
+    ("device", "pending"): lambda x: x.pending(),
+    ("device", "releasing"): lambda x: x.releasing(),
+    ("device", "watch"): lambda x: x.watch(after_s=1),
+    ("semaphore", "export"): lambda x: x.export(),
+    ("semaphore", "mark_reset"): lambda x: x.mark_reset(),
+    ("semaphore", "value"): lambda x: x.value(),
+    ("semaphore", "host_signal"): lambda x: x.host_signal(9),
+    ("semaphore", "host_wait"): lambda x: x.host_wait(1, timeout_s=0),
+    ("memory", "export"): lambda x: x.export(),
+    ("memory", "map_buffer"): lambda x: x.map_buffer(),
+    ("memory", "map_mipmapped_array"): lambda x: x.map_mipmapped_array(
+        MipmapDesc(extent=(4, 4, 0), format="uint8", channels=1)),
+    ("buffer", "view"): lambda x: x.view((1,), "uint8"),
+    ("buffer", "numpy"): lambda x: x.numpy(),
+    ("buffer", "copy_to_host"): lambda x: x.copy_to_host(),
+    ("buffer", "copy_from_host"): lambda x: x.copy_from_host(np.zeros(1 << 16, np.uint8)),
+    ("buffer", "__dlpack__"): lambda x: x.__dlpack__(),
+    ("buffer", "__dlpack_device__"): lambda x: x.__dlpack_device__(),
+    ("buffer", "__cuda_array_interface__"): lambda x: x.__cuda_array_interface__,
+    ("array", "level"): lambda x: x.level(0),
+    ("level", "native_handle"): lambda x: x.native_handle,
+    ("level", "read"): lambda x: x.read(),
+    ("level", "write"): lambda x: x.write(np.zeros((4, 4, 1), np.uint8)),
+    ("commands", "append_wait"): lambda x: x.append_wait([], []),
+    ("commands", "append_signal"): lambda x: x.append_signal([], []),
+    ("commands", "append_work"): lambda x: x.append_work(print),
+    ("commands", "append_barrier"): lambda x: x.append_barrier(),
+    ("commands", "append_copy"): lambda x: x.append_copy(None, None),
+    ("commands", "append_fill"): lambda x: x.append_fill(None, b"\0"),
+    ("commands", "query"): lambda x: x.query(),
+    ("commands", "synchronize"): lambda x: x.synchronize(timeout_s=0),
+    ("commands", "record"): lambda x: x.record(),
+    ("commands", "prepare_wait"): lambda x: x.prepare_wait([]),
+    ("commands", "prepare_signal"): lambda x: x.prepare_signal([]),
+    ("event", "query"): lambda x: x.query(),
+    ("event", "wait"): lambda x: x.wait(timeout_s=0),
+    ("event", "reset"): lambda x: x.reset(),
+    ("event", "add_done_callback"): lambda x: x.add_done_callback(print),
+    ("event", "__await__"): lambda x: next(x.__await__()),
+    ("recording", "replay"): lambda x: x.replay(),
+    ("prepared", "__call__"): lambda x: x(100),
+}
+for _name in ("device", "semaphore", "memory", "buffer", "array", "commands", "event", "recording"):
+    CALLS[_name, "__enter__"] = lambda x: x.__enter__()
+    CALLS[_name, "native_handle"] = lambda x: x.native_handle
+CALLS.update({("borrowed", name): call for (owner, name), call in CALLS.items() if owner == "commands"})
+HARMLESS = {"release", "released", "__exit__", "__array_interface__"}
+SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__",
+           "__array_interface__", "__call__"}
+
+
+def test_every_public_method_has_a_row(opened: Opened) -> None:
+    for owner in {owner for owner, _ in CALLS}:
+        kind = type(getattr(opened, owner))
+        names = {name for name in dir(kind) if not name.startswith("_") or name in SPECIAL}
+        rows = {name for each, name in CALLS if each == owner}
+        assert names - HARMLESS == rows, owner
+
+
+def test_in_the_child_every_method_raises_and_calls_no_driver(opened: Opened) -> None:
+    def child() -> tuple[dict[tuple[str, str], str], list[str], int]:
+        driver = opened.driver
+        assert isinstance(driver, Watched)
+        driver.noted.clear()
+        outcomes = {}
+        for (owner, name), call in CALLS.items():
+            try:
+                call(getattr(opened, owner))
+                outcomes[owner, name] = "nothing was raised"
+            except ForkedError as error:
+                outcomes[owner, name] = error.reason
+            except Exception as error:
+                outcomes[owner, name] = repr(error)
+        return outcomes, driver.noted, len(driver.log)
+
+    before = len(opened.driver.log)
+    outcomes, noted, log = in_child(child)
+    assert {key: outcome for key, outcome in outcomes.items() if outcome != "forked"} == {}
+    assert noted == []
+    assert log == before
+
+
+def test_in_the_child_release_is_harmless(opened: Opened) -> None:
+    def child() -> tuple[list[bool], list[str]]:
+        driver = opened.driver
+        assert isinstance(driver, Watched)
+        driver.noted.clear()
+        resources: list[Any] = [
+            opened.recording, opened.event, opened.array, opened.buffer, opened.memory, opened.semaphore,
+            opened.borrowed, opened.commands, opened.device,
+        ]
+        for each in resources:
+            each.release()
+            each.release()
+            each.__exit__(None, None, None)
+        released = [each.released for each in resources]
+        # And so are the finalizers, of all of them.
+        resources.clear()
+        for name in list(vars(opened)):
+            if name != "driver":
+                delattr(opened, name)
+        gc.collect()
+        return released, driver.noted
+
+    released, noted = in_child(child)
+    assert released == [False] * 9
+    assert noted == []
+    # And the parent has noticed nothing.
+    assert not opened.device.released
+    opened.commands.append_signal(opened.semaphore, 7)
+    opened.commands.synchronize()
+    opened.buffer.release()
+    until(lambda: opened.driver.released("unmap_buffer"))
+    assert len(opened.driver.released("unmap_buffer")) == 1
+
+
+def test_a_recording_that_the_fork_interrupts_ends_without_the_driver(opened: Opened) -> None:
+    driver = opened.driver
+    assert isinstance(driver, Watched)
+
+    def child() -> tuple[str, list[str]]:
+        ended: list[str] = []
+        driver.noted.clear()
+        vars(opened.commands._book.driver)["end_recording"] = lambda: ended.append("end_recording")
+        try:
+            recording.__exit__(None, None, None)
+            outcome = "nothing was raised"
+        except ForkedError as error:
+            outcome = error.reason
+        return outcome, driver.noted + ended
+
+    with opened.commands.record() as recording:
+        outcome, noted = in_child(child)
+    assert (noted, outcome) in (([], "forked"), ([], "nothing was raised"))
+
+
+def test_the_error_names_the_device_and_spawn(opened: Opened) -> None:
+    name, text = in_child(lambda: opened.device.pending())[1:]
+    assert name == "ForkedError"
+    assert "fake:0" in text
+    assert "spawn" in text
+
+
+def test_generations_count_forks() -> None:
+    mine = generation()
+    check_generation(mine, "it")
+    child, grandchild = in_child(lambda: (generation(), in_child(generation)))
+    assert (child, grandchild) == (mine + 1, mine + 2)
+    assert generation() == mine
+    for other in (mine - 1, mine + 1):
+        with pytest.raises(ForkedError) as caught:
+            check_generation(other, "it")
+        assert caught.value.reason == "forked"
+
+
+def open_and_use() -> list[object]:
+    """A device of one's own, used from end to end."""
+    with xsem.open_device("host") as device:
+        number = os.eventfd(0)
+        semaphore = device.import_semaphore(SemaphoreDesc.opaque_fd(number, device_uuid=None))
+        os.close(number)
+        commands = device.create_command_list()
+        commands.append_signal(semaphore)
+        commands.append_wait(semaphore)
+        commands.synchronize(timeout_s=20)
+        buffer = device.create_memory(M.OPAQUE_FD, 64).map_buffer(shape=(4,))
+        commands.append_fill(buffer, b"\3")
+        commands.synchronize(timeout_s=20)
+        return [commands.query(), buffer.copy_to_host().tolist()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+def test_in_the_child_a_new_device_works_and_a_grandchild_is_refused_it() -> None:
+    with xsem.open_device("host") as parents:
+        def child() -> list[object]:
+            results = open_and_use()
+            mine = xsem.open_device("host")
+            results.append(in_child(lambda: mine.pending())[1])
+            results.append(in_child(lambda: parents.pending())[1])
+            mine.pending()
+            return results
+
+        assert in_child(child) == [True, [3, 3, 3, 3], "ForkedError", "ForkedError"]
+        parents.pending()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+@pytest.mark.parametrize("lock", ["plugins", "fds"])
+def test_a_lock_that_another_thread_had_does_not_stop_the_child(lock: str) -> None:
+    held, go_on = threading.Event(), threading.Event()
+    holder: Any = xsem.plugins._lock if lock == "plugins" else file_descriptors._Numbers.lock
+
+    def hold() -> None:
+        with holder:
+            held.set()
+            go_on.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    try:
+        assert in_child(open_and_use) == [True, [3, 3, 3, 3]]
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_a_fork_while_plugins_are_loaded_lets_the_child_load_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xsem.plugins, "_loaded", None)
+    monkeypatch.setattr(xsem.plugins, "_loading", True)
+    assert "host" in in_child(lambda: [info.name for info in xsem.backends()])
+
+
+def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
+    session, book = opened.device._session, opened.commands._book
+
+    def child() -> list[str]:
+        opened.semaphore.release()
+        opened.device.release()
+        try:
+            opened.commands.append_barrier()
+        except ForkedError as error:
+            return [error.reason, repr(opened.semaphore.released)]
+        return []
+
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with session.releaser.lock, session.books_lock, book.lock, session.transfer_lock:
+            held.set()
+            go_on.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    try:
+        assert in_child(child) == ["forked", "False"]
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_a_handle_of_the_parents_is_the_childs_own_copy() -> None:
+    with OwnedHandle(os.eventfd(0)) as handle:
+        number = handle.fileno()
+
+        def child() -> bool:
+            handle.close()
+            return handle.closed
+
+        assert in_child(child) is True
+        assert not handle.closed
+        os.fstat(number)
+
+
+def child_of_multiprocessing(device: Device, results: Any) -> None:
+    try:
+        device.pending()
+        results.put("nothing was raised")
+    except ForkedError as error:
+        results.put(error.reason)
+
+
+def test_multiprocessings_fork_is_a_fork(opened: Opened) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    process = context.Process(target=child_of_multiprocessing, args=(opened.device, results))
+    process.start()
+    process.join(CHILD_S)
+    assert process.exitcode == 0
+    assert results.get() == "forked"
+    results.close()
+    process.close()
+
+
+SCRIPT = """
+import gc, os, sys, threading
+import xsem
+from support import fake_backend
+from support.fake_backend import ALL, INFO, FakeDriver, binary, timeline
+from xsem.facade.device import Device
+from xsem.types import MemoryHandleType
+
+parent = os.getpid()
+
+class Telling(FakeDriver):
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if callable(found) and not name.startswith("_") and os.getpid() != parent:
+            os.write(2, f"{name} in the child\\n".encode())
+        return found
+
+driver = Telling()
+device = Device(INFO, driver)
+semaphore, other = timeline(device), binary(device)
+buffer = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096).map_buffer()
+capsule = buffer.__dlpack__()
+commands = device.create_command_list()
+event = device.create_event()
+commands.append_wait(semaphore, 1, signal_event=event)
+event.add_done_callback(print)
+commands.append_signal(other)
+other.release()          # pending: the releasing thread is at work
+device.watch(after_s=0.01, report=lambda pending: None)
+pid = os.fork()
+if pid == 0:
+    del semaphore, buffer, capsule, commands, event
+    gc.collect()
+    # The rest goes as the interpreter does: an ordinary end, with all finalizers and exit functions.
+    sys.exit(7)
+_, status = os.waitpid(pid, 0)
+assert os.waitstatus_to_exitcode(status) == 7, status
+driver.finish()
+commands.synchronize(timeout_s=20)
+del buffer, capsule
+device.release()
+fake_backend.until(lambda: ("close",) in driver.log)
+assert not driver.misuse
+print("done")
+"""
+
+
+def test_a_child_that_ends_as_programs_do_calls_no_driver() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT], capture_output=True, text=True, timeout=50,
+        check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "done"

@@ -1,0 +1,373 @@
+"""Releases that sit behind every unmet wait are made when no wait is pending on any list of the backend's devices."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
+
+import xsem
+import xsem.runtime.lifetime
+from xsem.errors import DriverError
+from xsem.facade.resource import Resource
+from xsem.runtime.lifetime import Record, Releaser
+from xsem.runtime.release_gate import Gate, gate_of
+from xsem.types import MemoryHandleType
+
+pytestmark = pytest.mark.timeout(30)
+
+Opened = tuple[xsem.Device, FakeDriver]
+WATCHED_S = 0.2
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with fake() as (device, driver):
+        yield device, driver
+
+
+@contextlib.contextmanager
+def appending(gate: Gate) -> Iterator[None]:
+    """As an append of something that may wait."""
+    with gate.lock:
+        gate.inside += 1
+        try:
+            yield
+        finally:
+            gate.inside -= 1
+
+
+def stays(driver: FakeDriver, *names: str) -> None:
+    """None of the releases is made for as long as something that must not happen is watched for."""
+    deadline = time.monotonic() + WATCHED_S
+    while time.monotonic() < deadline:
+        assert not [name for name in names if driver.released(name)]
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("what", ["semaphore", "memory", "buffer"])
+def test_idle_object_is_not_released_while_another_one_is_waited_for(opened: Opened, what: str) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+    made: Resource = {"semaphore": binary(device), "memory": memory, "buffer": memory.map_buffer()}[what]
+    call = {"semaphore": "release_semaphore", "memory": "release_memory", "buffer": "unmap_buffer"}[what]
+    if what == "memory":
+        gc.collect()   # its mapping
+    commands.append_wait(waited, 1)
+    began = time.monotonic()
+    made.release()
+    assert time.monotonic() - began < 5
+    stays(driver, call)
+    driver.lists[0].reach_all()
+    until(lambda: driver.released(call))
+
+
+def test_wait_for_a_foreign_event_counts(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_barrier(wait_events=[device.event(FakePoint(1, "foreign"))])
+    sem.release()
+    stays(driver, "release_semaphore")
+    driver.lists[0].reach_all()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_signals_alone_hold_no_release(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
+    commands.append_signal(other, 1)   # pending, and no wait before it: it will end by itself
+    sem.release()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_wait_on_another_device_of_the_backend_counts() -> None:
+    with fake() as (one, driver), fake() as (two, other):
+        commands, waited = two.create_command_list(), timeline(two)
+        commands.append_wait(waited, 1)
+        timeline(one).release()
+        stays(driver, "release_semaphore")
+        other.lists[0].reach_all()
+        until(lambda: driver.released("release_semaphore"))
+
+
+def test_failed_list_holds_no_release(opened: Opened) -> None:
+    device, driver = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    commands.append_wait(waited, 1, signal_event=device.create_event())
+    sem.release()
+    stays(driver, "release_semaphore")
+    for point in driver.lists[0].points:
+        point.error = DriverError("lost", reason="driver", from_earlier_work=True)
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_where_releases_never_block_nothing_is_held() -> None:
+    with fake(dataclasses.replace(ALL, release_never_blocks=True)) as (device, driver):
+        assert device._session.gate is None
+        commands, waited = device.create_command_list(), timeline(device)
+        commands.append_wait(waited, 1)
+        timeline(device).release()
+        assert driver.released("release_semaphore")
+        driver.lists[0].reach_all()
+
+
+def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opened) -> None:
+    """A loop that always has a wait pending, but for the moment after synchronize(), loses no memory."""
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    for frame in range(1, 20):
+        commands.append_wait(waited, frame)
+        timeline(device).release()
+        until(lambda: device._session.releaser._held_back)
+        driver.lists[0].reach_all()
+        commands.synchronize()
+        assert len(driver.released("release_semaphore")) == frame
+
+
+@pytest.fixture
+def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
+    """The releasing thread looks only when it is woken: by itself it would meet some of the moments."""
+    releaser = opened[0]._session.releaser
+
+    class Nap(queue.SimpleQueue[None]):
+        def get(self, block: bool = True, timeout: float | None = None) -> None:
+            super().get(timeout=20)
+
+    nap = Nap()
+    monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 0)
+    monkeypatch.setattr(xsem.runtime.lifetime, "_NUDGE_IN_APPEND_S", 10)   # a busy machine may take its time
+    with monkeypatch.context() as patched:
+        patched.setattr(releaser, "_nap", nap)
+        yield releaser
+    nap.put(None)
+
+
+def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
+    """Wake the thread until something is so."""
+    def look() -> object:
+        releaser._nap.put(None)
+        return condition()
+
+    until(look)
+
+
+def crowd(device: xsem.Device, count: int = 64) -> None:
+    """Release so many things behind a pending wait that appends have to look for a moment to free them."""
+    releaser = device._session.releaser
+    for _ in range(count):
+        timeline(device).release()
+    woken(releaser, lambda: releaser.crowded and len(releaser._ready) == count)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_append_of_a_wait_that_finds_none_pending_has_what_was_released_freed_first(
+    opened: Opened, asleep: Releaser, again: bool
+) -> None:
+    """A loop that never synchronizes stays bounded where its waits are met before the next one is appended."""
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    frame = 0
+    for _ in range(3 if again else 1):   # from the second time on the list knows this append
+        frame += 1
+        commands.append_wait(waited, frame)
+    for cycle in range(1, 4):
+        crowd(device)
+        driver.lists[0].reach_all()
+        frame += 1
+        commands.append_wait(waited, frame)
+        assert len(driver.released("release_semaphore")) == 64 * cycle
+        assert not asleep.crowded
+
+
+def test_append_of_a_wait_behind_a_pending_one_waits_for_no_release(opened: Opened, asleep: Releaser) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    commands.append_wait(waited, 1)
+    crowd(device)
+    rounds = asleep._rounds
+    for frame in range(2, 20):
+        commands.append_wait(waited, frame)
+        # A marker of each wait: the next append knows whether it is met.
+        assert driver.lists[0].calls[-1][0] == "barrier"
+    assert asleep._rounds == rounds
+    assert not driver.released("release_semaphore")
+
+
+def test_appends_look_for_a_moment_now_and_then_only(
+    opened: Opened, asleep: Releaser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    commands.append_wait(waited, 1)
+    crowd(device)
+    commands.append_wait(waited, 2)
+    monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 3600)
+    driver.lists[0].reach_all()
+    commands.append_wait(waited, 3)
+    assert not driver.released("release_semaphore")
+
+
+def test_what_the_gate_holds_is_not_looked_at_one_by_one(
+    opened: Opened, asleep: Releaser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    commands, waited = device.create_command_list(), timeline(device)
+    commands.append_wait(waited, 1)
+    crowd(device, 500)
+    attempts: list[Record] = []
+    original = Record.free
+
+    def free(record: Record) -> bool:
+        attempts.append(record)
+        return original(record)
+
+    monkeypatch.setattr(Record, "free", free)
+    rounds = asleep._rounds
+    woken(asleep, lambda: asleep._rounds >= rounds + 5)
+    assert len(attempts) <= asleep._rounds - rounds + 1
+    driver.lists[0].reach_all()
+    woken(asleep, lambda: len(driver.released("release_semaphore")) == 500)
+
+
+def test_object_that_is_submitted_twice_waits_once_for_the_gate(opened: Opened, asleep: Releaser) -> None:
+    """While `release()` submits it on one thread, a job of the releasing thread may submit it, too."""
+    device, _ = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    commands.append_wait(waited, 1)
+    sem.release()
+    woken(asleep, lambda: len(asleep._ready) == 1)
+    asleep.submit(sem._record)
+    rounds = asleep._rounds
+    woken(asleep, lambda: asleep._rounds >= rounds + 2)
+    assert len(asleep._ready) == 1
+
+
+def test_loop_that_always_has_a_wait_pending_is_warned_once(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    device, driver = opened
+    monkeypatch.setattr(xsem.runtime.lifetime, "_TOO_MANY", 50)
+    commands, waited = device.create_command_list(), timeline(device)
+    for _ in range(60):   # no wait is pending: it is freed as soon as the thread comes to it
+        timeline(device).release()
+    until(lambda: not device.releasing())
+    commands.append_wait(waited, 1)
+    for count in range(1, 120):
+        timeline(device).release()
+        if count in (49, 60, 110):
+            until(lambda count=count: len(device._session.releaser._ready) == count)  # type: ignore[misc]
+        assert count >= 50 or not caplog.records
+    record, = caplog.records
+    assert (record.name, record.levelno) == ("xsem", logging.WARNING)
+    for part in ("fake:0", "not freed yet", "no wait is pending", "synchronize()"):
+        assert part in record.getMessage()
+    driver.lists[0].reach_all()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened, prepared: bool) -> None:
+    device, driver = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
+    inside, go, order = threading.Event(), threading.Event(), []
+    original = driver.release_semaphore
+
+    def release(semaphore: int) -> None:
+        inside.set()
+        assert go.wait(10)
+        order.append("released")
+        original(semaphore)
+
+    driver.release_semaphore = release  # type: ignore[method-assign]
+    sem.release()
+    assert inside.wait(10)
+    commands.append_signal(waited, 1)   # holds nothing, is held by nothing
+
+    def append() -> None:
+        wait(1)
+        order.append("appended")
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    time.sleep(0.05)
+    assert order == []
+    go.set()
+    thread.join()
+    assert order == ["released", "appended"]
+    driver.release_semaphore = original  # type: ignore[method-assign]
+    driver.lists[0].reach_all()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened, prepared: bool) -> None:
+    device, driver = opened
+    commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
+    inside, go = hold_next(driver.lists[0])
+    wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
+    thread = threading.Thread(target=wait, args=(1,))
+    thread.start()
+    assert inside.wait(10)
+    sem.release()
+    stays(driver, "release_semaphore")
+    go.set()
+    thread.join()
+    stays(driver, "release_semaphore")   # the wait is pending now
+    driver.lists[0].reach_all()
+    until(lambda: driver.released("release_semaphore"))
+
+
+def test_gate_stays_closed_until_the_outer_one_of_two_releases_ends() -> None:
+    gate = Gate()
+    closed: list[bool] = []
+
+    def outer() -> None:
+        assert gate.release(lambda: closed.append(gate.closed))
+        closed.append(gate.closed)
+
+    assert gate.release(outer)
+    assert closed == [True, True]
+    assert not gate.closed
+
+
+def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
+    gate = Gate()
+    with appending(gate):
+        assert not gate.release(lambda: pytest.fail("called"))
+        with appending(gate):   # what is appended may append
+            pass
+        assert not gate.release(lambda: pytest.fail("called"))
+    called: list[int] = []
+    assert gate.release(lambda: called.append(1))
+    assert called == [1]
+
+
+def test_gate_does_not_wait_for_an_append_in_another_thread() -> None:
+    gate = Gate()
+    inside, go = threading.Event(), threading.Event()
+
+    def append() -> None:
+        with appending(gate):
+            inside.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    assert inside.wait(10)
+    assert not gate.release(lambda: pytest.fail("called"))
+    go.set()
+    thread.join()
+
+
+def test_gate_is_one_for_each_backend() -> None:
+    assert gate_of("one") is gate_of("one")
+    assert gate_of("one") is not gate_of("other")

@@ -1,0 +1,1 @@
+"""What several test files share: backends to test with, stand-ins, interrupts, paths."""

@@ -1,0 +1,96 @@
+"""Runs tests in processes of their own, on a stand-in for a driver library.
+
+A driver library is found when a process starts, and a test may bring the stand-in down. So of each group of tests (a
+stand-in, with its settings) the first one asked for runs the whole group in one process, and each reports its own
+outcome. In those processes this module is a plugin of pytest, which leaves out what is not of the group.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from support.paths import ROOT, TESTS
+
+__all__ = ["DEADLINE_S", "Place", "run_there"]
+
+_GROUP = "XSEM_TEST_STAND_IN_GROUP"
+DEADLINE_S = 120  # for a group; below the faulthandler_timeout of pyproject.toml
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What runs before the command, and its environment; skips the test where it cannot be had.
+Place = Callable[[Mapping[str, str]], tuple[list[str], dict[str, str]]]
+
+
+def run_there(name: str, place: Place, settings: Mapping[str, str]) -> Callable[[F], F]:
+    """A decorator: run the test in the group of this stand-in and these settings."""
+    group = json.dumps([name, settings], sort_keys=True)
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> None:
+            if os.environ.get(_GROUP) == group:
+                function(*args, **kwargs)
+            else:
+                # It reads: file, two colons, the test with its parameters, a blank, the phase.
+                node = os.environ["PYTEST_CURRENT_TEST"].rsplit(" ", 1)[0].split("::", 1)[1]
+                outcomes, output = _run_group(function.__globals__["__file__"], group, place)
+                if node not in outcomes:
+                    pytest.fail(f"{node} did not run on the stand-in:\n{output}", pytrace=False)
+                if outcomes[node] is not None:
+                    pytest.fail(f"on the stand-in:\n{outcomes[node]}", pytrace=False)
+
+        wrapper.stand_in_group = group  # type: ignore[attr-defined]
+        if _GROUP not in os.environ:
+            wrapper = pytest.mark.timeout(DEADLINE_S + 10)(wrapper)
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a process of a group: its tests alone."""
+    group = os.environ.get(_GROUP)
+    if group is not None:
+        items[:] = [item for item in items if getattr(getattr(item, "function", None), "stand_in_group", None) == group]
+
+
+@functools.cache
+def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | None], str]:
+    """Each test's failure, or None for those that passed; and all that was printed."""
+    before, environment = place(json.loads(group)[1])
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [*before, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "support.stand_in",
+                   "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}", f"--junitxml={report}",
+                   "-o", "junit_family=xunit2", module]
+        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # Of pytest's plugins it needs one. What was asked of the process here (-n 4) is not asked of this one.
+        environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+        environment |= {_GROUP: group, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        try:
+            ran = subprocess.run(command, env=environment, cwd=ROOT, check=False,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
+            output = ran.stdout
+        except subprocess.TimeoutExpired as error:
+            output = f"no end after {DEADLINE_S} s\n{error.stdout!r}"
+        if not report.exists():
+            return {}, output
+        outcomes: dict[str, str | None] = {}
+        for case in ET.parse(report).iter("testcase"):
+            failures = [each for each in case if each.tag in ("failure", "error", "skipped")]
+            name, said = case.attrib["name"], "\n".join(each.text or each.tag for each in failures)
+            # A test that failed may fail once more while it is torn down: a case of its own, often of what it left.
+            outcomes[name] = "\n".join(filter(None, [outcomes.get(name), said])) or None
+        return outcomes, output
