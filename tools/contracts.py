@@ -43,7 +43,7 @@ LAYERS = {
         diagnostics : handle_import : queued : stamps : issue
         queue
         completion
-        entries
+        operations
         device_state
         prepared_append : semaphore_changes
         semaphore_state

@@ -99,7 +99,7 @@ def test_first_append_to_one_list_stands_the_first_one_to_another_in_between(cal
     with fake() as (device, _):
         sem, other = timeline(device), device.create_command_list()
 
-        class Book:
+        class Queue:
             """Of a list: while it is looked at, another thread appends to yet another one."""
 
             looked_at = False
@@ -111,11 +111,11 @@ def test_first_append_to_one_list_stands_the_first_one_to_another_in_between(cal
                     getattr(other, call)(sem, 4)
                 return True
 
-        plains = sem._state.plain_waits if call == "append_wait" else sem._state.plain_signals
-        book: Any = Book()
-        plains[book] = book
+        plains = sem._state.prepared_waits if call == "append_wait" else sem._state.prepared_signals
+        queue: Any = Queue()
+        plains[queue] = queue
         getattr(device.create_command_list(), call)(sem, 3)
-        assert book not in plains
+        assert queue not in plains
         assert len(plains) == 2
 
 

@@ -448,8 +448,8 @@ def test_many_calls_leave_the_books_flat_and_are_refused_behind_an_unmet_wait(op
         commands.synchronize(timeout_s=5)
         for value in range(count, count + 10 * MARK_EVERY):
             prepared([value, value])
-            assert len(commands._book.entries) <= 2 * MARK_EVERY
-        assert len(sems[0]._record.uses) <= 3
+            assert len(commands._queue.operations) <= 2 * MARK_EVERY
+        assert len(sems[0]._lifetime.uses) <= 3
 
 
 def test_prepared_that_are_dropped_leave_nothing_in_the_records(opened: Opened) -> None:
@@ -461,7 +461,7 @@ def test_prepared_that_are_dropped_leave_nothing_in_the_records(opened: Opened) 
         commands.query()
         commands.append_signal(sem, SignalParams(value=value, allow_rewind=True))
     gc.collect()
-    assert len(sem._record.uses) < 100
+    assert len(sem._lifetime.uses) < 100
 
 
 def test_pending_prepared_wait_keeps_frees_away(opened: Opened) -> None:
@@ -469,12 +469,12 @@ def test_pending_prepared_wait_keeps_frees_away(opened: Opened) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     prepared = commands.prepare_wait(sem)
     prepared(1)
-    assert device._session.waits()
+    assert device._device_state.waits()
     for point in driver.lists[0].points:
         point.reached = True
-    assert not device._session.waits()
+    assert not device._device_state.waits()
     commands.append_wait(sem, 2)
-    assert device._session.waits()
+    assert device._device_state.waits()
 
 
 @pytest.mark.timeout(30)
@@ -499,7 +499,7 @@ def test_call_does_what_finalizers_left_and_looks_no_further(opened: Opened, mon
     device, _ = opened
     prepared = device.create_command_list().prepare_signal(timeline(device))
     done: list[int] = []
-    releaser = device._session.releaser
+    releaser = device._device_state.releaser
     monkeypatch.setattr(releaser._thread, "wake", lambda: None)   # else the thread may be the first
     for value, left in enumerate((releaser.post, releaser.post_later), 1):
         left(partial(done.append, value))

@@ -338,8 +338,8 @@ def test_pending_replay_names_what_it_waits_for_and_who_could_signal(opened: Ope
     signalling.replay({drawn: (0, 6)})
     first_op, second_op = device.pending()
     assert (first_op.operation, first_op.semaphore, first_op.value) == ("work", drawn._state.described, 5)
-    assert first_op.possible_signallers == (f"{signaller._book.name} (signal of 6 pending)",)
-    assert second_op.possible_signallers == (f"{waiter._book.name} (signal of 1 pending)",)
+    assert first_op.possible_signallers == (f"{signaller._queue.name} (signal of 6 pending)",)
+    assert second_op.possible_signallers == (f"{waiter._queue.name} (signal of 1 pending)",)
     with pytest.raises(WaitTimeoutError) as caught:
         waiter.synchronize(timeout_s=0.01)
     assert "'drawn' >= 5" in str(caught.value)
@@ -435,7 +435,7 @@ def test_recording_that_cannot_be_ended_leaves_the_list_usable(opened: Opened) -
     with pytest.raises(BusyError):
         recording.replay()
     commands.append_barrier()
-    assert not commands._book.recorded
+    assert not commands._queue.recorded
 
 
 @pytest.mark.parametrize("what", ["list", "device"])

@@ -239,7 +239,7 @@ def test_host_signal_over_a_pending_signal_is_refused(opened: Opened) -> None:
     sem, commands = timeline(device), device.create_command_list()
     commands.append_signal(sem, 3)
     commands.append_signal(sem, 4)   # of values alone, another way into the records
-    assert f"a signal of 3 on {commands._book.name} is pending" in host_signal_refused(sem, 5)
+    assert f"a signal of 3 on {commands._queue.name} is pending" in host_signal_refused(sem, 5)
     with pytest.raises(BadArgumentError) as caught:   # the refused value is not noted, and the pending one still counts
         sem.host_signal(4)
     assert caught.value.reason == "value_not_above_last"
@@ -266,7 +266,7 @@ def test_host_signal_beside_pending_waits_is_taken_whatever_is_pending(
         commands.append_wait(sem, value)
     commands.append_signal(other, 9)
     # A frame loop may have thousands of operations pending, and signals from the host for each of them.
-    monkeypatch.setattr(commands._book, "pending", lambda: pytest.fail("all that is pending was looked through"))
+    monkeypatch.setattr(commands._queue, "pending", lambda: pytest.fail("all that is pending was looked through"))
     for value in (1, 2, 3):
         sem.host_signal(value)
     assert driver.lists[0].markers == 0

@@ -373,7 +373,7 @@ def test_size_beyond_the_allocation_is_refused(at: Rig) -> None:
 
 
 def test_driver_says_of_a_refused_handle_that_it_does_not_know(at: Rig) -> None:
-    driver: Any = at.opencl._session.driver
+    driver: Any = at.opencl._device_state.driver
     number = os.eventfd(0)
     with OwnedHandle(number) as handle:
         with pytest.raises(ImportFailure) as failure:

@@ -257,7 +257,7 @@ def test_recorded_semaphore_is_freed_after_its_recording(at: Rig) -> None:
     at.commands.synchronize(timeout_s=BOUND_S)
     recording.release()
     deadline = time.monotonic() + BOUND_S
-    while not here._record.freed:
+    while not here._lifetime.freed:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -213,7 +213,7 @@ def test_image_changes_hands_between_two_devices(exporter: xsem.Device, device: 
 def test_file_of_another_sort_is_refused_its_fate_is_told_and_all_else_goes_on(
     exporter: xsem.Device, device: xsem.Device, kind: str, path: str
 ) -> None:
-    driver: Any = device._session.driver
+    driver: Any = device._device_state.driver
     if path == "pipe":
         number, write = os.pipe()
         os.close(write)
@@ -269,7 +269,7 @@ def test_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.Device) 
 def test_applications_own_device_has_timelines_too(exporter: xsem.Device) -> None:
     from xsem_vulkan import Native
 
-    theirs = exporter._session.driver._gpu   # type: ignore[attr-defined]
+    theirs = exporter._device_state.driver._gpu   # type: ignore[attr-defined]
     lock = threading.Lock()
     native = Native(
         instance=theirs.library.address(theirs.physical.instance.handle),

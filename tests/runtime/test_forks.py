@@ -281,7 +281,7 @@ def test_a_recording_that_the_fork_interrupts_ends_without_the_driver(opened: Op
     def child() -> tuple[str, list[str]]:
         ended: list[str] = []
         driver.noted.clear()
-        vars(opened.commands._book.driver)["end_recording"] = lambda: ended.append("end_recording")
+        vars(opened.commands._queue.driver)["end_recording"] = lambda: ended.append("end_recording")
         try:
             recording.__exit__(None, None, None)
             outcome = "nothing was raised"
@@ -372,7 +372,7 @@ def test_a_fork_while_plugins_are_loaded_lets_the_child_load_them(monkeypatch: p
 
 
 def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
-    session, book = opened.device._session, opened.commands._book
+    session, queue = opened.device._device_state, opened.commands._queue
 
     def child() -> list[str]:
         opened.semaphore.release()
@@ -386,7 +386,7 @@ def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with session.releaser.lock, session.books_lock, book.lock, session.transfer_lock:
+        with session.releaser.lock, session.queues_lock, queue.lock, session.copy_lock:
             held.set()
             go_on.wait(20)
 

@@ -21,7 +21,7 @@ from support.fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary,
 import xsem
 from xsem.errors import BusyError, DriverError, ReleasedError
 from xsem.runtime.completion import MARK_EVERY
-from xsem.runtime.lifetime import Record, Releaser, _look
+from xsem.runtime.lifetime import Lifetime, Releaser, _look
 from xsem.runtime.threads import Background
 from xsem.types import Capabilities, MemoryHandleType
 
@@ -36,13 +36,13 @@ def opened() -> Iterator[Opened]:
         yield device, driver
 
 
-class Unread(weakref.WeakSet[Record]):
+class Unread(weakref.WeakSet[Lifetime]):
     """Takes and gives up elements; whoever looks at all of them fails."""
 
     def copy(self) -> Unread:
         pytest.fail("it was copied")
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Lifetime]:
         pytest.fail("it was read")
 
 
@@ -56,7 +56,7 @@ def threads() -> set[str]:
 
 def rest(device: xsem.Device) -> None:
     """Until the releasing thread has ended, having nothing left to wait for."""
-    until(lambda: device._session.releaser._thread._idle)
+    until(lambda: device._device_state.releaser._thread._idle)
     until(lambda: not threads())
 
 
@@ -69,11 +69,11 @@ def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> N
     sem.release()
     buffer = mem.map_buffer()
     mem.release()   # its mapping lives
-    named = (sem._record.what, mem._record.what)
+    named = (sem._lifetime.what, mem._lifetime.what)
     assert device.releasing() == tuple(sorted(named))
     assert device.releasing() == tuple(sorted(named))   # asking changes nothing
     driver.finish()
-    until(lambda: device.releasing() == (mem._record.what,))
+    until(lambda: device.releasing() == (mem._lifetime.what,))
     assert len(driver.released("release_semaphore")) == 1
     assert driver.released("release_memory") == []
     buffer.release()
@@ -83,14 +83,14 @@ def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> N
 
 def test_what_is_alive_costs_nothing_to_whoever_asks_what_is_being_released(opened: Opened) -> None:
     device, _ = opened
-    releaser = device._session.releaser
+    releaser = device._device_state.releaser
     sem = timeline(device)
-    every = releaser.records
-    releaser.records = Unread(every)
+    every = releaser.lifetimes
+    releaser.lifetimes = Unread(every)
     assert device.releasing() == ()
     sem.release()
     until(lambda: device.releasing() == ())
-    releaser.records = every
+    releaser.lifetimes = every
 
 
 def test_releasing_is_in_the_order_of_names(opened: Opened) -> None:
@@ -106,7 +106,7 @@ def test_releasing_is_in_the_order_of_names(opened: Opened) -> None:
 def test_releasing_names_what_was_dropped(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    what = sem._record.what
+    what = sem._lifetime.what
     commands.append_wait(sem, 1)
     del sem
     gc.collect()
@@ -119,7 +119,7 @@ def test_releasing_names_what_was_dropped(opened: Opened) -> None:
 def test_releasing_looks_at_what_finalizers_left_by_itself(opened: Opened) -> None:
     device, _ = opened
     done: list[int] = []
-    device._session.releaser.post_later(lambda: done.append(1))
+    device._device_state.releaser.post_later(lambda: done.append(1))
     assert device.releasing() == ()
     assert done == [1]
 
@@ -138,7 +138,7 @@ def test_what_is_being_freed_counts_until_the_driver_returns(opened: Opened, mon
     sem.release()
     assert inside.wait(10)
     try:
-        assert device.releasing() == (sem._record.what,)
+        assert device.releasing() == (sem._lifetime.what,)
     finally:
         go.set()
     until(lambda: device.releasing() == ())
@@ -150,8 +150,8 @@ def test_device_that_is_released_is_the_last_to_go(opened: Opened) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     device.release()
-    assert device._record.what in device.releasing()
-    assert sem._record.what in device.releasing()
+    assert device._lifetime.what in device.releasing()
+    assert sem._lifetime.what in device.releasing()
     driver.finish()
     until(lambda: device.releasing() == ())
     assert ("close",) in driver.log
@@ -230,7 +230,7 @@ def test_release_takes_effect_when_all_its_lists_have_reached_their_markers(open
     sem.release()
     driver.lists[0].reach_all()
     first.query()
-    sem._session.releaser.submit(sem._record)
+    sem._device_state.releaser.submit(sem._lifetime)
     assert driver.released("release_semaphore") == []
     driver.lists[1].reach_all()
     until(lambda: len(driver.released("release_semaphore")) == 1)
@@ -558,7 +558,7 @@ def test_failing_release_is_logged_and_the_rest_goes_on(opened: Opened, caplog: 
     driver.release_semaphore = _failing  # type: ignore[assignment,method-assign]
     sem = timeline(device, "frames")
     sem.release()
-    until(lambda: sem._record.freed)
+    until(lambda: sem._lifetime.freed)
     rest(device)
     assert "releasing the semaphore 'frames' failed" in caplog.text
     device.release()
@@ -622,8 +622,8 @@ def test_failure_frees_nothing_that_is_just_being_appended(opened: Opened) -> No
         def other() -> None:
             sem.release()
             driver.lists[0].points[-1].error = DriverError("lost", reason="lost")
-            commands._book.poll()
-            sem._session.releaser.submit(sem._record)
+            commands._queue.poll()
+            sem._device_state.releaser.submit(sem._lifetime)
 
         thread = threading.Thread(target=other)
         thread.start()
@@ -717,15 +717,15 @@ def test_dropped_list_is_closed_when_its_work_is_done(opened: Opened) -> None:
 
 def test_dropped_event_and_wrapper_start_no_thread(opened: Opened) -> None:
     device, _ = opened
-    before = len(device._session.releaser.records)
+    before = len(device._device_state.releaser.lifetimes)
     for _ in range(3):
         event = device.create_event()
         commands = device.command_list(FakeStream(7))
         commands.append_barrier(signal_event=event)
         del event, commands
-        assert device._session.releaser._thread._idle
+        assert device._device_state.releaser._thread._idle
     device.pending()   # any call does what they left
-    assert len(device._session.releaser.records) == before + 1   # of the stream
+    assert len(device._device_state.releaser.lifetimes) == before + 1   # of the stream
 
 
 def test_dropped_point_goes_back_to_the_driver_with_a_later_call(opened: Opened) -> None:
@@ -807,13 +807,13 @@ class Owner:
 @pytest.mark.timeout(20)
 def test_finalizer_of_the_application_may_release_inside_any_lock(opened: Opened) -> None:
     device, driver = opened
-    commands, session = device.create_command_list(), device._session
+    commands, session = device.create_command_list(), device._device_state
     owned = [timeline(device) for _ in range(4)]
     for sem in owned:
         commands.append_wait(sem, 1)
     event = device.create_event()
     commands.append_barrier(signal_event=event)
-    locks = [session.releaser.lock, session.books_lock, commands._book.lock, owned[0]._state.host_order]
+    locks = [session.releaser.lock, session.queues_lock, commands._queue.lock, owned[0]._state.host_order]
     for lock, sem in zip(locks, owned, strict=True):
         with lock:
             Owner(sem, event)
@@ -886,7 +886,7 @@ def test_device_released_by_many_threads_closes_once() -> None:
 
 def test_object_opened_while_the_device_is_released_is_released_too() -> None:
     with fake() as (device, driver):
-        session = device._session
+        session = device._device_state
         stop = threading.Event()
         made: list[Any] = []
 
@@ -907,7 +907,7 @@ def test_object_opened_while_the_device_is_released_is_released_too() -> None:
             maker.join(10)
         assert all(sem.released for sem in made)
         until(lambda: ("close",) in driver.log)
-        assert set(session.releaser.records) == set()
+        assert set(session.releaser.lifetimes) == set()
 
 
 def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> None:
@@ -924,14 +924,14 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
 
     commands.query()
     driver.done = done  # type: ignore[method-assign]
-    poller = threading.Thread(target=commands._book.poll)
+    poller = threading.Thread(target=commands._queue.poll)
     poller.start()
     assert inside.wait(10)
     driver.done = original  # type: ignore[method-assign]
     driver.finish()
     device.release()
     until(lambda: driver.released("release_semaphore"))
-    sem._session.releaser.submit(commands._record)
+    sem._device_state.releaser.submit(commands._lifetime)
     assert driver.released("close_list") == []
     leave.set()
     poller.join(10)
@@ -943,7 +943,7 @@ def test_device_can_be_released_while_another_thread_frees_its_objects(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, driver = opened
-    releaser = device._session.releaser
+    releaser = device._device_state.releaser
     first, second = timeline(device), timeline(device)
     freeing, go = threading.Event(), threading.Event()
     free = driver.release_semaphore
@@ -953,10 +953,10 @@ def test_device_can_be_released_while_another_thread_frees_its_objects(
         assert go.wait(30)
         free(token)
 
-    class Read(weakref.WeakSet[Record]):
+    class Read(weakref.WeakSet[Lifetime]):
         """Whoever reads it meets an object whose free returns meanwhile, and that may be taken out."""
 
-        def __iter__(self) -> Iterator[Record]:
+        def __iter__(self) -> Iterator[Lifetime]:
             for record in super().__iter__():
                 yield record
                 go.set()
@@ -964,8 +964,8 @@ def test_device_can_be_released_while_another_thread_frees_its_objects(
                     if len(self) == before:
                         time.sleep(0.005)
 
-    releaser.records = Read(list(releaser.records))
-    before = len(releaser.records)
+    releaser.lifetimes = Read(list(releaser.lifetimes))
+    before = len(releaser.lifetimes)
     monkeypatch.setattr(driver, "release_semaphore", held)
     second.release()
     assert freeing.wait(30)
@@ -1002,7 +1002,7 @@ def test_device_closes_when_released_between_two_finalizers_of_a_cycle(opened: O
 def test_hold_that_loses_against_a_release_holds_nothing() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
-    record = Record(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
+    record = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
     with record.held():
         record.release()
         assert freed == []
@@ -1015,7 +1015,7 @@ def test_hold_that_loses_against_a_release_holds_nothing() -> None:
 def test_freed_record_is_neither_freed_again_nor_visited() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
-    record = Record(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
+    record = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
     with record.visited() as there:
         assert there
         with record.held():
@@ -1042,7 +1042,7 @@ def test_interrupted_call_holds_nothing() -> None:
     """KeyboardInterrupt between any two calls inside held(), as Python delivers it."""
     for at in range(1, 40):
         releaser = Releaser("test", FakeDriver().quiet)
-        record = Record(releaser, "thing", lambda: None, may_block=False, parent=None)
+        record = Lifetime(releaser, "thing", lambda: None, may_block=False, parent=None)
         seen = 0
 
         def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> Any:
@@ -1076,9 +1076,9 @@ def test_closed_lists_leave_nothing_in_the_notes_of_a_long_lived_object(opened: 
     for value in range(1, 400):
         with device.create_command_list() as commands:
             commands.append_signal(sem, value)
-    assert len(sem._record.uses) < 100
-    assert len(device._session.books) == 0
-    assert len(device._session.releaser.records) < 10
+    assert len(sem._lifetime.uses) < 100
+    assert len(device._device_state.queues) == 0
+    assert len(device._device_state.releaser.lifetimes) < 10
 
 
 def test_notes_of_lists_in_use_are_kept(opened: Opened) -> None:
@@ -1087,7 +1087,7 @@ def test_notes_of_lists_in_use_are_kept(opened: Opened) -> None:
     lists = [device.create_command_list() for _ in range(100)]
     for value, commands in enumerate(lists, 1):
         commands.append_signal(sem, value)
-    assert len(sem._record.uses) == 200   # of each list, and of what its signals with a value alone have in common
+    assert len(sem._lifetime.uses) == 200   # of each list, and of what its signals with a value alone have in common
     sem.release()
     for each in driver.lists[:-1]:
         each.reach_all()
@@ -1114,7 +1114,7 @@ def test_released_records_ask_a_list_once_however_many_wait_for_it(opened: Opene
 
     driver.done = done  # type: ignore[method-assign]
     before = len(asked)
-    _look([sem._record for sem in sems])
+    _look([sem._lifetime for sem in sems])
     assert asked[before:].count(threading.current_thread().name) == 1
     driver.finish()
     until(lambda: len(driver.log) == 200)
@@ -1201,7 +1201,7 @@ def test_pending_release_is_looked_at_ever_more_rarely(opened: Opened, monkeypat
 
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
-    monkeypatch.setattr(device._session.releaser, "_nap", Nap())
+    monkeypatch.setattr(device._device_state.releaser, "_nap", Nap())
     sem.release()
     until(lambda: len(pauses) > 12)
     assert pauses[:2] == [0.0005, 0.001]

@@ -97,7 +97,7 @@ def test_append_costs_the_same_after_10_and_10000_appends_that_are_pending(opene
         while appended < count:
             commands.append_wait(sem, 1)
             appended += 1
-        while len(commands._book.entries) % MARK_EVERY != MARK_EVERY // 2:
+        while len(commands._queue.operations) % MARK_EVERY != MARK_EVERY // 2:
             commands.append_wait(sem, 1)
         before = driver.calls
         costs.append((python_calls(lambda: commands.append_wait(sem, 1)), driver.calls - before))
@@ -131,7 +131,7 @@ def test_append_with_an_event_costs_the_same_with_10_and_2000_events_pending(ope
     for count in (10, 2000):
         while len(events) < count:
             append()
-        while commands._book._slots - commands._book._polled > 100:
+        while commands._queue._slots - commands._queue._polled > 100:
             append()
         before = driver.calls
         costs.append((python_calls(append), driver.calls - before))
@@ -167,14 +167,14 @@ def test_books_stay_flat_in_a_long_run_without_release_and_synchronize(opened: O
         commands.append_signal(sem, value, signal_event=event)
         plain.append_barrier(wait_events=[event])
         event.reset()
-    session = device._session
-    for book in (commands._book, plain._book):
-        assert len(book.entries) <= 2 * MARK_EVERY
-        assert len(book._markers) <= 2 * MARK_EVERY
-    assert len(session._points) < 4 * MARK_EVERY
-    assert len(session.releaser.records) < 10
+    session = device._device_state
+    for queue in (commands._queue, plain._queue):
+        assert len(queue.operations) <= 2 * MARK_EVERY
+        assert len(queue._markers) <= 2 * MARK_EVERY
+    assert len(session._fences) < 4 * MARK_EVERY
+    assert len(session.releaser.lifetimes) < 10
     assert len(session.releaser.later) < 10
-    assert len(sem._record.uses) == 2   # the list, and what its waits with a value alone have in common
+    assert len(sem._lifetime.uses) == 2   # the list, and what its waits with a value alone have in common
     assert driver.lists[0].markers == 0   # its events tell
     assert driver.lists[1].markers == 10_000 + 10_000 // MARK_EVERY
     living = [point for point in driver.points if not point.released]
@@ -188,8 +188,8 @@ def test_stream_that_comes_and_goes_leaves_nothing(opened: Opened) -> None:
         commands = device.command_list(FakeStream(handle))
         commands.append_barrier()
         del commands
-    assert len(device._session.books) < 150
-    assert len(device._session.releaser.records) < 300
+    assert len(device._device_state.queues) < 150
+    assert len(device._device_state.releaser.lifetimes) < 300
     assert sum(not each.closed for each in driver.lists) < 150
 
 
@@ -202,8 +202,8 @@ def test_streams_that_are_busy_or_wrapped_keep_their_books(opened: Opened) -> No
     del busy
     for handle in range(3, 300):
         device.command_list(FakeStream(handle))
-    assert device._session.books[1] is wrapped._book
-    assert 2 in device._session.books
+    assert device._device_state.queues[1] is wrapped._queue
+    assert 2 in device._device_state.queues
     assert not driver.lists[0].closed
     assert not driver.lists[1].closed
 
@@ -229,7 +229,7 @@ def test_own_list_borrowed_by_its_handle_shares_its_books(opened: Opened) -> Non
     borrowed = device.command_list(own.native_handle)
     borrowed.append_barrier()
     assert not own.query()
-    assert len(device._session.books) == 1
+    assert len(device._device_state.queues) == 1
     borrowed.release()
     own.append_barrier()
     own.release()
@@ -286,7 +286,7 @@ def test_append_works_again_after_progress() -> None:
             driver.lists[0].reach_all()
             commands.append_wait(sem, 1)
             finish(commands, driver)
-        assert len(commands._book.entries) == 0
+        assert len(commands._queue.operations) == 0
 
 
 def test_nothing_is_refused_without_a_wait() -> None:
@@ -296,7 +296,7 @@ def test_nothing_is_refused_without_a_wait() -> None:
             commands.append_signal(sem, value)
         # And markers still go in, so that the end is seen.
         finish(commands, driver)
-        assert len(commands._book.entries) == 0
+        assert len(commands._queue.operations) == 0
 
 
 def test_nothing_is_refused_behind_a_wait_that_is_done() -> None:
@@ -359,7 +359,7 @@ def test_work_may_append_to_its_own_list(opened: Opened) -> None:
     driver.lists[0].reach_all()
     assert commands.query()
     assert device.pending() == ()
-    assert len(commands._book.entries) == 0
+    assert len(commands._queue.operations) == 0
 
 
 def test_work_may_release_its_own_list(opened: Opened) -> None:
@@ -395,7 +395,7 @@ def test_query_and_release_wait_for_no_lock_of_the_list(opened: Opened) -> None:
     answers: list[Any] = []
 
     def hold() -> None:
-        with commands._book.lock:
+        with commands._queue.lock:
             held.set()
             leave.wait(30)
 
@@ -441,7 +441,7 @@ def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) 
     with restless():
         in_threads(4, lambda _: [commands.append_wait(sem, 1) for _ in range(300)])
     assert [call[0] for call in driver.lists[0].calls].count("wait") == 1200
-    pending = commands._book.pending()
+    pending = commands._queue.pending()
     assert [entry.seq for entry in pending] == sorted(entry.seq for entry in pending)
     assert len(pending) == 1200
 
@@ -608,11 +608,11 @@ def test_own_list_can_be_captured_once_its_native_handle_is_known(opened: Opened
     commands, sem = device.create_command_list(), timeline(device)
     driver.lists[0].capture = True
     commands.append_signal(sem, 1)   # an answer that costs a driver call: not asked for yet
-    assert len(commands._book.entries) == 1
+    assert len(commands._queue.operations) == 1
     assert commands.native_handle == driver.lists[0].key
     commands.append_signal(sem, 2)   # the general way, and the one of values alone
     commands.append_signal(sem, 3)
-    assert len(commands._book.entries) == 1
+    assert len(commands._queue.operations) == 1
     for ask in (commands.query, commands.synchronize):
         with pytest.raises(BusyError) as caught:
             ask()
@@ -678,7 +678,7 @@ def test_points_of_a_poll_are_asked_once_where_all_are_reached(opened: Opened) -
     before = driver.calls
     assert commands.query()
     assert driver.calls - before <= 3
-    assert len(commands._book.entries) == 0
+    assert len(commands._queue.operations) == 0
 
 
 def test_refused_append_leaves_an_idle_list_idle(opened: Opened) -> None:

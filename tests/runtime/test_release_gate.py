@@ -19,8 +19,8 @@ import xsem
 import xsem.runtime.lifetime
 from xsem.errors import DriverError
 from xsem.facade.resource import Resource
-from xsem.runtime.lifetime import Record, Releaser
-from xsem.runtime.release_gate import Gate, gate_of
+from xsem.runtime.lifetime import Lifetime, Releaser
+from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
@@ -36,7 +36,7 @@ def opened() -> Iterator[Opened]:
 
 
 @contextlib.contextmanager
-def appending(gate: Gate) -> Iterator[None]:
+def appending(gate: ReleaseGate) -> Iterator[None]:
     """As an append of something that may wait."""
     with gate.lock:
         gate.inside += 1
@@ -113,7 +113,7 @@ def test_failed_list_holds_no_release(opened: Opened) -> None:
 
 def test_where_releases_never_block_nothing_is_held() -> None:
     with fake(dataclasses.replace(ALL, release_never_blocks=True)) as (device, driver):
-        assert device._session.gate is None
+        assert device._device_state.gate is None
         commands, waited = device.create_command_list(), timeline(device)
         commands.append_wait(waited, 1)
         timeline(device).release()
@@ -128,7 +128,7 @@ def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opene
     for frame in range(1, 20):
         commands.append_wait(waited, frame)
         timeline(device).release()
-        until(lambda: device._session.releaser._held_back)
+        until(lambda: device._device_state.releaser._held_back)
         driver.lists[0].reach_all()
         commands.synchronize()
         assert len(driver.released("release_semaphore")) == frame
@@ -137,7 +137,7 @@ def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opene
 @pytest.fixture
 def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
     """The releasing thread looks only when it is woken: by itself it would meet some of the moments."""
-    releaser = opened[0]._session.releaser
+    releaser = opened[0]._device_state.releaser
 
     class Nap(queue.SimpleQueue[None]):
         def get(self, block: bool = True, timeout: float | None = None) -> None:
@@ -163,7 +163,7 @@ def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
 
 def crowd(device: xsem.Device, count: int = 64) -> None:
     """Release so many things behind a pending wait that appends have to look for a moment to free them."""
-    releaser = device._session.releaser
+    releaser = device._device_state.releaser
     for _ in range(count):
         timeline(device).release()
     woken(releaser, lambda: releaser.crowded and len(releaser._ready) == count)
@@ -224,14 +224,14 @@ def test_what_the_gate_holds_is_not_looked_at_one_by_one(
     commands, waited = device.create_command_list(), timeline(device)
     commands.append_wait(waited, 1)
     crowd(device, 500)
-    attempts: list[Record] = []
-    original = Record.free
+    attempts: list[Lifetime] = []
+    original = Lifetime.free
 
-    def free(record: Record) -> bool:
+    def free(record: Lifetime) -> bool:
         attempts.append(record)
         return original(record)
 
-    monkeypatch.setattr(Record, "free", free)
+    monkeypatch.setattr(Lifetime, "free", free)
     rounds = asleep._rounds
     woken(asleep, lambda: asleep._rounds >= rounds + 5)
     assert len(attempts) <= asleep._rounds - rounds + 1
@@ -246,7 +246,7 @@ def test_object_that_is_submitted_twice_waits_once_for_the_gate(opened: Opened, 
     commands.append_wait(waited, 1)
     sem.release()
     woken(asleep, lambda: len(asleep._ready) == 1)
-    asleep.submit(sem._record)
+    asleep.submit(sem._lifetime)
     rounds = asleep._rounds
     woken(asleep, lambda: asleep._rounds >= rounds + 2)
     assert len(asleep._ready) == 1
@@ -265,7 +265,7 @@ def test_loop_that_always_has_a_wait_pending_is_warned_once(
     for count in range(1, 120):
         timeline(device).release()
         if count in (49, 60, 110):
-            until(lambda count=count: len(device._session.releaser._ready) == count)  # type: ignore[misc]
+            until(lambda count=count: len(device._device_state.releaser._ready) == count)  # type: ignore[misc]
         assert count >= 50 or not caplog.records
     record, = caplog.records
     assert (record.name, record.levelno) == ("xsem", logging.WARNING)
@@ -327,7 +327,7 @@ def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened,
 
 
 def test_gate_stays_closed_until_the_outer_one_of_two_releases_ends() -> None:
-    gate = Gate()
+    gate = ReleaseGate()
     closed: list[bool] = []
 
     def outer() -> None:
@@ -340,7 +340,7 @@ def test_gate_stays_closed_until_the_outer_one_of_two_releases_ends() -> None:
 
 
 def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
-    gate = Gate()
+    gate = ReleaseGate()
     with appending(gate):
         assert not gate.release(lambda: pytest.fail("called"))
         with appending(gate):   # what is appended may append
@@ -352,7 +352,7 @@ def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
 
 
 def test_gate_does_not_wait_for_an_append_in_another_thread() -> None:
-    gate = Gate()
+    gate = ReleaseGate()
     inside, go = threading.Event(), threading.Event()
 
     def append() -> None:
@@ -369,5 +369,5 @@ def test_gate_does_not_wait_for_an_append_in_another_thread() -> None:
 
 
 def test_gate_is_one_for_each_backend() -> None:
-    assert gate_of("one") is gate_of("one")
-    assert gate_of("one") is not gate_of("other")
+    assert release_gate_of("one") is release_gate_of("one")
+    assert release_gate_of("one") is not release_gate_of("other")

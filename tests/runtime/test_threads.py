@@ -310,8 +310,8 @@ def test_marker_that_comes_before_an_interrupted_append_does_not_stand_for_it(
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
-    book, answers = commands._book, []
-    original = book._check_room
+    queue, answers = commands._queue, []
+    original = queue._check_room
 
     def interrupted() -> None:
         answers.append(commands.query())
@@ -319,9 +319,9 @@ def test_marker_that_comes_before_an_interrupted_append_does_not_stand_for_it(
         answers.append(commands.query())
         original()
 
-    monkeypatch.setattr(book, "_check_room", interrupted)
+    monkeypatch.setattr(queue, "_check_room", interrupted)
     commands.append_signal(sem, 1)
     assert answers == [False, True]
-    assert book.done_seq == book.seq - 1
+    assert queue.done_seq == queue.seq - 1
     sem.release()
     assert not driver.released("release_semaphore")

@@ -232,8 +232,8 @@ def test_signal_ends_a_wait_and_leaves_all_usable(
         wait(timeout_s=timeout_s)
     sender.join(10)
     assert device.pending()
-    assert device._session.record._holders == {
-        record._hold for record in device._session.releaser.records if record.parent is device._session.record
+    assert device._device_state.lifetime._holders == {
+        each._hold for each in device._device_state.releaser.lifetimes if each.parent is device._device_state.lifetime
     }   # none is left of the wait
     meet(driver)
     wait(timeout_s=0)

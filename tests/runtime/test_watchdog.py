@@ -19,7 +19,7 @@ import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError
 from xsem.runtime import watchdog
 from xsem.runtime.diagnostics import overdue_lists
-from xsem.runtime.entries import Entry
+from xsem.runtime.operations import Operation
 from xsem.types import PendingOp
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -97,14 +97,14 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     commands.append_wait(sem, 1)
     reports: list[tuple[PendingOp, ...]] = []
     device.watch(after_s=3600, report=reports.append)
-    entry = commands._book.entries[0]
+    entry = commands._queue.operations[0]
     asker = watchdog._Asker("xsem-ask-test", 3600)
 
     def look() -> set[tuple[str, int]]:
-        return watchdog._look(device._session, 3600, reports.append, set(), asker)
+        return watchdog._look(device._device_state, 3600, reports.append, set(), asker)
 
     assert look() == set()
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, Operation)
     entry.appended_at -= 3600
     assert look() == {("fake:0/list-1", entry.seq)}
     assert [op.age_s >= 3600 for op in reports[0]] == [True]
@@ -158,7 +158,7 @@ def test_list_that_is_stuck_again_is_reported_again(opened: Opened, looks: Looks
         commands.append_wait(sem, count)
         until(lambda count=count: len(reports) == count)  # type: ignore[misc]
         driver.lists[0].reach_all()
-        until(lambda: not commands._book.entries)
+        until(lambda: not commands._queue.operations)
 
 
 def test_second_watch_replaces_the_first(opened: Opened, looks: Looks) -> None:
@@ -223,7 +223,7 @@ def test_watch_neither_keeps_a_device_alive_nor_outlives_it() -> None:
     device, driver = open_fake()
     device.watch(after_s=3600)
     until(watchers)
-    session = weakref.ref(device._session)
+    session = weakref.ref(device._device_state)
     held = [device]
     del device
     with pytest.warns(ResourceWarning):
@@ -379,7 +379,7 @@ def test_driver_is_asked_on_another_thread_and_not_before_something_is_overdue(o
     held = Held(driver)
     commands, sem = device.create_command_list(), timeline(device)
     device.watch(after_s=3600)
-    assert watchdog._look(device._session, 3600, print, set(), watchdog._Asker("xsem-ask-test", 3600)) == set()
+    assert watchdog._look(device._device_state, 3600, print, set(), watchdog._Asker("xsem-ask-test", 3600)) == set()
     commands.append_wait(sem, 1)
     reports: list[tuple[PendingOp, ...]] = []
     assert not [name for name in held.askers if name.startswith("xsem-ask")]
@@ -395,11 +395,11 @@ def test_lists_with_waits_are_asked_about_first_and_others_only_where_none_is_st
     signalling, waiting, sem = device.create_command_list(), device.create_command_list(), timeline(device)
     signalling.append_barrier()
     waiting.append_wait(sem, 1)
-    found = overdue_lists(device._session, 0)
+    found = overdue_lists(device._device_state, 0)
     assert [name for name, _, _ in found] == ["fake:0/list-2"]
     assert (driver.lists[0].markers, driver.lists[1].markers) == (1, 1)   # the first one is the barrier itself
     driver.lists[1].reach_all()
-    found = overdue_lists(device._session, 0)
+    found = overdue_lists(device._device_state, 0)
     assert [name for name, _, _ in found] == ["fake:0/list-1"]
 
 
@@ -410,13 +410,13 @@ def test_list_that_is_done_and_was_never_asked_about_is_not_reported(opened: Ope
     reports: list[tuple[PendingOp, ...]] = []
     commands.append_barrier()
     asker = watchdog._Asker("xsem-ask-test", 3600)
-    entry = commands._book.entries[0]
-    assert isinstance(entry, Entry)
+    entry = commands._queue.operations[0]
+    assert isinstance(entry, Operation)
     entry.appended_at -= 2000   # not overdue, but on the way
-    assert watchdog._look(device._session, 3600, reports.append, set(), asker) == set()
+    assert watchdog._look(device._device_state, 3600, reports.append, set(), asker) == set()
     driver.lists[0].reach_all()
     entry.appended_at -= 2000
-    assert watchdog._look(device._session, 3600, reports.append, set(), asker) == set()
+    assert watchdog._look(device._device_state, 3600, reports.append, set(), asker) == set()
     assert reports == []
 
 

@@ -46,12 +46,12 @@ def pair(device: str, usual: SemaphoreHandleType, native: object | None) -> Iter
 
 def driver_of(device: xsem.Device) -> Any:
     """The backend's half of a device."""
-    return device._session.driver
+    return device._device_state.driver
 
 
 def list_of(commands: xsem.CommandList) -> Any:
     """The backend's half of a list."""
-    return commands._book.driver
+    return commands._queue.driver
 
 
 def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:

@@ -78,12 +78,12 @@ def use_swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def driver_of(device: xsem.Device) -> Any:
     """The backend's half of a device."""
-    return device._session.driver
+    return device._device_state.driver
 
 
 def list_of(commands: xsem.CommandList) -> Any:
     """The backend's half of a command list."""
-    return commands._book.driver
+    return commands._queue.driver
 
 
 class Peer:

@@ -10,17 +10,17 @@ from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.device_state import Session
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import INFINITE, Kind, SignalParams, WaitParams
 
-__all__ = ["batch", "check_can_signal", "check_memories", "check_session", "check_signal", "check_wait", "pair"]
+__all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "check_signal", "check_wait", "pair"]
 
 _Params = TypeVar("_Params", SignalParams, WaitParams)
 
 
 def pair(
-    session: Session, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
+    device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
 ) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
     """One semaphore with one parameter, or sequences of one length; all of them of this device and not released."""
     given: Sequence[Any] = (params,)
@@ -32,13 +32,13 @@ def pair(
                                    reason="params_mismatch")
         given = tuple(params)
         count = len(given)
-    chosen = batch(session, semaphores, call, count)
+    chosen = batch(device_state, semaphores, call, count)
     return chosen, [_param(semaphore._state, param, kind)
                     for semaphore, param in zip(chosen, given, strict=True)]
 
 
 def batch(
-    session: Session, semaphores: Semaphore | Sequence[Semaphore], call: str, params: int | None = None
+    device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str, params: int | None = None
 ) -> Sequence[Semaphore]:
     """One semaphore, or several that differ, as many as there are `params`; all of this device and not released."""
     if isinstance(semaphores, Semaphore):
@@ -56,7 +56,7 @@ def batch(
     for semaphore in chosen:
         if not isinstance(semaphore, Semaphore):
             raise BadArgumentError(f"{call} takes Semaphores, not {type(semaphore).__name__}", reason="not_a_semaphore")
-        check_session(session, semaphore, "semaphore")
+        check_same_device(device_state, semaphore, "semaphore")
     return chosen
 
 
@@ -125,7 +125,7 @@ def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> No
                                reason="flag_not_allowed", handle_type=state.type)
 
 
-def check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> None:
+def check_wait(state: SemaphoreState, param: WaitParams, device_state: DeviceState) -> None:
     """Refuse a parameter that this semaphore cannot be waited for with, or a wait that it is not ready for.
 
     Raises
@@ -136,13 +136,13 @@ def check_wait(state: SemaphoreState, param: WaitParams, session: Session) -> No
         ``not_reset``.
     """
     _check_fields(state, param)
-    if not session.capabilities.resets_on_wait:
+    if not device_state.capabilities.resets_on_wait:
         state.check_reset()
     if param.timeout_ms not in (None, INFINITE) and state.kind is not Kind.KEYED_MUTEX:
         raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait",
                                reason="timeout_not_allowed", handle_type=state.type)
     if param.value is not None and state.last_signalled is not None:
-        limit = session.capabilities.max_value_difference
+        limit = device_state.capabilities.max_value_difference
         if param.value - state.last_signalled > limit:
             raise BadArgumentError(
                 f"{param.value} is more than {limit} above the last value signalled here, {state.last_signalled}",
@@ -164,18 +164,18 @@ def check_signal(state: SemaphoreState, param: SignalParams, limit: int) -> None
         state.check_advance(param.value, allow_rewind=param.allow_rewind, limit=limit)
 
 
-def check_session(session: Session, used: Resource, what: str) -> None:
+def check_same_device(device_state: DeviceState, used: Resource, what: str) -> None:
     """Refuse something of another device, or released."""
-    if used._session is not session:
+    if used._device_state is not device_state:
         raise WrongDeviceError(
-            f"the {what} belongs to another device than this list: {used._session.info.id}",
-            expected=session.info.id, actual=used._session.info.id, reason="wrong_device",
-            backend=session.info.backend,
+            f"the {what} belongs to another device than this list: {used._device_state.info.id}",
+            expected=device_state.info.id, actual=used._device_state.info.id, reason="wrong_device",
+            backend=device_state.info.backend,
         )
-    used._record.check()
+    used._lifetime.check()
 
 
-def check_memories(session: Session, memories: Sequence[Memory]) -> tuple[Memory, ...]:
+def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tuple[Memory, ...]:
     """What ``acquire=`` or ``release=`` names, each once.
 
     Raises
@@ -192,7 +192,7 @@ def check_memories(session: Session, memories: Sequence[Memory]) -> tuple[Memory
     for memory in given:
         if not isinstance(memory, Memory):
             raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
-        check_session(session, cast("Resource", memory), "memory")
+        check_same_device(device_state, cast("Resource", memory), "memory")
     if len({id(memory) for memory in given}) != len(given):
         raise BadArgumentError("a memory changes hands once in an operation: it is named twice",
                                reason="duplicate_memory")

@@ -12,8 +12,8 @@ from xsem.facade.dlpack import HostArray, make_capsule
 from xsem.facade.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.facade.resource import Resource
 from xsem.facade.transfer import copy_from_device, copy_to_device
-from xsem.runtime.device_state import Session
-from xsem.runtime.lifetime import Lease, Record
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.lifetime import Lease, Lifetime
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Token
 
@@ -47,8 +47,8 @@ class Buffer(Resource):
     """
 
     def __init__(
-        self, device: Device, session: Session, record: Record, token: Token, address: int, size: int, layout: Layout,
-        dtype: DType, *, host: bool,
+        self, device: Device, device_state: DeviceState, lifetime: Lifetime, token: Token, address: int, size: int,
+        layout: Layout, dtype: DType, *, host: bool,
     ) -> None:
         self.device = device
         self.address = address
@@ -56,13 +56,13 @@ class Buffer(Resource):
         self.shape: tuple[int, ...] = layout.shape
         self.strides: tuple[int, ...] = layout.strides
         self.dtype: str = dtype.name
-        self._session = session
-        self._record = record
+        self._device_state = device_state
+        self._lifetime = lifetime
         self._mapping = token
         self._layout = layout
         self._dtype = dtype
         self._host = host
-        self._dlpack_device: tuple[int, int] = (_CPU, 0) if host else session.driver.dlpack_device()
+        self._dlpack_device: tuple[int, int] = (_CPU, 0) if host else device_state.driver.dlpack_device()
         self._lease: Lease | None = None
 
     def view(
@@ -86,8 +86,8 @@ class Buffer(Resource):
                 f"offset {offset} and {layout.extent} bytes reach beyond the buffer's {self.size}",
                 reason="out_of_range",
             )
-        record = self._session.new_record("buffer view", _nothing, parent=self._record)
-        return Buffer(self.device, self._session, record, self._mapping, self.address + offset, layout.extent,
+        lifetime = self._device_state.new_lifetime("buffer view", _nothing, parent=self._lifetime)
+        return Buffer(self.device, self._device_state, lifetime, self._mapping, self.address + offset, layout.extent,
                       layout, element, host=self._host)
 
     def numpy(self) -> Any:
@@ -100,11 +100,11 @@ class Buffer(Resource):
         """
         import numpy as np
 
-        record = self._checked()
+        lifetime = self._checked()
         if not self._host:
-            raise BufferError(f"the host cannot reach memory of {self._session.info.id}; use copy_to_host()")
+            raise BufferError(f"the host cannot reach memory of {self._device_state.info.id}; use copy_to_host()")
         typestr = self._typestr()
-        lease = Lease(record, self._session.releaser)
+        lease = Lease(lifetime, self._device_state.releaser)
         return np.asarray(HostArray(self.address, self.shape, self.strides, typestr, lease))
 
     def copy_to_host(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
@@ -122,11 +122,11 @@ class Buffer(Resource):
         import numpy as np
 
         check_timeout(timeout_s)
-        record = self._checked()
+        lifetime = self._checked()
         typestr = self._typestr()
         if self._host:
             return self.numpy().copy()
-        data = copy_from_device(self._session, record, self.address, self._layout.extent, timeout_s)
+        data = copy_from_device(self._device_state, lifetime, self.address, self._layout.extent, timeout_s)
         return np.ndarray(self.shape, dtype=typestr, buffer=data, strides=self.strides).copy()
 
     def copy_from_host(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -144,7 +144,7 @@ class Buffer(Resource):
         import numpy as np
 
         check_timeout(timeout_s)
-        record = self._checked()
+        lifetime = self._checked()
         source = np.asarray(array)
         if source.shape != self.shape:
             raise BadArgumentError(f"the buffer's shape is {self.shape}, the array's {source.shape}",
@@ -157,9 +157,9 @@ class Buffer(Resource):
         contiguous = self._layout.contiguous(self._dtype.itemsize)
         # Bytes between the rows are not ours to change: they are read first and written back as they were.
         data = (bytearray(self._layout.extent) if contiguous
-                else copy_from_device(self._session, record, self.address, self._layout.extent, timeout_s))
+                else copy_from_device(self._device_state, lifetime, self.address, self._layout.extent, timeout_s))
         np.ndarray(self.shape, dtype=self._typestr(), buffer=data, strides=self.strides)[...] = source
-        copy_to_device(self._session, record, self.address, data, timeout_s)
+        copy_to_device(self._device_state, lifetime, self.address, data, timeout_s)
 
     def __dlpack__(
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
@@ -174,14 +174,14 @@ class Buffer(Resource):
         BufferError
             A copy or another device was asked for; strides are not whole elements, or the address is not aligned.
         """
-        record = self._checked()
+        lifetime = self._checked()
         if copy:
             raise BufferError("a buffer is exported without a copy; use copy_to_host()")
         if dl_device is not None and tuple(dl_device) != self._dlpack_device:
             raise BufferError(f"the buffer is on DLPack device {self._dlpack_device}, not {tuple(dl_device)}")
         return make_capsule(
             self.address, self._dlpack_device, self._dtype, self.shape, self.strides,
-            Lease(record, self._session.releaser), versioned=max_version is not None and max_version[0] >= 1,
+            Lease(lifetime, self._device_state.releaser), versioned=max_version is not None and max_version[0] >= 1,
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -204,11 +204,11 @@ class Buffer(Resource):
         return self._interface() | {"version": 3}
 
     def _interface(self) -> dict[str, Any]:
-        record = self._checked()
+        lifetime = self._checked()
         typestr = self._typestr()
         if self._lease is None:
             # The consumer holds this very object: the mapping must outlive release() until the object is collected.
-            self._lease = Lease(record, self._session.releaser)
+            self._lease = Lease(lifetime, self._device_state.releaser)
         return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "strides": self.strides}
 
     def _typestr(self) -> str:
@@ -216,15 +216,15 @@ class Buffer(Resource):
             raise BufferError(f"NumPy has no {self.dtype}; view the buffer as uint16")
         return self._dtype.typestr
 
-    def _checked(self) -> Record:
+    def _checked(self) -> Lifetime:
         self._check()
-        return self._record
+        return self._lifetime
 
     def _token(self) -> Token:
         return self._mapping
 
     def __repr__(self) -> str:
-        return f"<Buffer {self.dtype}{list(self.shape)} at {self.address:#x} on {self._session.info.id}>"
+        return f"<Buffer {self.dtype}{list(self.shape)} at {self.address:#x} on {self._device_state.info.id}>"
 
 
 def buffer_layout(

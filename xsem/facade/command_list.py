@@ -7,22 +7,30 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
-from xsem.facade.arguments import batch, check_can_signal, check_memories, check_session, check_signal, check_wait, pair
+from xsem.facade.arguments import (
+    batch,
+    check_can_signal,
+    check_memories,
+    check_same_device,
+    check_signal,
+    check_wait,
+    pair,
+)
 from xsem.facade.buffer import Buffer
-from xsem.facade.event import Event, check_event, points_of
+from xsem.facade.event import Event, check_event, fences_of
 from xsem.facade.memory import Memory
 from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.claims import Claim
-from xsem.runtime.device_state import Session
-from xsem.runtime.diagnostics import book_pending, timeout_error
-from xsem.runtime.entries import Operation, Targets
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.diagnostics import queue_pending, timeout_error
 from xsem.runtime.issue import note_signal, note_wait
-from xsem.runtime.lifetime import Record
-from xsem.runtime.prepared_append import Plain, known, plain_of, remember
-from xsem.runtime.queue import Book
+from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.operations import OperationName, Targets
+from xsem.runtime.prepared_append import PreparedAppend, known, prepare_append, remember
+from xsem.runtime.queue import Queue
 from xsem.runtime.semaphore_changes import Note
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
@@ -48,13 +56,13 @@ class CommandList(Resource):
     device : Device
     """
 
-    def __init__(self, device: Device, session: Session, book: Book, *, borrowed: bool = False) -> None:
+    def __init__(self, device: Device, device_state: DeviceState, queue: Queue, *, borrowed: bool = False) -> None:
         self.device = device
-        self._session = session
-        self._book = book
+        self._device_state = device_state
+        self._queue = queue
         self._stopped: DriverError | None = None  # by work that was called at once
         # A borrowed stream has one set of books for all its wrappers, and no wrapper may end it for the others.
-        self._record = session.new_record(book.name, _nothing, light=True) if borrowed else book.record
+        self._lifetime = device_state.new_lifetime(queue.name, _nothing, light=True) if borrowed else queue.lifetime
 
     # ---- semaphores
     @overload
@@ -104,24 +112,25 @@ class CommandList(Resource):
         bare = wait_events is _NONE and signal_event is None and acquire is _NONE
         if bare:
             if type(params) is int and type(semaphores) is Semaphore:
-                book = self._book
-                plain = semaphores._state.plain_waits.get(book)
-                if plain is not None and self._stopped is None and book.append_plain(plain, params, self._record):
+                queue = self._queue
+                prepared = semaphores._state.prepared_waits.get(queue)
+                if (prepared is not None and self._stopped is None
+                        and queue.append_prepared(prepared, params, self._lifetime)):
                     return
             elif self._append_again("wait", semaphores, params):
                 return
         self._check()
-        chosen, wanted = pair(self._session, semaphores, params, WaitParams, "append_wait")
+        chosen, wanted = pair(self._device_state, semaphores, params, WaitParams, "append_wait")
         for semaphore, param in zip(chosen, wanted, strict=True):
-            check_wait(semaphore._state, param, self._session)
+            check_wait(semaphore._state, param, self._device_state)
         states = [semaphore._state for semaphore in chosen]
         self._append(
-            "wait", self._call(self._book.driver.append_wait, states, wanted),
+            "wait", self._call(self._queue.driver.append_wait, states, wanted),
             [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
-            [state.record for state in states], acquire, note=note_wait(self._book, states),
+            [state.lifetime for state in states], acquire, note=note_wait(self._queue, states),
         )
         if bare:
-            remember(self._book, "wait", states, params)
+            remember(self._queue, "wait", states, params)
 
     @overload
     def append_signal(
@@ -160,26 +169,27 @@ class CommandList(Resource):
         bare = wait_events is _NONE and signal_event is None and release is _NONE
         if bare:
             if type(params) is int and type(semaphores) is Semaphore:
-                book = self._book
-                plain = semaphores._state.plain_signals.get(book)
-                if plain is not None and self._stopped is None and book.append_plain(plain, params, self._record):
+                queue = self._queue
+                prepared = semaphores._state.prepared_signals.get(queue)
+                if (prepared is not None and self._stopped is None
+                        and queue.append_prepared(prepared, params, self._lifetime)):
                     return
             elif self._append_again("signal", semaphores, params):
                 return
         self._check()
-        chosen, wanted = pair(self._session, semaphores, params, SignalParams, "append_signal")
-        limit = self._session.capabilities.max_value_difference
+        chosen, wanted = pair(self._device_state, semaphores, params, SignalParams, "append_signal")
+        limit = self._device_state.capabilities.max_value_difference
         for semaphore, param in zip(chosen, wanted, strict=True):
             check_signal(semaphore._state, param, limit)
         states = [semaphore._state for semaphore in chosen]
         self._append(
-            "signal", self._call(self._book.driver.append_signal, states, wanted),
+            "signal", self._call(self._queue.driver.append_signal, states, wanted),
             [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
-            [state.record for state in states], release, note=note_signal(self._book, states, wanted),
+            [state.lifetime for state in states], release, note=note_signal(self._queue, states, wanted),
             rewinds=any(param.allow_rewind for param in wanted),
         )
         if bare:
-            remember(self._book, "signal", states, params)
+            remember(self._queue, "signal", states, params)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
@@ -234,16 +244,17 @@ class CommandList(Resource):
                 raise
 
         def issue(_want: bool) -> None:
-            self._book.driver.append_work(run)
+            self._queue.driver.append_work(run)
 
         try:
             # Held: the work itself may release the list.
-            with self._book.record.held():
-                self._book.append("work", issue, reenters=True)
+            with self._queue.lifetime.held():
+                self._queue.append("work", issue, reenters=True)
         except BaseException as error:
             if failed and failed[0] is error:
-                failure = DriverError(f"work appended to {self._book.name} raised {type(error).__name__}: {error}",
-                                      reason="work_failed", from_earlier_work=True, backend=self._session.info.backend)
+                failure = DriverError(f"work appended to {self._queue.name} raised {type(error).__name__}: {error}",
+                                      reason="work_failed", from_earlier_work=True,
+                                      backend=self._device_state.info.backend)
                 failure.__cause__ = error
                 self._stopped = failure
             raise
@@ -251,7 +262,7 @@ class CommandList(Resource):
     def append_barrier(self, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None) -> None:
         """Make later work wait for `wait_events`, and bind `signal_event` to the end of all earlier work."""
         self._check()
-        self._append("barrier", lambda points, _, want: self._book.driver.append_barrier(points, want), (),
+        self._append("barrier", lambda fences, _, want: self._queue.driver.append_barrier(fences, want), (),
                      wait_events, signal_event, ())
 
     def append_copy(
@@ -276,7 +287,7 @@ class CommandList(Resource):
             raise BadArgumentError("the two buffers overlap", reason="overlap")
         self._append(
             "copy",
-            lambda points, _, want: self._book.driver.append_copy(dst.address, src.address, dst.size, points, want),
+            lambda fences, _, want: self._queue.driver.append_copy(dst.address, src.address, dst.size, fences, want),
             (), wait_events, signal_event, (dst_record, src_record),
         )
 
@@ -291,14 +302,14 @@ class CommandList(Resource):
             ``bad_pattern``: empty, or its length does not divide the buffer's size.
         """
         self._check()
-        record = self._buffer(dst)
+        lifetime = self._buffer(dst)
         if not isinstance(pattern, bytes | bytearray) or not pattern or dst.size % len(pattern):
             raise BadArgumentError(f"the pattern must be bytes whose length divides {dst.size}, not {pattern!r}",
                                    reason="bad_pattern")
         self._append(
             "fill",
-            lambda points, _, want: self._book.driver.append_fill(dst.address, bytes(pattern), dst.size, points, want),
-            (), wait_events, signal_event, (record,),
+            lambda fences, _, want: self._queue.driver.append_fill(dst.address, bytes(pattern), dst.size, fences, want),
+            (), wait_events, signal_event, (lifetime,),
         )
 
     # ---- completion
@@ -311,15 +322,15 @@ class CommandList(Resource):
             Earlier work failed.
         """
         self._check()
-        book = self._book
-        target = book.appended()
-        book.cover(target)
-        book.poll()
+        queue = self._queue
+        target = queue.appended()
+        queue.ensure_fence(target)
+        queue.poll()
         self._check_stopped()
-        if book.done_seq >= target:
+        if queue.done_seq >= target:
             return True
-        if book.captured():
-            raise BusyError(f"{book.name} is being captured: what is captured does not run", reason="capturing")
+        if queue.captured():
+            raise BusyError(f"{queue.name} is being captured: what is captured does not run", reason="capturing")
         return False
 
     def synchronize(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -343,14 +354,15 @@ class CommandList(Resource):
         check_timeout(timeout_s)
         self._check()
         self._check_stopped()
-        book = self._book
-        with self._record.held(), self._session.calling():
-            target = book.appended()
-            done = wait_in_slices(lambda slice_ns: book.wait(target, slice_ns), timeout_s)
+        queue = self._queue
+        with self._lifetime.held(), self._device_state.calling():
+            target = queue.appended()
+            done = wait_in_slices(lambda slice_ns: queue.wait(target, slice_ns), timeout_s)
         self._check_stopped()
         if not done:
-            raise timeout_error(self._session, book.name, timeout_s, book_pending(self._session, book, target))
-        self._session.releaser.nudge()
+            raise timeout_error(self._device_state, queue.name, timeout_s,
+                                queue_pending(self._device_state, queue, target))
+        self._device_state.releaser.wake()
 
     def record(self) -> Recording:
         """Record appends instead of executing them: ``with commands.record() as recording: …``, then ``replay``.
@@ -361,25 +373,25 @@ class CommandList(Resource):
             The device does not declare recording.
         """
         self._check()
-        self._session.require(Feature.RECORDING)
-        return Recording(self.device, self._session, self._book, self._check_stopped)
+        self._device_state.require(Feature.RECORDING)
+        return Recording(self.device, self._device_state, self._queue, self._check_stopped)
 
     # ---- inside
     def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, params: Any) -> bool:
         """Append a batch that this list was given before, with new values; False where `_append` is to look at it."""
-        plain = known(self._book, operation, semaphores)
-        if plain is None or type(params) not in (list, tuple):
+        prepared = known(self._queue, operation, semaphores)
+        if prepared is None or type(params) not in (list, tuple):
             return False
         values = tuple(params)
-        return plain.takes(values) and self._append_plain(plain, values)
+        return prepared.takes(values) and self._append_prepared(prepared, values)
 
-    def _append_plain(self, plain: Plain, values: Any) -> bool:
-        return self._stopped is None and self._book.append_plain(plain, values, self._record)
+    def _append_prepared(self, prepared: PreparedAppend, values: Any) -> bool:
+        return self._stopped is None and self._queue.append_prepared(prepared, values, self._lifetime)
 
     def _prepare(self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         self._check()
         self._check_stopped()
-        chosen = batch(self._session, semaphores, f"prepare_{operation}")
+        chosen = batch(self._device_state, semaphores, f"prepare_{operation}")
         states = [semaphore._state for semaphore in chosen]
         if operation == "signal":
             for state in states:
@@ -387,34 +399,35 @@ class CommandList(Resource):
         append: Any = self.append_wait if operation == "wait" else self.append_signal
         # Of a sequence of one the driver takes a value, and the application gives a sequence: the ordinary way does it.
         single = isinstance(semaphores, Semaphore)
-        plain = plain_of(self._book, operation, states) if single or len(states) > 1 else None
-        return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, plain, self._append_plain, append)
+        prepared = prepare_append(self._queue, operation, states) if single or len(states) > 1 else None
+        return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, prepared, self._append_prepared,
+                        append)
 
     def _append(
-        self, operation: Operation, call: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
-        targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, records: Sequence[Record],
+        self, operation: OperationName, call: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
+        targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, lifetimes: Sequence[Lifetime],
         memories: Sequence[Memory] = (), *, note: Note | None = None, rewinds: bool = False,
     ) -> None:
-        book, session = self._book, self._session
+        queue, device_state = self._queue, self._device_state
         self._check_stopped()
-        points = points_of(session, wait_events)
-        tokens = [point.token for point in points]
-        given = check_memories(session, memories)
-        records = [*records, *(memory._record for memory in given)]
+        fences = fences_of(device_state, wait_events)
+        tokens = [fence.token for fence in fences]
+        given = check_memories(device_state, memories)
+        lifetimes = [*lifetimes, *(memory._lifetime for memory in given)]
         memory_tokens = [memory._memory for memory in given]
         claim = Claim()
         try:
             if signal_event is not None:
-                check_event(session, signal_event)
+                check_event(device_state, signal_event)
                 signal_event._claim(claim)
-            point = book.append(
-                operation, lambda want: call(tokens, memory_tokens, want), note=note, records=records, targets=targets,
-                kept=points, want_point=signal_event is not None, rewinds=rewinds,
+            fence = queue.append(
+                operation, lambda want: call(tokens, memory_tokens, want), note=note, lifetimes=lifetimes,
+                targets=targets, kept=fences, want_fence=signal_event is not None, rewinds=rewinds,
             )
-            if signal_event is not None and point is not None:
-                signal_event._bind(point)
+            if signal_event is not None and fence is not None:
+                signal_event._bind(fence)
         except XsemError as error:
-            session.blame(error)
+            device_state.annotate_error(error)
             raise
         finally:
             claim.over = True
@@ -423,34 +436,34 @@ class CommandList(Resource):
         self, append: Callable[..., Token | None], states: Sequence[SemaphoreState], params: Sequence[Any]
     ) -> Callable[[Sequence[Token], Sequence[Token], bool], Token | None]:
         tokens = [state.token for state in states]
-        return lambda points, memories, want: append(tokens, params, points, memories, want)
+        return lambda fences, memories, want: append(tokens, params, fences, memories, want)
 
     def _check_stopped(self) -> None:
-        self._record.check()
-        self._book.raise_failure()
+        self._lifetime.check()
+        self._queue.raise_failure()
         if self._stopped is not None:
             raise copy.copy(self._stopped) from self._stopped.__cause__
 
-    def _buffer(self, buffer: Buffer) -> Record:
+    def _buffer(self, buffer: Buffer) -> Lifetime:
         if not isinstance(buffer, Buffer):
             raise BadArgumentError(f"an xsem Buffer is needed, not {type(buffer).__name__}; host memory comes from "
                                    "device.host_buffer()", reason="not_a_buffer")
-        check_session(self._session, buffer, "buffer")
-        return buffer._record
+        check_same_device(self._device_state, buffer, "buffer")
+        return buffer._lifetime
 
     def _token(self) -> Token:
-        return self._book.driver.key
+        return self._queue.driver.key
 
     @property
     def native_handle(self) -> int:
         """The native stream or queue."""
         self._check()
         # From here on the application can capture the stream.
-        self._book.exposed = True
-        return self._book.driver.key
+        self._queue.exposed = True
+        return self._queue.driver.key
 
     def __repr__(self) -> str:
-        return f"<CommandList {self._book.name}>"
+        return f"<CommandList {self._queue.name}>"
 
 
 def _nothing() -> None:

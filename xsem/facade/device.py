@@ -17,10 +17,10 @@ from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.promises import check_device_promises, check_list_promises
-from xsem.runtime.device_state import Point, Session
-from xsem.runtime.diagnostics import session_pending
+from xsem.runtime.device_state import DeviceState, Fence
+from xsem.runtime.diagnostics import device_pending
 from xsem.runtime.forks import check_generation, generation
-from xsem.runtime.queue import Book
+from xsem.runtime.queue import Queue
 from xsem.runtime.watchdog import watch
 from xsem.spi import DeviceDriver, Token
 from xsem.types import (
@@ -56,9 +56,9 @@ class Device(Resource):
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
         check_device_promises(info, driver)
         self.info = info
-        self._session = Session(info, driver)
-        self._record = self._session.record
-        self.capabilities: Capabilities = self._session.capabilities
+        self._device_state = DeviceState(info, driver)
+        self._lifetime = self._device_state.lifetime
+        self.capabilities: Capabilities = self._device_state.capabilities
 
     # ---- semaphores and memory
     def import_semaphore(self, desc: SemaphoreDesc, *, label: str = "") -> Semaphore:
@@ -88,7 +88,7 @@ class Device(Resource):
             ``handle_closed``: the descriptor's `OwnedHandle` is closed.
         """
         self._check()
-        return _semaphore.import_semaphore(self, self._session, desc, label)
+        return _semaphore.import_semaphore(self, self._device_state, desc, label)
 
     def import_memory(self, desc: MemoryDesc) -> Memory:
         """Import memory (cuImportExternalMemory).
@@ -98,7 +98,7 @@ class Device(Resource):
         the size cannot be checked.
         """
         self._check()
-        return _memory.import_memory(self, self._session, desc)
+        return _memory.import_memory(self, self._device_state, desc)
 
     def create_semaphore(
         self, type: SemaphoreHandleType, *, initial_value: int = 0, label: str = ""
@@ -122,12 +122,12 @@ class Device(Resource):
             ``unsupported``: the device does not declare this type.
         """
         self._check()
-        return _semaphore.create_semaphore(self, self._session, type, initial_value, label)
+        return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
 
     def create_memory(self, type: MemoryHandleType, size: int, *, dedicated: bool = False) -> Memory:
         """Allocate memory for export: at least `size` bytes; `Memory.allocation_size` says how many it became."""
         self._check()
-        return _memory.create_memory(self, self._session, type, size, dedicated)
+        return _memory.create_memory(self, self._device_state, type, size, dedicated)
 
     def nvscisync_attributes(self, attributes: int, *, signal: bool = False, wait: bool = False) -> None:
         """Write into an NvSciSyncAttrList what this device needs (cuDeviceGetNvSciSyncAttributes).
@@ -168,34 +168,34 @@ class Device(Resource):
         if type(signal) is not bool or type(wait) is not bool or not (signal or wait):
             raise BadArgumentError("signal=True, wait=True or both say what the device is to do with the object",
                                    reason="signal_or_wait", handle_type=SemaphoreHandleType.NVSCISYNC)
-        session = self._session
-        if SemaphoreHandleType.NVSCISYNC not in session.capabilities.semaphore_import:
-            session.unsupported(f"semaphore.import.{SemaphoreHandleType.NVSCISYNC.value}")
-        with session.calling(SemaphoreHandleType.NVSCISYNC):
-            session.driver.nvscisync_attributes(attributes, signal, wait)
+        device_state = self._device_state
+        if SemaphoreHandleType.NVSCISYNC not in device_state.capabilities.semaphore_import:
+            device_state.unsupported(f"semaphore.import.{SemaphoreHandleType.NVSCISYNC.value}")
+        with device_state.calling(SemaphoreHandleType.NVSCISYNC):
+            device_state.driver.nvscisync_attributes(attributes, signal, wait)
 
     def host_buffer(self, size: int) -> Buffer:
         """Page-locked host memory of `size` bytes: what `CommandList.append_copy` takes on the host side."""
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
-        session = self._session
-        with session.calling(), session.making(
+        device_state = self._device_state
+        with device_state.calling(), device_state.making(
                 "host buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
-            token, address = making.call(session.driver.host_buffer, size)
+            token, address = making.call(device_state.driver.host_buffer, size)
             _, layout, element = buffer_layout(size, size, None, "uint8", None)
-            return Buffer(self, session, making.record(), token, address, size, layout, element, host=True)
+            return Buffer(self, device_state, making.lifetime(), token, address, size, layout, element, host=True)
 
     # ---- lists and events
     def create_command_list(self) -> CommandList:
         """A new in-order list of the device's own."""
         self._check()
-        session = self._session
-        with session.calling():
-            driver = session.driver.create_command_list()
-            check_list_promises(self.info, session.capabilities, driver)
-            book = Book(session, driver, f"{self.info.id}/list-{next(session.numbers)}", borrowed=False)
-            session.add_book(book)
-        return CommandList(self, session, book)
+        device_state = self._device_state
+        with device_state.calling():
+            driver = device_state.driver.create_command_list()
+            check_list_promises(self.info, device_state.capabilities, driver)
+            queue = Queue(device_state, driver, f"{self.info.id}/list-{next(device_state.numbers)}", borrowed=False)
+            device_state.add_queue(queue)
+        return CommandList(self, device_state, queue)
 
     def command_list(self, stream: Stream, *, in_order: bool = True) -> CommandList:
         """The application's own stream or queue as a command list; it is borrowed, never destroyed.
@@ -217,49 +217,49 @@ class Device(Resource):
         """
         self._check()
         check_stream(stream)
-        session = self._session
-        with session.calling():
+        device_state = self._device_state
+        with device_state.calling():
             try:
-                driver = session.driver.open_command_list(stream, in_order)
+                driver = device_state.driver.open_command_list(stream, in_order)
             except TypeError as error:
                 raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
                                        reason="not_a_stream", backend=self.info.backend) from error
-            check_list_promises(self.info, session.capabilities, driver)
-            with session.streams_lock:
+            check_list_promises(self.info, device_state.capabilities, driver)
+            with device_state.streams_lock:
                 # Also a list of the device's own, borrowed by its native handle: one queue, one set of books.
-                book = session.books.get(driver.key)
-                known = book is not None and not book.record.released
-                if book is None or not known:
-                    book = Book(session, driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
-                    session.add_book(book)
-                commands = CommandList(self, session, book, borrowed=True)
-                book.wrappers.add(commands)
+                queue = device_state.queues.get(driver.key)
+                known = queue is not None and not queue.lifetime.released
+                if queue is None or not known:
+                    queue = Queue(device_state, driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
+                    device_state.add_queue(queue)
+                commands = CommandList(self, device_state, queue, borrowed=True)
+                queue.wrappers.add(commands)
             if known:
                 driver.close()
         self._forget_idle_books()
         return commands
 
     def _forget_idle_books(self) -> None:
-        session = self._session
-        if len(session.books) <= max(_MANY_BOOKS, session.many_streams):
+        device_state = self._device_state
+        if len(device_state.queues) <= max(_MANY_BOOKS, device_state.many_streams):
             return
-        for book in session.live_books():
-            if book.borrowed and not book.wrappers:
-                book.cover(book.seq)
-                book.poll()
-                with session.streams_lock:
-                    idle = not book.wrappers and book.done_seq >= book.seq
+        for queue in device_state.live_queues():
+            if queue.borrowed and not queue.wrappers:
+                queue.ensure_fence(queue.seq)
+                queue.poll()
+                with device_state.streams_lock:
+                    idle = not queue.wrappers and queue.done_seq >= queue.seq
                     if idle:
-                        session.remove_book(book)
+                        device_state.remove_queue(queue)
                 if idle:
-                    book.record.release()
+                    queue.lifetime.release()
         # Twice as many before the next look, so that busy ones are not asked again and again.
-        session.many_streams = 2 * len(session.books)
+        device_state.many_streams = 2 * len(device_state.queues)
 
     def create_event(self) -> Event:
         """An event to be bound by ``signal_event=``."""
         self._check()
-        return Event(self, self._session)
+        return Event(self, self._device_state)
 
     def event(self, native: object) -> Event:
         """Borrow a framework's event (torch, CuPy, pyopencl, a native handle), taken as appended already.
@@ -272,21 +272,21 @@ class Device(Resource):
             ``not_an_event``.
         """
         self._check()
-        session = self._session
-        session.require(Feature.NATIVE_EVENTS)
+        device_state = self._device_state
+        device_state.require(Feature.NATIVE_EVENTS)
         try:
-            with session.calling():
-                token = session.driver.open_event(native)
+            with device_state.calling():
+                token = device_state.driver.open_event(native)
         except TypeError as error:
             raise BadArgumentError(f"{self.info.id} does not take a {type(native).__name__} as an event: {error}",
                                    reason="not_an_event", backend=self.info.backend) from error
-        return Event(self, session, Point(session, token, None, 0))
+        return Event(self, device_state, Fence(device_state, token, None, 0))
 
     # ---- diagnosis
     def pending(self) -> tuple[PendingOp, ...]:
         """Everything appended to lists of this device that is not known to be done, list by list, oldest first."""
         self._check()
-        return session_pending(self._session)
+        return device_pending(self._device_state)
 
     def releasing(self) -> tuple[str, ...]:
         """Names of what has been released and not freed yet; empty when every release has taken effect.
@@ -312,10 +312,10 @@ class Device(Resource):
         ('buffer', 'opaque_fd memory')
         >>> del array                           # all of it can go now, soon
         """
-        session = self._session
-        check_generation(session.generation, self.info.id)
-        session.releaser.drain()
-        return session.releaser.releasing()
+        device_state = self._device_state
+        check_generation(device_state.generation, self.info.id)
+        device_state.releaser.drain()
+        return device_state.releaser.releasing()
 
     def watch(
         self, *, after_s: float, report: Callable[[tuple[PendingOp, ...]], object] | None = None
@@ -345,7 +345,7 @@ class Device(Resource):
         Calling it again replaces the earlier watch. It ends when the device is released or collected.
         """
         self._check()
-        watch(self._session, after_s, report)
+        watch(self._device_state, after_s, report)
 
     # ---- release
     def release(self) -> None:
@@ -353,27 +353,27 @@ class Device(Resource):
 
         A second call has no effect, or completes a release that Ctrl-C interrupted.
         """
-        session = self._session
-        if generation() != session.generation or self._record.over:
+        device_state = self._device_state
+        if generation() != device_state.generation or self._lifetime.over:
             return
-        session.stop_watching()
-        session.releaser.release_all(self._record)
+        device_state.stop_watching()
+        device_state.releaser.release_all(self._lifetime)
 
     def _token(self) -> Token | None:
         return None
 
     def __del__(self) -> None:
-        record = getattr(self, "_record", None)
-        if record is None or record.released or generation() != self._session.generation:
+        lifetime = getattr(self, "_lifetime", None)
+        if lifetime is None or lifetime.released or generation() != self._device_state.generation:
             return
-        session = self._session
+        device_state = self._device_state
 
         def release() -> None:
             # Not in the finalizer: both take locks.
-            session.stop_watching()
-            session.releaser.release_all(session.record)
+            device_state.stop_watching()
+            device_state.releaser.release_all(device_state.lifetime)
 
-        session.releaser.post(release)
+        device_state.releaser.post(release)
         # Last: it raises where warnings are errors.
         warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 

@@ -73,7 +73,7 @@ def open_device(
     Parameters
     ----------
     device : str or DeviceInfo
-        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an entry of `devices`,
+        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an op of `devices`,
         whose UUID and LUID the device must have then.
     uuid : UUID, 16 bytes or str, optional
         The exporter's device UUID; the device must have it.

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim, Claimed
-from xsem.runtime.device_state import Point, Session
-from xsem.runtime.diagnostics import book_pending, timeout_error
+from xsem.runtime.device_state import DeviceState, Fence
+from xsem.runtime.diagnostics import queue_pending, timeout_error
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.spi import Token
 
 if TYPE_CHECKING:
     from xsem.facade.device import Device
 
-__all__ = ["Event", "check_event", "points_of"]
+__all__ = ["Event", "check_event", "fences_of"]
 
 _RETRY_S: Final = 0.05
 
@@ -32,15 +32,15 @@ class Event(Resource):
     event has when the wait is appended.
     """
 
-    def __init__(self, device: Device, session: Session, point: Point | None = None) -> None:
+    def __init__(self, device: Device, device_state: DeviceState, fence: Fence | None = None) -> None:
         self.device = device
-        self._session = session
-        self._foreign = point is not None
+        self._device_state = device_state
+        self._foreign = fence is not None
         # In a cell of its own: the record, which the device may release, must not keep the event itself alive.
-        self._binding: list[Point] = [] if point is None else [point]
+        self._binding: list[Fence] = [] if fence is None else [fence]
         self._claimed = Claimed()   # by the append that is about to bind it
         self._claiming = threading.RLock()   # re-entrant: a signal handler may use the same event
-        self._record = session.new_record("event", self._binding.clear, light=True)
+        self._lifetime = device_state.new_lifetime("event", self._binding.clear, light=True)
 
     def query(self) -> bool:
         """Whether the operation is done; never blocks.
@@ -54,10 +54,10 @@ class Event(Resource):
         BusyError
             ``capturing``: the operation was captured or recorded, not executed.
         """
-        point = self._running()
-        with self._session.calling():
-            done = point.done()
-        self._reached(done, point)
+        fence = self._running()
+        with self._device_state.calling():
+            done = fence.done()
+        self._reached(done, fence)
         return done
 
     def wait(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -80,13 +80,13 @@ class Event(Resource):
             ``capturing``, as for `query`.
         """
         check_timeout(timeout_s)
-        point = self._running()
-        with self._record.held(), self._session.calling():
-            done = wait_in_slices(point.wait, timeout_s)
-        self._reached(done, point)
+        fence = self._running()
+        with self._lifetime.held(), self._device_state.calling():
+            done = wait_in_slices(fence.wait, timeout_s)
+        self._reached(done, fence)
         if not done:
-            pending = [] if point.book is None else book_pending(self._session, point.book, point.seq)
-            raise timeout_error(self._session, "the event's operation", timeout_s, pending)
+            pending = [] if fence.queue is None else queue_pending(self._device_state, fence.queue, fence.seq)
+            raise timeout_error(self._device_state, "the event's operation", timeout_s, pending)
 
     def reset(self) -> None:
         """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
@@ -110,7 +110,7 @@ class Event(Resource):
         """
         if not callable(callback):
             raise BadArgumentError(f"callback must be callable, not {type(callback).__name__}", reason="not_callable")
-        self._session.notifier.add(self._running(), lambda _: callback(self))
+        self._device_state.notifier.add(self._running(), lambda _: callback(self))
 
     def __await__(self) -> Generator[Any, None, None]:
         """Wait in asyncio. Cancelling ends the waiting, not the work; ``asyncio.timeout`` bounds it.
@@ -120,7 +120,7 @@ class Event(Resource):
         EventNotAppendedError, DriverError, BusyError, ReleasedError
             As for `wait`; ReleasedError if the device is released meanwhile.
         """
-        point = self._running()
+        fence = self._running()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -136,8 +136,8 @@ class Event(Resource):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(finish, failure)
 
-        notifier = self._session.notifier
-        remove = notifier.add(point, reached)
+        notifier = self._device_state.notifier
+        remove = notifier.add(fence, reached)
         try:
             # If the system gives no thread now, this loop tries again: there may be no later call that does.
             while notifier.stalled and not notifier.ensure():
@@ -146,7 +146,7 @@ class Event(Resource):
         finally:
             remove()
 
-    def _bound(self) -> Point:
+    def _bound(self) -> Fence:
         self._check()
         try:
             return self._binding[0]
@@ -157,10 +157,10 @@ class Event(Resource):
                 reason="event_not_appended",
             ) from None
 
-    def _running(self) -> Point:
-        point = self._bound()
-        point.check_running()
-        return point
+    def _running(self) -> Fence:
+        fence = self._bound()
+        fence.check_running()
+        return fence
 
     def _claim(self, claim: Claim) -> None:
         """Claim the event for an append: of two threads, one is refused before the driver's call."""
@@ -176,18 +176,18 @@ class Event(Resource):
                     return
         raise BusyError("the event is bound to an operation already; reset() unbinds it", reason="event_bound")
 
-    def _bind(self, point: Point) -> None:
-        self._binding[:] = (point,)
+    def _bind(self, fence: Fence) -> None:
+        self._binding[:] = (fence,)
 
-    def _reached(self, done: bool, point: Point) -> None:
-        if done and point.book is not None:
-            point.book.reached(point.seq)
+    def _reached(self, done: bool, fence: Fence) -> None:
+        if done and fence.queue is not None:
+            fence.queue.reached(fence.seq)
 
     def _token(self) -> Token:
         return self._bound().token
 
 
-def points_of(session: Session, events: Sequence[Event]) -> tuple[Point, ...]:
+def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence, ...]:
     """The points that events are bound to now.
 
     Raises
@@ -201,17 +201,17 @@ def points_of(session: Session, events: Sequence[Event]) -> tuple[Point, ...]:
         raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
                                reason="not_an_event")
     for event in events:
-        check_event(session, event)
+        check_event(device_state, event)
     return tuple(event._bound() for event in events)
 
 
-def check_event(session: Session, event: object) -> None:
+def check_event(device_state: DeviceState, event: object) -> None:
     """Refuse what is not an event of this device."""
     if not isinstance(event, Event):
         raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows a "
                                "framework's", reason="not_an_event")
-    if event._session is not session:
+    if event._device_state is not device_state:
         raise WrongDeviceError(
-            "the event belongs to another device", expected=session.info.id, actual=event._session.info.id,
-            reason="wrong_device", backend=session.info.backend,
+            "the event belongs to another device", expected=device_state.info.id, actual=event._device_state.info.id,
+            reason="wrong_device", backend=device_state.info.backend,
         )

@@ -10,8 +10,8 @@ from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.facade.layout import parse_dtype
 from xsem.facade.resource import Resource
 from xsem.facade.transfer import copy_level
-from xsem.runtime.device_state import Session
-from xsem.runtime.lifetime import Record
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
@@ -31,11 +31,13 @@ class MipmappedArray(Resource):
     desc : MipmapDesc
     """
 
-    def __init__(self, device: Device, session: Session, record: Record, token: Token, desc: MipmapDesc) -> None:
+    def __init__(
+        self, device: Device, device_state: DeviceState, lifetime: Lifetime, token: Token, desc: MipmapDesc
+    ) -> None:
         self.device = device
         self.desc = desc
-        self._session = session
-        self._record = record
+        self._device_state = device_state
+        self._lifetime = lifetime
         self._array = token
 
     def level(self, index: int) -> MipmapLevel:
@@ -48,8 +50,8 @@ class MipmappedArray(Resource):
         """
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
-        with self._record.held(), self._session.calling():
-            token = self._session.driver.mipmap_level(self._array, index)
+        with self._lifetime.held(), self._device_state.calling():
+            token = self._device_state.driver.mipmap_level(self._array, index)
         return MipmapLevel(self, token, index)
 
     def _token(self) -> Token:
@@ -75,7 +77,7 @@ class MipmapLevel:
     def native_handle(self) -> int:
         """The vendor's handle of the level."""
         self._array._check()
-        return self._array._session.driver.native_handle(self._level)
+        return self._array._device_state.driver.native_handle(self._level)
 
     def read(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
         """Copy the level to a new NumPy array; blocks the host. Ctrl-C works.
@@ -137,8 +139,8 @@ class MipmapLevel:
     def _copy(self, data: memoryview, timeout_s: float | None, direction: Literal["read", "write"]) -> None:
         array = self._array
         array._check()
-        with array._record.held():
-            copy_level(array._session, array._record, self._level, data, timeout_s, direction)
+        with array._lifetime.held():
+            copy_level(array._device_state, array._lifetime, self._level, data, timeout_s, direction)
 
     def _shape(self) -> tuple[int, ...]:
         width, height, depth = self.extent
@@ -150,13 +152,13 @@ class MipmapLevel:
 
 
 def map_mipmapped_array(
-    device: Device, session: Session, memory: Memory, token: Token, desc: MipmapDesc, *, overlap: bool
+    device: Device, device_state: DeviceState, memory: Memory, token: Token, desc: MipmapDesc, *, overlap: bool
 ) -> MipmappedArray:
     """The facade's half of `Memory.map_mipmapped_array`."""
     if not isinstance(desc, MipmapDesc):
         raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
-    _check_declared(session, desc)
+    _check_declared(device_state, desc)
     if memory.type is MemoryHandleType.DMABUF_FD:
         raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
                                handle_type=memory.type)
@@ -171,22 +173,22 @@ def map_mipmapped_array(
             reason="out_of_range", handle_type=memory.type,
         )
     with (memory._mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
-          memory._record.held(), session.calling(memory.type),
-          session.making(
-              "mipmapped array", lambda driver, made: driver.release_array(made), memory._record) as making):
-        array = making.call(session.driver.map_mipmapped_array, token, desc)
-        mapping.record = record = making.record()
-        return MipmappedArray(device, session, record, array, desc)
+          memory._lifetime.held(), device_state.calling(memory.type),
+          device_state.making(
+              "mipmapped array", lambda driver, made: driver.release_array(made), memory._lifetime) as making):
+        array = making.call(device_state.driver.map_mipmapped_array, token, desc)
+        mapping.lifetime = lifetime = making.lifetime()
+        return MipmappedArray(device, device_state, lifetime, array, desc)
 
 
-def _check_declared(session: Session, desc: MipmapDesc) -> None:
-    features = session.capabilities.features
+def _check_declared(device_state: DeviceState, desc: MipmapDesc) -> None:
+    features = device_state.capabilities.features
     if Feature.MIPMAPPED_ARRAY in features or Feature.IMAGE not in features:
-        session.require(Feature.MIPMAPPED_ARRAY)
+        device_state.require(Feature.MIPMAPPED_ARRAY)
         return
     if desc.beyond_image:
-        raise UnsupportedError(f"{session.info.id} maps no image with {desc.beyond_image}",
-                               capability=Feature.MIPMAPPED_ARRAY.value, backend=session.info.backend)
+        raise UnsupportedError(f"{device_state.info.id} maps no image with {desc.beyond_image}",
+                               capability=Feature.MIPMAPPED_ARRAY.value, backend=device_state.info.backend)
 
 
 def _least_bytes(desc: MipmapDesc) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from xsem.errors import BadArgumentError
-from xsem.runtime.lifetime import Record
+from xsem.runtime.lifetime import Lifetime
 
 __all__ = ["Mapping", "Mappings"]
 
@@ -19,18 +19,18 @@ class Mapping:
     ----------
     start, end : int
         Bytes.
-    record : Record or None
+    lifetime : Lifetime or None
         Lifetime record of the buffer or image; None until it is mapped.
     given_up : bool
         The range is free again: the driver refused the mapping, or Ctrl-C came.
     """
 
-    __slots__ = ("end", "given_up", "record", "start")
+    __slots__ = ("end", "given_up", "lifetime", "start")
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
         self.end = end
-        self.record: Record | None = None
+        self.lifetime: Lifetime | None = None
         self.given_up = False
 
     @property
@@ -38,7 +38,7 @@ class Mapping:
         """Whether another mapping must not overlap this one."""
         if self.given_up:
             return False
-        return self.record is None or not self.record.released or self.record.held_by_others
+        return self.lifetime is None or not self.lifetime.released or self.lifetime.held_by_others
 
 
 class Mappings:
@@ -78,5 +78,5 @@ class Mappings:
                 self._mappings = [*others, mapping]
             yield mapping
         except BaseException:
-            mapping.given_up, mapping.record = True, None
+            mapping.given_up, mapping.lifetime = True, None
             raise

@@ -12,10 +12,10 @@ from xsem.facade.buffer import Buffer, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.mappings import Mappings
 from xsem.facade.resource import Resource
-from xsem.runtime.device_state import Session
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.handle_import import import_with_duplicate
-from xsem.runtime.lifetime import Record
-from xsem.runtime.stamps import check_stamp, stamp_for
+from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.stamps import check_identity, identity_for
 from xsem.spi import Token
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
 
@@ -37,28 +37,28 @@ class Memory(Resource):
     """
 
     def __init__(
-        self, device: Device, session: Session, type: MemoryHandleType, size: int, token: Token, record: Record, *,
-        imported: bool, dedicated: bool,
+        self, device: Device, device_state: DeviceState, type: MemoryHandleType, size: int, token: Token,
+        lifetime: Lifetime, *, imported: bool, dedicated: bool,
     ) -> None:
         self.device = device
         self.type = type
         self.allocation_size = size
-        self._session = session
+        self._device_state = device_state
         self._memory = token
-        self._record = record
+        self._lifetime = lifetime
         self._imported = imported
         self._dedicated = dedicated
-        self._mappings = Mappings(session.releaser.lock)
+        self._mappings = Mappings(device_state.releaser.lock)
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
         """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
         self._check()
-        session = self._session
-        if self._imported or self.type not in session.capabilities.memory_export:
-            session.unsupported(f"memory.export.{self.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=self.type.device_bound)
-        with self._record.held(), session.calling(self.type):
-            handle = session.driver.export_memory(self._memory)
+        device_state = self._device_state
+        if self._imported or self.type not in device_state.capabilities.memory_export:
+            device_state.unsupported(f"memory.export.{self.type.value}")
+        device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
+        with self._lifetime.held(), device_state.calling(self.type):
+            handle = device_state.driver.export_memory(self._memory)
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
                           dedicated=self._dedicated, device_uuid=device_uuid, driver_uuid=driver_uuid)
 
@@ -90,19 +90,20 @@ class Memory(Resource):
             ``overlap``.
         """
         self._check()
-        session = self._session
+        device_state = self._device_state
         check_int("offset", offset, 0, UINT64_MAX, reason="bad_offset")
         if offset >= self.allocation_size:
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
-        host = session.driver.dlpack_device()[0] == 1
-        with (self._mappings.reserved(offset, offset + size, overlap=overlap) as mapping, self._record.held(),
-              session.calling(self.type),
-              session.making("buffer", lambda driver, made: driver.unmap_buffer(made[0]), self._record) as making):
-            token, address = making.call(session.driver.map_buffer, self._memory, offset, size)
-            mapping.record = record = making.record()
-            return Buffer(self.device, session, record, token, address, size, layout, element, host=host)
+        host = device_state.driver.dlpack_device()[0] == 1
+        with (self._mappings.reserved(offset, offset + size, overlap=overlap) as mapping, self._lifetime.held(),
+              device_state.calling(self.type),
+              device_state.making("buffer", lambda driver, made: driver.unmap_buffer(made[0]),
+                                  self._lifetime) as making):
+            token, address = making.call(device_state.driver.map_buffer, self._memory, offset, size)
+            mapping.lifetime = lifetime = making.lifetime()
+            return Buffer(self.device, device_state, lifetime, token, address, size, layout, element, host=host)
 
     def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).
@@ -123,41 +124,44 @@ class Memory(Resource):
             offset, a cubemap or a colour attachment.
         """
         self._check()
-        return map_mipmapped_array(self.device, self._session, self, self._memory, desc, overlap=overlap)
+        return map_mipmapped_array(self.device, self._device_state, self, self._memory, desc, overlap=overlap)
 
     def _token(self) -> Token:
         return self._memory
 
     def __repr__(self) -> str:
-        return f"<Memory {self.type.value} of {self.allocation_size} bytes on {self._session.info.id}>"
+        return f"<Memory {self.type.value} of {self.allocation_size} bytes on {self._device_state.info.id}>"
 
 
-def import_memory(device: Device, session: Session, desc: MemoryDesc) -> Memory:
+def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -> Memory:
     """The facade's half of `Device.import_memory`."""
     if not isinstance(desc, MemoryDesc):
         raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
-    if desc.type not in session.capabilities.memory_import:
-        session.unsupported(f"memory.import.{desc.type.value}")
-    check_stamp(desc, session.info)
-    driver = session.driver
-    with session.calling(desc.type), session.making(
+    if desc.type not in device_state.capabilities.memory_import:
+        device_state.unsupported(f"memory.import.{desc.type.value}")
+    check_identity(desc, device_state.info)
+    driver = device_state.driver
+    with device_state.calling(desc.type), device_state.making(
             f"{desc.type.value} memory", lambda driver, token: driver.release_memory(token)) as making:
         token = import_with_duplicate(desc, driver.import_memory, making.made)
-        return Memory(device, session, desc.type, desc.allocation_size, token, making.record(), imported=True,
+        return Memory(device, device_state, desc.type, desc.allocation_size, token, making.lifetime(), imported=True,
                       dedicated=desc.dedicated)
 
 
-def create_memory(device: Device, session: Session, type: MemoryHandleType, size: int, dedicated: bool) -> Memory:
+def create_memory(
+    device: Device, device_state: DeviceState, type: MemoryHandleType, size: int, dedicated: bool
+) -> Memory:
     """The facade's half of `Device.create_memory`."""
     if not isinstance(type, MemoryHandleType):
         raise BadArgumentError(f"type must be a MemoryHandleType, not {type!r}", reason="bad_type")
-    if type not in session.capabilities.memory_export:
-        session.unsupported(f"memory.export.{type.value}")
+    if type not in device_state.capabilities.memory_export:
+        device_state.unsupported(f"memory.export.{type.value}")
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
     check_bool("dedicated", dedicated)
-    driver = session.driver
-    with session.calling(type), session.making(
+    driver = device_state.driver
+    with device_state.calling(type), device_state.making(
             f"{type.value} memory", lambda driver, made: driver.release_memory(made[0])) as making:
         token, allocated = making.call(driver.create_memory, type, size, dedicated)
-        return Memory(device, session, type, allocated, token, making.record(), imported=False, dedicated=dedicated)
+        return Memory(device, device_state, type, allocated, token, making.lifetime(), imported=False,
+                      dedicated=dedicated)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.prepared_append import Plain
+from xsem.runtime.prepared_append import PreparedAppend
 from xsem.types import SignalParams, WaitParams
 
 __all__ = ["Prepared"]
@@ -31,13 +31,13 @@ class Prepared:
     """
 
     def __init__(
-        self, semaphores: Semaphore | Sequence[Semaphore], plain: Plain | None,
-        append_plain: Callable[[Plain, Any], bool], append: Callable[[Any, Any], None],
+        self, semaphores: Semaphore | Sequence[Semaphore], prepared: PreparedAppend | None,
+        append_prepared: Callable[[PreparedAppend, Any], bool], append: Callable[[Any, Any], None],
     ) -> None:
         self._semaphores = semaphores
         self._single = isinstance(semaphores, Semaphore)
-        self._plain = plain
-        self._append_plain = append_plain
+        self._prepared = prepared
+        self._append_prepared = append_prepared
         self._append = append
 
     def __call__(
@@ -45,14 +45,14 @@ class Prepared:
         values: int | SignalParams | WaitParams | Sequence[int | SignalParams | WaitParams | None] | None = None,
     ) -> None:
         """Append with these values."""
-        plain = self._plain
-        if plain is not None:
+        prepared = self._prepared
+        if prepared is not None:
             if self._single:
-                if type(values) is int and self._append_plain(plain, values):
+                if type(values) is int and self._append_prepared(prepared, values):
                     return
             elif type(values) is list or type(values) is tuple:
                 values = tuple(values)  # the books remember it
-                if plain.takes(values) and self._append_plain(plain, values):
+                if prepared.takes(values) and self._append_prepared(prepared, values):
                     return
         self._append(self._semaphores, values)
 
@@ -62,6 +62,6 @@ class Prepared:
 
     def __del__(self) -> None:
         # Where the constructor failed there is none.
-        plain = getattr(self, "_plain", None)
-        if plain is not None:
-            plain.dropped = True
+        prepared = getattr(self, "_prepared", None)
+        if prepared is not None:
+            prepared.dropped = True

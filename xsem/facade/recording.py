@@ -9,12 +9,12 @@ from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.device_state import Session
-from xsem.runtime.entries import Entry
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
-from xsem.runtime.lifetime import Record
-from xsem.runtime.queue import Book
-from xsem.runtime.semaphore_changes import Noted
+from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.operations import Operation
+from xsem.runtime.queue import Queue
+from xsem.runtime.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.types import Kind
@@ -32,49 +32,51 @@ class Recording(Resource):
     that is released meanwhile is freed after the recording.
     """
 
-    def __init__(self, device: Device, session: Session, book: Book, check_stopped: Callable[[], None]) -> None:
+    def __init__(
+        self, device: Device, device_state: DeviceState, queue: Queue, check_stopped: Callable[[], None]
+    ) -> None:
         self.device = device
-        self._session = session
-        self._book = book
+        self._device_state = device_state
+        self._queue = queue
         self._check_stopped = check_stopped
         self._recorded: list[Token] = []
-        self._entries: list[Entry] = []
-        self._kept: list[Record] = []
+        self._entries: list[Operation] = []
+        self._kept: list[Lifetime] = []
         self._by = object()   # the holder of its records
         self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
         # To forget it is a call on the list, whose lock must be waited for.
-        self._record = session.new_record("recording", self._free, parent=book.record, on_thread=True)
+        self._lifetime = device_state.new_lifetime("recording", self._free, parent=queue.lifetime, on_thread=True)
 
     def __enter__(self) -> Self:
         self._check()
         self._check_stopped()
-        book = self._book
+        queue = self._queue
         # The list stays open until the recording has ended, whatever is released inside the block.
         try:
-            with book.lock:
-                if book.recording or self._recorded:
+            with queue.lock:
+                if queue.recording or self._recorded:
                     raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
-                book.record.hold(self._by)
-                book.recorded_by = self._by
-                book.recording = self._open = True
+                queue.lifetime.hold(self._by)
+                queue.recorded_by = self._by
+                queue.recording = self._open = True
                 try:
-                    book.driver.begin_recording()
+                    queue.driver.begin_recording()
                 except Exception:
-                    book.recording = self._open = False
-                    book.record.unhold(self._by)
+                    queue.recording = self._open = False
+                    queue.lifetime.unhold(self._by)
                     raise
         except XsemError as error:
-            self._session.blame(error)
+            self._device_state.annotate_error(error)
             raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if generation() != self._session.generation:
+        if generation() != self._device_state.generation:
             return  # the child of a fork inside the block: its parent ends the recording, and an error goes on as it is
         try:
             self._end()
         except XsemError as error:
-            self._session.blame(error)
+            self._device_state.annotate_error(error)
             # The block's own error goes on: it says more than that what it left could not be ended.
             if exc[0] is None:
                 raise
@@ -84,18 +86,18 @@ class Recording(Resource):
 
     def _end(self) -> None:
         """End the recording, at most once. The list then executes its appends again."""
-        book = self._book
+        queue = self._queue
         try:
-            with book.lock:
+            with queue.lock:
                 if self._open:
-                    self._entries, book.recorded = book.recorded, []
-                    self._kept, book.recorded_uses = book.recorded_uses, []
+                    self._entries, queue.recorded = queue.recorded, []
+                    self._kept, queue.recorded_uses = queue.recorded_uses, []
                     try:
-                        self._recorded.append(book.driver.end_recording())
+                        self._recorded.append(queue.driver.end_recording())
                     finally:
-                        book.recording = self._open = False
+                        queue.recording = self._open = False
         finally:
-            book.record.unhold(self._by)
+            queue.lifetime.unhold(self._by)
 
     def replay(self, values: Mapping[Semaphore, int | tuple[int, int]] | None = None) -> None:
         """Append the recorded work once more.
@@ -119,10 +121,10 @@ class Recording(Resource):
         """
         self._check()
         self._check_stopped()
-        if not self._recorded or self._book.recording:
+        if not self._recorded or self._queue.recording:
             raise BusyError("the recording has not been made yet: append inside its `with` block", reason="recording")
         triples: list[tuple[Token, int, int]] = []
-        records = [self._record]
+        lifetimes = [self._lifetime]
         waits = self._targets("wait")
         signals, rewinds = self._targets("signal"), self._rewinds()
         for semaphore, value in (values or {}).items():
@@ -135,47 +137,48 @@ class Recording(Resource):
                 raise BadArgumentError(f"the recording neither waits for {state.described} nor signals it",
                                        reason="not_recorded", handle_type=state.type)
             triples.append((state.token, wait, signal))
-            records.append(semaphore._record)
+            lifetimes.append(semaphore._lifetime)
             if state in waits:
                 waits[state] = wait
             if state in signals:
                 signals[state] = signal
                 rewinds.discard(state)
 
-        limit = self._session.capabilities.max_value_difference
+        limit = self._device_state.capabilities.max_value_difference
 
-        def note(noted: Noted) -> None:
+        def note(changes: StateChanges) -> None:
             for state, value in signals.items():
                 if value is not None:
-                    noted.signal(state, value, allow_rewind=state in rewinds, limit=limit)
+                    changes.signal(state, value, allow_rewind=state in rewinds, limit=limit)
 
 
-        holds = any(entry.kept or entry.operation == "wait" for entry in self._entries)
+        holds = any(op.kept or op.operation == "wait" for op in self._entries)
         try:
-            self._book.append("work", lambda _want: self._book.driver.replay(self._recorded[0], triples), note=note,
-                              records=records, targets=list(waits.items()), signals=list(signals.items()), waits=holds)
+            self._queue.append("work", lambda _want: self._queue.driver.replay(self._recorded[0], triples), note=note,
+                               lifetimes=lifetimes, targets=list(waits.items()), signals=list(signals.items()),
+                               waits=holds)
         except XsemError as error:
-            self._session.blame(error)
+            self._device_state.annotate_error(error)
             raise
 
     def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
         """What it waits for or signals, with the last value as recorded."""
-        return {state: value for entry in self._entries if entry.operation == operation
-                for state, value in entry.targets}
+        return {state: value for op in self._entries if op.operation == operation
+                for state, value in op.targets}
 
     def _rewinds(self) -> set[SemaphoreState]:
         """The timelines whose recorded value may be below the last one."""
-        return {state for entry in self._entries if entry.operation == "signal" and entry.rewinds
-                for state, _ in entry.targets}
+        return {state for op in self._entries if op.operation == "signal" and op.rewinds
+                for state, _ in op.targets}
 
     def _check_semaphore(self, semaphore: Semaphore) -> None:
         if not isinstance(semaphore, Semaphore):
             raise BadArgumentError(f"values are by Semaphore, not by {type(semaphore).__name__}",
                                    reason="not_a_semaphore")
-        if semaphore._session is not self._session:
-            raise WrongDeviceError("the semaphore belongs to another device", expected=self._session.info.id,
-                                   actual=semaphore._session.info.id, reason="wrong_device")
-        semaphore._record.check()
+        if semaphore._device_state is not self._device_state:
+            raise WrongDeviceError("the semaphore belongs to another device", expected=self._device_state.info.id,
+                                   actual=semaphore._device_state.info.id, reason="wrong_device")
+        semaphore._lifetime.check()
         if semaphore.kind is not Kind.TIMELINE:
             raise BadArgumentError("only timelines take values in a replay", reason="not_a_timeline")
 
@@ -183,11 +186,11 @@ class Recording(Resource):
         try:
             self._end()
             if self._recorded:
-                with self._book.lock:
-                    self._book.driver.release_recording(self._recorded[0])
+                with self._queue.lock:
+                    self._queue.driver.release_recording(self._recorded[0])
         finally:
-            for record in self._kept:
-                record.unhold(self._by)
+            for lifetime in self._kept:
+                lifetime.unhold(self._by)
             self._kept.clear()
 
     def _token(self) -> Token:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from xsem.runtime.device_state import Session
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
-from xsem.runtime.lifetime import Record
+from xsem.runtime.lifetime import Lifetime
 from xsem.spi import Token
 
 __all__ = ["Resource"]
@@ -20,13 +20,13 @@ class Resource:
     before ``os.fork()`` raises `ForkedError`.
     """
 
-    _session: Session
-    _record: Record
+    _device_state: DeviceState
+    _lifetime: Lifetime
 
     @property
     def released(self) -> bool:
         """Whether it, or its device, was released."""
-        return self._record.released
+        return self._lifetime.released
 
     @property
     def native_handle(self) -> int:
@@ -38,20 +38,20 @@ class Resource:
             ``native_handle``: there is none.
         """
         self._check()
-        with self._record.held():
-            return self._session.driver.native_handle(self._token())
+        with self._lifetime.held():
+            return self._device_state.driver.native_handle(self._token())
 
     def release(self) -> None:
         """Give it up; returns at once, and does nothing the second time (or in a forked child)."""
-        if generation() == self._session.generation:
-            self._record.release()
+        if generation() == self._device_state.generation:
+            self._lifetime.release()
 
     def _token(self) -> Token | None:
         raise NotImplementedError
 
     def _check(self) -> None:
-        self._session.check()
-        self._record.check()
+        self._device_state.check()
+        self._lifetime.check()
 
     def __enter__(self) -> Self:
         self._check()
@@ -62,6 +62,6 @@ class Resource:
 
     def __del__(self) -> None:
         # A constructor that failed left no record; a finalizer calls no driver.
-        record = getattr(self, "_record", None)
-        if record is not None:
-            record.drop()
+        lifetime = getattr(self, "_lifetime", None)
+        if lifetime is not None:
+            lifetime.drop()

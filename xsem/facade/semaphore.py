@@ -13,14 +13,14 @@ from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim
-from xsem.runtime.device_state import Making, Session
+from xsem.runtime.device_state import DeviceState, Making
 from xsem.runtime.diagnostics import host_wait_timeout
 from xsem.runtime.handle_import import import_with_duplicate
 from xsem.runtime.origins import note_origin, origin_of
 from xsem.runtime.queued import queued_signal
-from xsem.runtime.semaphore_changes import Noted
+from xsem.runtime.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.runtime.stamps import check_stamp, stamp_for
+from xsem.runtime.stamps import check_identity, identity_for
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.spi import Token
 from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
@@ -43,14 +43,14 @@ class Semaphore(Resource):
         The application's own name for it. Errors and reports show its ``repr()``, without control characters.
     """
 
-    def __init__(self, device: Device, session: Session, state: SemaphoreState) -> None:
+    def __init__(self, device: Device, device_state: DeviceState, state: SemaphoreState) -> None:
         self.device = device
         self.type: SemaphoreHandleType = state.type
         self.kind: Kind = state.kind
         self.label: str = state.label
-        self._session = session
+        self._device_state = device_state
         self._state = state
-        self._record = state.record
+        self._lifetime = state.lifetime
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
         """A descriptor with a fresh `OwnedHandle`, each time.
@@ -82,16 +82,16 @@ class Semaphore(Resource):
             ``nothing_signalled``: of a sync file no signal has been appended since it was last exported or waited for.
         """
         self._check()
-        session, state = self._session, self._state
-        if state.imported or state.type not in session.capabilities.semaphore_export:
-            session.unsupported(f"semaphore.export.{state.type.value}")
-        device_uuid, driver_uuid = stamp_for(session.info, for_device, device_bound=state.type.device_bound)
+        device_state, state = self._device_state, self._state
+        if state.imported or state.type not in device_state.capabilities.semaphore_export:
+            device_state.unsupported(f"semaphore.export.{state.type.value}")
+        device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
         claim = Claim()
         try:
-            with self._record.held(), session.calling(state.type):
+            with self._lifetime.held(), device_state.calling(state.type):
                 if state.kind is Kind.SYNC_FILE:
                     state.claim_use(claim)
-                handle = session.driver.export_semaphore(state.token)
+                handle = device_state.driver.export_semaphore(state.token)
         except BaseException:
             state.take_back(claim)
             raise
@@ -99,7 +99,7 @@ class Semaphore(Resource):
             claim.over = True
         state.exported = True
         if handle is not None:
-            note_origin(handle, session, state)
+            note_origin(handle, device_state, state)
         return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
                              driver_uuid=driver_uuid)
 
@@ -122,12 +122,12 @@ class Semaphore(Resource):
             ``not_a_timeline``.
         """
         self._check()
-        self._session.require(Feature.READ_VALUE)
+        self._device_state.require(Feature.READ_VALUE)
         if self.kind is not Kind.TIMELINE:
             raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
                                    handle_type=self.type)
-        with self._record.held(), self._session.calling():
-            return self._session.driver.semaphore_value(self._state.token)
+        with self._lifetime.held(), self._device_state.calling():
+            return self._device_state.driver.semaphore_value(self._state.token)
 
     def host_signal(self, value: int | None = None) -> None:
         """Signal from the host, at once.
@@ -146,24 +146,24 @@ class Semaphore(Resource):
             after this one. Vulkan forbids that in VUID-VkSemaphoreSignalInfo-value-03259.
         """
         self._check()
-        session, state = self._session, self._state
-        session.require(Feature.HOST_SIGNAL)
+        device_state, state = self._device_state, self._state
+        device_state.require(Feature.HOST_SIGNAL)
         value = self._check_value(value)
         # One at a time: of two threads with rising values the lower one must not be stored last.
-        with self._record.held(), session.calling(self.type), state.host_order:
+        with self._lifetime.held(), device_state.calling(self.type), state.host_order:
             claim = Claim()
-            noted, calling = Noted(claim), False
+            changes, calling = StateChanges(claim), False
             try:
-                previous = noted.signal(state, value, allow_rewind=False,
-                                        limit=session.capabilities.max_value_difference)
+                previous = changes.signal(state, value, allow_rewind=False,
+                                        limit=device_state.capabilities.max_value_difference)
                 if value is not None and previous is not None:
                     self._check_none_queued(value, previous)
                 calling = True
-                session.driver.host_signal(state.token, value)
+                device_state.driver.host_signal(state.token, value)
             except BaseException as error:
                 # As in an append: a signal that Ctrl-C interrupts in the driver's call counts as made.
                 if not calling or isinstance(error, Exception):
-                    noted.take_back()
+                    changes.take_back()
                 raise
             finally:
                 claim.over = True
@@ -186,20 +186,20 @@ class Semaphore(Resource):
             ``timeout``, with one `PendingOp` that says who could signal.
         """
         self._check()
-        session, state = self._session, self._state
-        session.require(Feature.HOST_WAIT)
+        device_state, state = self._device_state, self._state
+        device_state.require(Feature.HOST_WAIT)
         check_timeout(timeout_s)
         value = self._check_value(value)
         began = time.monotonic()
-        with self._record.held(), session.calling():
+        with self._lifetime.held(), device_state.calling():
             met = wait_in_slices(
-                lambda slice_ns: session.driver.host_wait(state.token, value, slice_ns), timeout_s
+                lambda slice_ns: device_state.driver.host_wait(state.token, value, slice_ns), timeout_s
             )
         if not met:
-            raise host_wait_timeout(session, state, value, timeout_s, time.monotonic() - began)
+            raise host_wait_timeout(device_state, state, value, timeout_s, time.monotonic() - began)
 
     def _check_none_queued(self, value: int, last: int) -> None:
-        queued = queued_signal(self._session, self._state, last)
+        queued = queued_signal(self._device_state, self._state, last)
         if queued is not None:
             name, lower = queued
             raise BusyError(
@@ -226,42 +226,42 @@ class Semaphore(Resource):
 
     def __repr__(self) -> str:
         released = " released" if self.released else ""
-        return f"<Semaphore {self._state.described} on {self._session.info.id}{released}>"
+        return f"<Semaphore {self._state.described} on {self._device_state.info.id}{released}>"
 
 
-def import_semaphore(device: Device, session: Session, desc: SemaphoreDesc, label: str) -> Semaphore:
+def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreDesc, label: str) -> Semaphore:
     """The facade's half of `Device.import_semaphore`."""
     _check_label(label)
     if not isinstance(desc, SemaphoreDesc):
         raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
-    if desc.type not in session.capabilities.semaphore_import:
-        session.unsupported(f"semaphore.import.{desc.type.value}")
-    check_stamp(desc, session.info)
-    with session.calling(desc.type), _making(session, desc.type, label) as making:
-        import_with_duplicate(desc, session.driver.import_semaphore, making.made)
-        made = _wrap(device, session, desc.type, label, making, imported=True, initial_value=None)
+    if desc.type not in device_state.capabilities.semaphore_import:
+        device_state.unsupported(f"semaphore.import.{desc.type.value}")
+    check_identity(desc, device_state.info)
+    with device_state.calling(desc.type), _making(device_state, desc.type, label) as making:
+        import_with_duplicate(desc, device_state.driver.import_semaphore, making.made)
+        made = _wrap(device, device_state, desc.type, label, making, imported=True, initial_value=None)
         made._state.origin = origin_of(desc.handle)
         return made
 
 
 def create_semaphore(
-    device: Device, session: Session, type: SemaphoreHandleType, initial_value: int, label: str
+    device: Device, device_state: DeviceState, type: SemaphoreHandleType, initial_value: int, label: str
 ) -> Semaphore:
     """The facade's half of `Device.create_semaphore`."""
     _check_label(label)
     if not isinstance(type, SemaphoreHandleType):
         raise BadArgumentError(f"type must be a SemaphoreHandleType, not {type!r}", reason="bad_type")
-    if type not in session.capabilities.semaphore_export:
-        session.unsupported(f"semaphore.export.{type.value}")
+    if type not in device_state.capabilities.semaphore_export:
+        device_state.unsupported(f"semaphore.export.{type.value}")
     check_int("initial_value", initial_value, 0, UINT64_MAX, reason="value_out_of_range")
     timeline = type.kind is Kind.TIMELINE
     if initial_value and not timeline:
         raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
                                reason="value_not_allowed", handle_type=type)
-    with session.calling(type), _making(session, type, label) as making:
-        making.call(session.driver.create_semaphore, type, initial_value)
-        return _wrap(device, session, type, label, making, imported=False,
+    with device_state.calling(type), _making(device_state, type, label) as making:
+        making.call(device_state.driver.create_semaphore, type, initial_value)
+        return _wrap(device, device_state, type, label, making, imported=False,
                      initial_value=initial_value if timeline else None)
 
 
@@ -271,16 +271,16 @@ def _check_label(label: object) -> None:
         raise BadArgumentError(f"label must be a str, not {type(label).__name__}", reason="bad_label")
 
 
-def _making(session: Session, type: SemaphoreHandleType, label: str) -> AbstractContextManager[Making]:
+def _making(device_state: DeviceState, type: SemaphoreHandleType, label: str) -> AbstractContextManager[Making]:
     described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
-    return session.making(described, lambda driver, token: driver.release_semaphore(token))
+    return device_state.making(described, lambda driver, token: driver.release_semaphore(token))
 
 
 def _wrap(
-    device: Device, session: Session, type: SemaphoreHandleType, label: str, making: Making, *, imported: bool,
+    device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, making: Making, *, imported: bool,
     initial_value: int | None,
 ) -> Semaphore:
-    state = SemaphoreState(type, label, making.made[0], making.record(), imported=imported,
-                           initial_value=initial_value, lock=session.values_lock)
-    return Semaphore(device, session, state)
+    state = SemaphoreState(type, label, making.made[0], making.lifetime(), imported=imported,
+                           initial_value=initial_value, lock=device_state.values_lock)
+    return Semaphore(device, device_state, state)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-import queue
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from xsem.errors import DriverError
@@ -27,17 +27,17 @@ class Watched(Protocol):
     """What a notifier must know of a point."""
 
     @property
-    def book(self) -> object | None: ...
+    def queue(self) -> object | None: ...
     @property
     def seq(self) -> int: ...
     def done(self) -> bool: ...
 
 
 class _Request:
-    __slots__ = ("callback", "point")
+    __slots__ = ("callback", "fence")
 
-    def __init__(self, point: Watched, callback: Callback) -> None:
-        self.point = point
+    def __init__(self, fence: Watched, callback: Callback) -> None:
+        self.fence = fence
         self.callback: Callback | None = callback
 
     def cancel(self) -> None:
@@ -59,7 +59,7 @@ class Notifier:
         # Entered around each look at the points; keeps the device open that long, and raises once it is released.
         self._polling = polling
         # SimpleQueue.put takes no lock that a signal or a finalizer could come in between.
-        self._new: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        self._new: SimpleQueue[_Request] = SimpleQueue()
         # The thread's requests. Not a local variable: after an exception the thread goes on with them.
         self._requests: list[_Request] = []
         self._thread = Background(f"xsem-notify-{name}", self._work,
@@ -74,7 +74,7 @@ class Notifier:
         """Start the thread, unless it runs; return False if the system refuses it now."""
         return self._thread.ensure()
 
-    def add(self, point: Watched, callback: Callback) -> Callable[[], None]:
+    def add(self, fence: Watched, callback: Callback) -> Callable[[], None]:
         """Have `callback` called once, on the notifier's thread, when the point is reached or never will be.
 
         Returns
@@ -82,7 +82,7 @@ class Notifier:
         callable
             Takes the request back; the callback may be running by then.
         """
-        request = _Request(point, callback)
+        request = _Request(fence, callback)
         self._new.put(request)
         self._thread.ensure()
         return request.cancel
@@ -95,7 +95,7 @@ class Notifier:
                 self._requests.append(self._new.get(timeout=pause_s) if self._requests else self._new.get_nowait())
                 while True:
                     self._requests.append(self._new.get_nowait())
-            except queue.Empty:
+            except Empty:
                 pass
             changed = len(self._requests) > before
             changed |= self._call_settled()
@@ -117,15 +117,15 @@ class Notifier:
         try:
             with self._polling():
                 for request in requests:
-                    point = request.point
+                    fence = request.fence
                     # Lists are in order: behind what is not reached, nothing is.
-                    if point.book is not None and unreached.get(point.book, point.seq + 1) <= point.seq:
+                    if fence.queue is not None and unreached.get(fence.queue, fence.seq + 1) <= fence.seq:
                         continue
                     try:
-                        if point.done():
+                        if fence.done():
                             settled.append((request, None))
-                        elif point.book is not None:
-                            unreached[point.book] = min(point.seq, unreached.get(point.book, point.seq))
+                        elif fence.queue is not None:
+                            unreached[fence.queue] = min(fence.seq, unreached.get(fence.queue, fence.seq))
                     except BaseException as error:
                         settled.append((request, _outcome(error)))
         except Exception as error:

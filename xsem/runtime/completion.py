@@ -14,13 +14,13 @@ from collections import deque
 from typing import Final
 
 from xsem.errors import BusyError, DeviceLostError, DriverError
-from xsem.runtime.device_state import Point, Session
-from xsem.runtime.entries import Entry
-from xsem.runtime.lifetime import Record
-from xsem.runtime.prepared_append import PlainEntry, PlainFacts
+from xsem.runtime.device_state import DeviceState, Fence
+from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.operations import Operation
+from xsem.runtime.prepared_append import OperationFacts, PreparedOperation
 from xsem.spi import CommandListDriver
 
-__all__ = ["MARK_EVERY", "Progress"]
+__all__ = ["MARK_EVERY", "CompletionTracker"]
 
 _log = logging.getLogger("xsem")
 
@@ -29,15 +29,15 @@ _RETRY_S: Final = 0.001
 
 
 class _Marker:
-    __slots__ = ("point", "seq", "slots")
+    __slots__ = ("fence", "seq", "slots")
 
-    def __init__(self, seq: int, slots: int, point: Point) -> None:
+    def __init__(self, seq: int, slots: int, fence: Fence) -> None:
         self.seq = seq
         self.slots = slots
-        self.point = point
+        self.fence = fence
 
 
-class Progress:
+class CompletionTracker:
     """What is known of the operations that one native queue was given.
 
     Attributes
@@ -46,7 +46,7 @@ class Progress:
         Number of the last operation appended, or tried.
     done_seq : int
         All operations up to this one are known to be done.
-    entries : deque of Entry or PlainFacts
+    operations : deque of Operation or OperationFacts
         Operations after `done_seq`, oldest first; `pending` gives them to be read.
     failure : DriverError or None
         The queue's work failed: nothing more of it will be done.
@@ -59,8 +59,8 @@ class Progress:
         The list is closed: nothing will be appended any more.
     """
 
-    def __init__(self, session: Session, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
-        self.session = session
+    def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
+        self.device_state = device_state
         self.driver = driver
         self.name = name
         self.borrowed = borrowed
@@ -68,14 +68,14 @@ class Progress:
         self.lock = threading.RLock()
         self.seq = 0
         self.done_seq = 0
-        self.entries: deque[Entry | PlainFacts] = deque()
+        self.operations: deque[Operation | OperationFacts] = deque()
         self.failure: DriverError | None = None
         self.recording = False
         self.exposed = borrowed
         self.closed = False
-        self.record: Record  # set by Session.add_book
+        self.lifetime: Lifetime  # set by Session.add_book
         self._markers: deque[_Marker] = deque()
-        self._limit = session.capabilities.max_pending
+        self._limit = device_state.capabilities.max_pending
         self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
         self._issuing = False  # the driver is in an append of this list
         self._issued = 0  # the driver is through with all appends up to this one
@@ -98,12 +98,12 @@ class Progress:
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     # ---- markers
-    def cover(self, seq: int) -> None:
+    def ensure_fence(self, seq: int) -> None:
         """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
         if self.failure is not None:
             self._retire_failed()
-        elif not self._covered(seq):
-            with self.record.visited() as there:
+        elif not self._has_fence(seq):
+            with self.lifetime.visited() as there:
                 try:
                     if there and self.lock.acquire(blocking=False):
                         self._try_mark()
@@ -131,7 +131,7 @@ class Progress:
             # With a timeout: the driver may hold another thread in an append of this list.
             if not self.lock.acquire(timeout=timeout_ns / 1e9):
                 return False
-            if not self._covered(seq):
+            if not self._has_fence(seq):
                 if self._issuing:
                     raise BusyError(
                         f"this thread is inside an append to {self.name}, which a signal handler interrupted: wait "
@@ -153,14 +153,14 @@ class Progress:
         if marker is None:
             if self.done_seq < seq:
                 time.sleep(min(_RETRY_S, left_ns / 1e9))
-        elif marker.point.wait(left_ns):
+        elif marker.fence.wait(left_ns):
             self.reached(marker.seq)
         return self.done_seq >= seq
 
     def waits(self) -> bool:
         """Whether a wait may be pending; asks the driver where that is not known."""
         if self._last_wait > self.done_seq and self.failure is None and not self.closed:
-            self.cover(self._last_wait)
+            self.ensure_fence(self._last_wait)
             self.poll()
         return self._last_wait > self.done_seq and self.failure is None and not self.closed
 
@@ -179,10 +179,10 @@ class Progress:
             except RuntimeError:
                 pass
 
-    def pending(self) -> list[Entry | PlainEntry]:
+    def pending(self) -> list[Operation | PreparedOperation]:
         """Operations after `done_seq`, oldest first."""
         # The copy is made in one step: other threads append.
-        return [PlainEntry(*each) if isinstance(each, tuple) else each for each in list(self.entries)]
+        return [PreparedOperation(*each) if isinstance(each, tuple) else each for each in list(self.operations)]
 
     def _is_captured(self) -> bool:
         return self.recording or (self.exposed and not self.closed and self.driver.capturing())
@@ -193,11 +193,11 @@ class Progress:
         except IndexError:
             return None
 
-    def _covered(self, seq: int) -> bool:
+    def _has_fence(self, seq: int) -> bool:
         marker = self._newest_marker()
         return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
 
-    def keep_up(self) -> None:
+    def maybe_fence(self) -> None:
         """Mark, and look at the markers, where enough has been appended for that; the lock is not held."""
         if self._slots - self._marked >= self._mark_every:
             with self.lock:
@@ -225,12 +225,12 @@ class Progress:
         # A finalizer of the application's can come here from the midst of an append of this very thread.
         # Not `self.seq`: a signal handler can run before the driver gets that operation.
         seq = self._issued
-        if self._issuing or self.closed or self._covered(seq) or self._is_captured():
+        if self._issuing or self.closed or self._has_fence(seq) or self._is_captured():
             return
         if self._room() < 1 and self._last_wait > self.done_seq:
             return
         try:
-            with self.session.driver.quiet():
+            with self.device_state.driver.quiet():
                 token = self.driver.append_barrier((), True)
         except DriverError as failure:
             if not failure.from_earlier_work and not isinstance(failure, DeviceLostError):
@@ -238,10 +238,10 @@ class Progress:
             self.fail(failure)
             return
         self._slots += 1
-        self._note_marker(Point(self.session, token, self, seq))
+        self._note_marker(Fence(self.device_state, token, self, seq))
 
-    def _note_marker(self, point: Point) -> None:
-        self._markers.append(_Marker(point.seq, self._slots, point))
+    def _note_marker(self, fence: Fence) -> None:
+        self._markers.append(_Marker(fence.seq, self._slots, fence))
         self._marked = self._slots
         self._set_due()
 
@@ -258,23 +258,23 @@ class Progress:
         self._polled = self._slots
         self._set_due()
         if self._markers:
-            with self.record.visited() as there:
+            with self.lifetime.visited() as there:
                 if there:
-                    with self.session.driver.quiet():
+                    with self.device_state.driver.quiet():
                         self._poll()
 
     def _poll(self) -> None:
-        done = self.session.driver.done
+        done = self.device_state.driver.done
         while True:
             try:
                 head, tail = self._markers[0], self._markers[-1]
             except IndexError:
                 return
             try:
-                if not done(head.point.token):
+                if not done(head.fence.token):
                     return
                 # Where all are reached one question does for hundreds of operations with events of their own.
-                if tail is not head and done(tail.point.token):
+                if tail is not head and done(tail.fence.token):
                     head = tail
             except Exception as error:
                 self.fail(_failure(self.name, error))
@@ -283,14 +283,14 @@ class Progress:
 
     def reached(self, seq: int) -> None:
         """A point after `seq` was seen reached: all markers up to it are, too."""
-        with self.session.releaser.lock:
+        with self.device_state.releaser.lock:
             while self._markers and self._markers[0].seq <= seq:
                 head = self._markers.popleft()
                 self._retire(head.seq, head.slots)
 
     def not_appended(self, seq: int) -> None:
         """Count a refused operation as done, so that an idle list stays idle and needs no marker."""
-        with self.session.releaser.lock:
+        with self.device_state.releaser.lock:
             if self.done_seq == seq - 1:
                 self.done_seq = seq
 
@@ -298,34 +298,34 @@ class Progress:
         self.done_seq = max(self.done_seq, seq)
         self._done_slots = max(self._done_slots, slots)
         self._set_due()
-        entries = self.entries
-        while entries:
-            head = entries[0]
+        operations = self.operations
+        while operations:
+            head = operations[0]
             if (head[0] if isinstance(head, tuple) else head.seq) > seq:
                 return
-            entries.popleft()
+            operations.popleft()
 
     # ---- failure
     def fail(self, failure: DriverError) -> None:
         """The queue's work failed: nothing that was appended will use anything any more."""
-        self.session.blame(failure)
-        with self.session.releaser.lock:
+        self.device_state.annotate_error(failure)
+        with self.device_state.releaser.lock:
             if self.failure is None:
                 self.failure = failure
         self._retire_failed()
 
     def _retire_failed(self) -> None:
-        with self.session.releaser.lock:
+        with self.device_state.releaser.lock:
             self._markers.clear()
             # Not up to `seq`: another thread may just be giving the driver an operation with objects of ours.
             self._retire(self._issued, self._slots)
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """The list is closed: let go of points and of what waited for them."""
-        with self.session.releaser.lock:
+        with self.device_state.releaser.lock:
             self.closed = True
             self._markers.clear()
-            self.entries.clear()
+            self.operations.clear()
 
     def raise_failure(self) -> None:
         """Raise what `fail` was told."""

@@ -14,23 +14,23 @@ from xsem.data.handles import store
 from xsem.errors import BusyError, DriverError, ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import check_generation, generation
-from xsem.runtime.lifetime import Record, Releaser
-from xsem.runtime.release_gate import gate_of
+from xsem.runtime.lifetime import Lifetime, Releaser
+from xsem.runtime.release_gate import release_gate_of
 from xsem.spi import DeviceDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
-    from xsem.runtime.completion import Progress
-    from xsem.runtime.queue import Book
+    from xsem.runtime.completion import CompletionTracker
+    from xsem.runtime.queue import Queue
 
-__all__ = ["Making", "Point", "Session"]
+__all__ = ["DeviceState", "Fence", "Making"]
 
 _log = logging.getLogger("xsem")
 
 _T = TypeVar("_T")
 
 
-class Session:
+class DeviceState:
     """What `Device` opens and everything on it shares. Not public."""
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
@@ -39,29 +39,29 @@ class Session:
         self.capabilities: Capabilities = driver.capabilities
         self.generation = generation()
         self.releaser = Releaser(info.id, driver.quiet)
-        self.books: dict[int, Book] = {}
+        self.queues: dict[int, Queue] = {}
         # Re-entrant, as the releaser's: a finalizer of the application's may release a list.
-        self.books_lock = threading.RLock()
-        self.transfer_book: Book | None = None
-        self.transfer_lock = threading.Lock()
+        self.queues_lock = threading.RLock()
+        self.copy_queue: Queue | None = None
+        self.copy_lock = threading.Lock()
         self.streams_lock = threading.RLock()
         self.values_lock = threading.RLock()
         self.many_streams = 0
         self.stop_watching: Callable[[], None] = lambda: None
         self.notifier = Notifier(info.id, self.calling)
         self.numbers = itertools.count(1)
-        self._points: dict[int, Token] = {}
-        self._point_keys = itertools.count(1)
-        self.gate = None if self.capabilities.release_never_blocks else gate_of(info.backend)
+        self._fences: dict[int, Token] = {}
+        self._fence_keys = itertools.count(1)
+        self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
         if self.gate is not None:
             self.gate.add(self)
-        self.record = Record(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
+        self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                              gate=self.gate)
 
     def check(self) -> None:
         """Refuse use in a forked child and after release; do what finalizers left to be done."""
         check_generation(self.generation, self.info.id)
-        self.record.check()
+        self.lifetime.check()
         self.releaser.drain()
         if self.notifier.stalled:
             self.notifier.ensure()
@@ -81,55 +81,57 @@ class Session:
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
         """Around a driver call of xsem's own: quiet, the device stays open, errors say what they are about."""
         try:
-            with self.record.held(), self.driver.quiet():
+            with self.lifetime.held(), self.driver.quiet():
                 yield
         except XsemError as error:
-            self.blame(error, handle_type)
+            self.annotate_error(error, handle_type)
             raise
 
-    def blame(self, error: XsemError, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> None:
+    def annotate_error(
+        self, error: XsemError, handle_type: SemaphoreHandleType | MemoryHandleType | None = None
+    ) -> None:
         """Add what the driver that raised an error could not know."""
         if error.backend is None:
             error.backend = self.info.backend
         if error.handle_type is None:
             error.handle_type = handle_type
 
-    def add_book(self, book: Book) -> None:
+    def add_queue(self, queue: Queue) -> None:
         """Have a list's books in the reports, until its record frees the list."""
         def close() -> None:
-            self.remove_book(book)
-            book.forget()
-            book.driver.close()
+            self.remove_queue(queue)
+            queue.detach()
+            queue.driver.close()
 
-        book.record = self.new_record(book.name, close)
-        with self.books_lock:
-            self.books[book.driver.key] = book
+        queue.lifetime = self.new_lifetime(queue.name, close)
+        with self.queues_lock:
+            self.queues[queue.driver.key] = queue
 
-    def remove_book(self, book: Book) -> None:
+    def remove_queue(self, queue: Queue) -> None:
         """Have no more reports of a list, nor anybody find its books."""
-        with self.books_lock:
-            if self.books.get(book.driver.key) is book:
-                del self.books[book.driver.key]
+        with self.queues_lock:
+            if self.queues.get(queue.driver.key) is queue:
+                del self.queues[queue.driver.key]
 
-    def live_books(self) -> list[Book]:
+    def live_queues(self) -> list[Queue]:
         """The books of all lists, a snapshot."""
-        with self.books_lock:
-            return list(self.books.values())
+        with self.queues_lock:
+            return list(self.queues.values())
 
     def waits(self) -> bool:
         """Whether a list may have a wait pending; asks the driver."""
-        return any(book.waits() for book in self.live_books())
+        return any(queue.waits() for queue in self.live_queues())
 
     def _close(self) -> None:
         # Points must go before the driver does, also those that somebody still refers to: nobody may ask them any more.
-        for key in self._points.copy():
-            self._return_point(key)
+        for key in self._fences.copy():
+            self._return_fence(key)
         self.driver.close()
 
-    def new_record(
-        self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Record | None = None,
+    def new_lifetime(
+        self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Lifetime | None = None,
         light: bool = False, on_thread: bool = False,
-    ) -> Record:
+    ) -> Lifetime:
         """A record of something on this device; `parent` is the device's own unless given.
 
         `may_block`: where the device declares that releases may block, `free` is called on the releasing thread, at a
@@ -142,20 +144,20 @@ class Session:
             The parent, or the device, was released meanwhile; the new object is released with it.
         """
         gate = self.gate if may_block else None
-        parent = parent or self.record
-        record = Record(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent, light=light,
-                        gate=gate)
+        parent = parent or self.lifetime
+        lifetime = Lifetime(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent,
+                            light=light, gate=gate)
         try:
-            self.record.check()
+            self.lifetime.check()
             parent.check()
         except ReleasedError:
-            record.release()
+            lifetime.release()
             raise
-        return record
+        return lifetime
 
     @contextmanager
     def making(
-        self, what: str, free: Callable[[DeviceDriver, Any], None], parent: Record | None = None
+        self, what: str, free: Callable[[DeviceDriver, Any], None], parent: Lifetime | None = None
     ) -> Iterator[Making]:
         """Own a new object of the driver until a public object owns it.
 
@@ -164,11 +166,11 @@ class Session:
         Parameters
         ----------
         what : str
-            As in `new_record`.
+            As in `new_lifetime`.
         free : callable
             Releases the object; its arguments are the driver and the result of the driver's call.
-        parent : Record, optional
-            As in `new_record`.
+        parent : Lifetime, optional
+            As in `new_lifetime`.
         """
         making = Making(self, what, free, parent)
         try:
@@ -178,25 +180,25 @@ class Session:
             raise
 
     # ---- points
-    def add_point(self, token: Token) -> int:
-        """Take charge of a point's token: it goes back to the driver once, with `forget_point` or with the device."""
-        key = next(self._point_keys)
-        self._points[key] = token
+    def add_fence(self, token: Token) -> int:
+        """Take charge of a point's token: it goes back to the driver once, with `detach_fence` or with the device."""
+        key = next(self._fence_keys)
+        self._fences[key] = token
         return key
 
-    def forget_point(self, key: int) -> None:
+    def detach_fence(self, key: int) -> None:
         """From a finalizer: give a point's token back to the driver in a later call."""
-        self.releaser.post_later(lambda: self._forget_point(key))
+        self.releaser.post_later(lambda: self._detach_fence(key))
 
-    def _forget_point(self, key: int) -> None:
-        with self.record.visited() as there:
+    def _detach_fence(self, key: int) -> None:
+        with self.lifetime.visited() as there:
             if there:
                 with self.driver.quiet():
-                    self._return_point(key)
+                    self._return_fence(key)
 
-    def _return_point(self, key: int) -> None:
+    def _return_fence(self, key: int) -> None:
         try:
-            token = self._points.pop(key)
+            token = self._fences.pop(key)
         except KeyError:
             return
         try:
@@ -206,7 +208,7 @@ class Session:
 
 
 class Making:
-    """Owns a new object of the driver until a public object owns it; made by `Session.making`. Not public.
+    """Owns a new object of the driver until a public object owns it; made by `DeviceState.making`. Not public.
 
     Attributes
     ----------
@@ -214,17 +216,17 @@ class Making:
         Result of the driver's call; empty before the call, and after the release.
     """
 
-    __slots__ = ("_free", "_parent", "_record", "_session", "_what", "made")
+    __slots__ = ("_device_state", "_free", "_lifetime", "_parent", "_what", "made")
 
     def __init__(
-        self, session: Session, what: str, free: Callable[[DeviceDriver, Any], None], parent: Record | None
+        self, device_state: DeviceState, what: str, free: Callable[[DeviceDriver, Any], None], parent: Lifetime | None
     ) -> None:
         self.made: list[Any] = []
-        self._session = session
+        self._device_state = device_state
         self._what = what
         self._free = free
         self._parent = parent
-        self._record: Record | None = None
+        self._lifetime: Lifetime | None = None
 
     def call(self, function: Callable[..., _T], *args: Any) -> _T:
         """Make the driver's call and keep its result."""
@@ -232,7 +234,7 @@ class Making:
         made: _T = self.made[0]
         return made
 
-    def record(self) -> Record:
+    def lifetime(self) -> Lifetime:
         """Make the lifetime record of the new object.
 
         Raises
@@ -240,62 +242,63 @@ class Making:
         ReleasedError
             The parent, or the device, was released meanwhile.
         """
-        made, free, driver = self.made, self._free, self._session.driver
+        made, free, driver = self.made, self._free, self._device_state.driver
 
         def release() -> None:
             if made:
                 free(driver, made.pop())
 
-        self._record = self._session.new_record(self._what, release, may_block=True, parent=self._parent)
-        return self._record
+        self._lifetime = self._device_state.new_lifetime(self._what, release, may_block=True, parent=self._parent)
+        return self._lifetime
 
     def undo(self) -> None:
         """Release the new object, if the driver has made one."""
-        if self._record is not None:
-            self._record.release()
+        if self._lifetime is not None:
+            self._lifetime.release()
         elif self.made:
-            with contextlib.suppress(ReleasedError):   # `new_record` has released the object then
-                self.record().release()
+            with contextlib.suppress(ReleasedError):   # `new_lifetime` has released the object then
+                self.lifetime().release()
 
 
-class Point:
+class Fence:
     """A completion token of the driver; given back when nothing refers to it any more, or when the device closes.
 
-    A caller keeps the device open during each query (`Session.calling`, `Record.visited`).
+    A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
     """
 
-    __slots__ = ("__weakref__", "_key", "book", "captured", "seq", "session", "token")
+    __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "token")
 
     def __init__(
-        self, session: Session, token: Token, book: Progress | None, seq: int, *, captured: bool = False
+        self, device_state: DeviceState, token: Token, queue: CompletionTracker | None, seq: int, *,
+        captured: bool = False,
     ) -> None:
-        self.session = session
+        self.device_state = device_state
         self.token = token
-        self.book = book
+        self.queue = queue
         self.seq = seq
         self.captured = captured
-        self._key = session.add_point(token)
+        self._key = device_state.add_fence(token)
 
     def done(self) -> bool:
         """Whether it is reached; raises if it never will be."""
-        driver = self.session.driver
+        driver = self.device_state.driver
         try:
             with driver.quiet():
                 return driver.done(self.token)
         except DriverError as failure:
-            if self.book is not None:
-                self.book.fail(failure)
+            if self.queue is not None:
+                self.queue.fail(failure)
             raise
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is reached or the time is over."""
-        driver = self.session.driver
+        driver = self.device_state.driver
         try:
             with driver.quiet():
                 return driver.wait(self.token, timeout_ns)
         except DriverError:
-            if self.book is not None:
-                self.book.poll()
+            if self.queue is not None:
+                self.queue.poll()
             raise
 
     def check_running(self) -> None:
@@ -315,4 +318,4 @@ class Point:
         # Where the constructor failed there is no key.
         key = getattr(self, "_key", None)
         if key is not None:
-            self.session.forget_point(key)
+            self.device_state.detach_fence(key)

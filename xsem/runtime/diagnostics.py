@@ -10,83 +10,90 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
-from xsem.runtime.completion import Progress
-from xsem.runtime.device_state import Session
-from xsem.runtime.entries import Entry
-from xsem.runtime.prepared_append import PlainEntry
+from xsem.runtime.completion import CompletionTracker
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.operations import Operation
+from xsem.runtime.prepared_append import PreparedOperation
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import Feature, Kind, PendingOp
 
 if TYPE_CHECKING:
-    from xsem.runtime.queue import Book
+    from xsem.runtime.queue import Queue
 
-__all__ = ["Stuck", "book_pending", "host_wait_timeout", "overdue_lists", "recorded_lists", "session_pending",
-           "timeout_error"]
+__all__ = [
+    "Stuck",
+    "device_pending",
+    "host_wait_timeout",
+    "overdue_lists",
+    "queue_pending",
+    "recorded_lists",
+    "timeout_error",
+]
 
 Stuck: TypeAlias = tuple[str, int, list[PendingOp]]
 """A stuck list: its name, the number of the operation that holds it, and its pending operations."""
 
 
-def session_pending(session: Session) -> tuple[PendingOp, ...]:
+def device_pending(device_state: DeviceState) -> tuple[PendingOp, ...]:
     """All that is not known to be done on a device, list by list, oldest first in each; nothing once it is released."""
-    with contextlib.suppress(ReleasedError), session.calling():
-        look = _Look(session)
-        return tuple(op for book in session.live_books() for _, _, ops in _stuck(book, look) for op in ops)
+    with contextlib.suppress(ReleasedError), device_state.calling():
+        look = _Look(device_state)
+        return tuple(op for queue in device_state.live_queues() for _, _, ops in _stuck(queue, look) for op in ops)
     return ()
 
 
-def overdue_lists(session: Session, after_s: float) -> list[Stuck]:
+def overdue_lists(device_state: DeviceState, after_s: float) -> list[Stuck]:
     """Lists with an operation that is pending for `after_s` seconds or more, according to the driver.
 
     The driver may block this thread as long as a wait is unmet, for example in a kernel's first launch behind it.
     """
     found: list[Stuck] = []
-    with contextlib.suppress(ReleasedError), session.calling():
-        look = _Look(session)
-        for book in sorted(_overdue(session, after_s), key=lambda book: not book.may_wait):
+    with contextlib.suppress(ReleasedError), device_state.calling():
+        look = _Look(device_state)
+        for queue in sorted(_overdue(device_state, after_s), key=lambda queue: not queue.may_wait):
             # A marker is appended under the list's lock. If the driver blocks this thread there, the lock must not be
             # that of a list which gets the missing signal. So the lists with waits come first.
-            if book.may_wait or not found:
-                found += _stuck(book, look)
+            if queue.may_wait or not found:
+                found += _stuck(queue, look)
     return found
 
 
-def recorded_lists(session: Session, after_s: float) -> list[Stuck]:
+def recorded_lists(device_state: DeviceState, after_s: float) -> list[Stuck]:
     """Like `overdue_lists`, from xsem's own records: no driver call, and no lock that an append holds during one."""
-    look = _Look(session, ask=False)
-    return [(book.name, entries[0].seq, list(look.describe(book, entries)))
-            for book in _overdue(session, after_s) if (entries := book.pending())]
+    look = _Look(device_state, ask=False)
+    return [(queue.name, operations[0].seq, list(look.describe(queue, operations)))
+            for queue in _overdue(device_state, after_s) if (operations := queue.pending())]
 
 
-def _overdue(session: Session, after_s: float) -> list[Book]:
+def _overdue(device_state: DeviceState, after_s: float) -> list[Queue]:
     limit = time.monotonic() - after_s
-    return [book for book in session.live_books()
-            if (entries := book.pending()) and entries[0].appended_at <= limit]
+    return [queue for queue in device_state.live_queues()
+            if (operations := queue.pending()) and operations[0].appended_at <= limit]
 
 
-def _stuck(book: Progress, look: _Look) -> list[Stuck]:
-    book.cover(book.seq)
-    book.poll()
-    entries = _not_done(book.pending(), look)
-    return [(book.name, entries[0].seq, list(look.describe(book, entries)))] if entries else []
+def _stuck(queue: CompletionTracker, look: _Look) -> list[Stuck]:
+    queue.ensure_fence(queue.seq)
+    queue.poll()
+    operations = _not_done(queue.pending(), look)
+    return [(queue.name, operations[0].seq, list(look.describe(queue, operations)))] if operations else []
 
 
-def book_pending(session: Session, book: Progress, up_to: int) -> list[PendingOp]:
+def queue_pending(device_state: DeviceState, queue: CompletionTracker, up_to: int) -> list[PendingOp]:
     """Pending operations of a queue up to operation `up_to`, after a wait for that timed out.
 
     The operation that holds the others comes first, if it can be identified.
     """
-    with contextlib.suppress(ReleasedError), session.calling():
-        look = _Look(session)
-        book.poll()
-        entries = [entry for entry in book.pending() if entry.seq <= up_to]
+    with contextlib.suppress(ReleasedError), device_state.calling():
+        look = _Look(device_state)
+        queue.poll()
+        operations = [op for op in queue.pending() if op.seq <= up_to]
         # Whatever the values say, the last one was not done when the time was over.
-        return list(look.describe(book, _not_done(entries, look) or entries[-1:]))
+        return list(look.describe(queue, _not_done(operations, look) or operations[-1:]))
     return []
 
 
 def timeout_error(
-    session: Session, what: str, timeout_s: float | None, pending: Sequence[PendingOp]
+    device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp]
 ) -> WaitTimeoutError:
     """The error for a host wait that ran out, with the stuck operation in words."""
     message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
@@ -94,8 +101,8 @@ def timeout_error(
     if pending:
         head, doubtful = pending[0], _doubtful(pending)
         if doubtful:
-            message += (f"; one of {len(pending)} operations is stuck, and {session.info.id} cannot tell which: the "
-                        f"first is {_sentence(head)}, the last wait is {_sentence(doubtful[-1])}")
+            message += (f"; one of {len(pending)} operations is stuck, and {device_state.info.id} cannot tell which: "
+                        f"the first is {_sentence(head)}, the last wait is {_sentence(doubtful[-1])}")
             causes += _causes_of_one(doubtful)
         else:
             message += f"; pending first: {_sentence(head)}"
@@ -103,17 +110,18 @@ def timeout_error(
                 message += f" (and {len(pending) - 1} more behind it)"
             causes += _causes(head)
         if doubtful or (_waits(head.operation) and head.semaphore is not None):
-            causes += session.driver.timeout_causes
-    return WaitTimeoutError(message, pending=tuple(pending), backend=session.info.backend, likely_causes=tuple(causes))
+            causes += device_state.driver.timeout_causes
+    return WaitTimeoutError(message, pending=tuple(pending), backend=device_state.info.backend,
+                            likely_causes=tuple(causes))
 
 
 def host_wait_timeout(
-    session: Session, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float
+    device_state: DeviceState, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float
 ) -> WaitTimeoutError:
     """The error for `Semaphore.host_wait`."""
-    for book in session.live_books():
-        book.poll()
-    look = _Look(session)
+    for queue in device_state.live_queues():
+        queue.poll()
+    look = _Look(device_state)
     op = PendingOp(
         operation="wait",
         semaphore=state.described,
@@ -124,16 +132,16 @@ def host_wait_timeout(
         age_s=age_s,
         possible_signallers=look.signallers(state, value, None, None),
     )
-    return timeout_error(session, f"the host's wait for {state.described}", timeout_s, (op,))
+    return timeout_error(device_state, f"the host's wait for {state.described}", timeout_s, (op,))
 
 
 class _Look:
     """What one report needs to know of a device, each thing found out once."""
 
-    def __init__(self, session: Session, *, ask: bool = True) -> None:
-        self._session = session
+    def __init__(self, device_state: DeviceState, *, ask: bool = True) -> None:
+        self._device_state = device_state
         self._ask = ask
-        self._can_read = Feature.READ_VALUE in session.capabilities.features
+        self._can_read = Feature.READ_VALUE in device_state.capabilities.features
         self._values: dict[SemaphoreState, int | None] = {}
         self._signals: dict[SemaphoreState, list[_Signals]] | None = None
 
@@ -150,33 +158,36 @@ class _Look:
         if not self._can_read:
             return None if state.origin is None else state.origin.value()
         # It may be released and waiting to be freed: that must not happen in the midst of this.
-        with state.record.visited() as there:
+        with state.lifetime.visited() as there:
             if there:
-                with contextlib.suppress(XsemError), self._session.driver.quiet():
-                    return self._session.driver.semaphore_value(state.token)
+                with contextlib.suppress(XsemError), self._device_state.driver.quiet():
+                    return self._device_state.driver.semaphore_value(state.token)
         return None
 
     # ---- reports
-    def describe(self, book: Progress, entries: Sequence[Entry | PlainEntry]) -> Iterator[PendingOp]:
+    def describe(
+        self, queue: CompletionTracker, operations: Sequence[Operation | PreparedOperation]
+    ) -> Iterator[PendingOp]:
         """The entries as data."""
         now = time.monotonic()
-        for entry in entries:
-            for state, value in entry.targets or ((None, None),):
+        for op in operations:
+            for state, value in op.targets or ((None, None),):
                 yield PendingOp(
-                    operation=entry.operation,
+                    operation=op.operation,
                     semaphore=None if state is None else state.described,
                     value=value,
                     current_value=None if state is None else self.value(state),
                     last_signalled_here=None if state is None else state.last_signalled,
-                    command_list=book.name,
-                    age_s=now - entry.appended_at,
+                    command_list=queue.name,
+                    age_s=now - op.appended_at,
                     possible_signallers=(
-                        self.signallers(state, value, book, entry) if state and _waits(entry.operation) else ()
+                        self.signallers(state, value, queue, op) if state and _waits(op.operation) else ()
                     ),
                 )
 
     def signallers(
-        self, state: SemaphoreState, value: int | None, book: Progress | None, wait: Entry | PlainEntry | None
+        self, state: SemaphoreState, value: int | None, queue: CompletionTracker | None,
+        wait: Operation | PreparedOperation | None,
     ) -> tuple[str, ...]:
         """Who could satisfy a wait, as far as this process can know."""
         if self._signals is None:
@@ -187,9 +198,9 @@ class _Look:
             first = signals.first(value)
             if first is not None:
                 seq, signalled = first
-                behind = signals.book is book and wait is not None and seq > wait.seq
+                behind = signals.queue is queue and wait is not None and seq > wait.seq
                 what = "signal" if signalled is None else f"signal of {signalled}"
-                found.append(f"{signals.book.name} ({what} {_BEHIND if behind else 'pending'})")
+                found.append(f"{signals.queue.name} ({what} {_BEHIND if behind else 'pending'})")
         if state.imported:
             found.append("the exporter, or another importer of its handle")
         elif state.exported:
@@ -198,22 +209,22 @@ class _Look:
 
     def _find_signals(self) -> dict[SemaphoreState, list[_Signals]]:
         found: dict[SemaphoreState, list[_Signals]] = {}
-        for book in self._session.live_books():
+        for queue in self._device_state.live_queues():
             here: dict[SemaphoreState, _Signals] = {}
-            for entry in book.pending():
-                for state, value in entry.targets if entry.operation == "signal" else entry.signals:
+            for op in queue.pending():
+                for state, value in op.targets if op.operation == "signal" else op.signals:
                     if state not in here:
-                        here[state] = _Signals(book)
+                        here[state] = _Signals(queue)
                         found.setdefault(state, []).append(here[state])
-                    here[state].add(entry.seq, value)
+                    here[state].add(op.seq, value)
         return found
 
 
 class _Signals:
     """The signals of one semaphore that are pending on one list, oldest first."""
 
-    def __init__(self, book: Progress) -> None:
-        self.book = book
+    def __init__(self, queue: CompletionTracker) -> None:
+        self.queue = queue
         self._signals: list[tuple[int, int | None]] = []
         self._highest: list[float] = []  # so far: rises, so that it can be searched, also where the values went back
 
@@ -228,39 +239,41 @@ class _Signals:
         return self._signals[at] if at < len(self._signals) else None
 
 
-def _not_done(entries: Sequence[Entry | PlainEntry], look: _Look) -> Sequence[Entry | PlainEntry]:
+def _not_done(
+    operations: Sequence[Operation | PreparedOperation], look: _Look
+) -> Sequence[Operation | PreparedOperation]:
     """The entries from the first on that is not known to be done. A queue is in order: what precedes that is done."""
-    unmet = next((at for at, entry in enumerate(entries) if _is_unmet_wait(entry, look)), len(entries))
-    start = max(_reached(entries, unmet), _left_its_value(entries, unmet, look))
+    unmet = next((at for at, op in enumerate(operations) if _is_unmet_wait(op, look)), len(operations))
+    start = max(_reached(operations, unmet), _left_its_value(operations, unmet, look))
     # From here on a value may have come from somebody else, so it counts only where no wait can hold the list.
     at = start
     while at < unmet:
-        entry = entries[at]
-        if entry.kept or (_waits(entry.operation) and entry.targets):
-            if not _is_met(entry, look):
+        op = operations[at]
+        if op.kept or (_waits(op.operation) and op.targets):
+            if not _is_met(op, look):
                 break
-            if entry.operation == "wait":
+            if op.operation == "wait":
                 start = at + 1 if start == at else start
-        if entry.operation == "signal" and _passed(entry, look):
+        if op.operation == "signal" and _passed(op, look):
             start = at + 1
         at += 1
-    return entries[start:]
+    return operations[start:]
 
 
-def _reached(entries: Sequence[Entry | PlainEntry], end: int) -> int:
+def _reached(operations: Sequence[Operation | PreparedOperation], end: int) -> int:
     """Up to where the points of operations with events of their own are reached."""
-    marked = [(at, entry.point) for at, entry in enumerate(entries[:end]) if entry.point is not None]
+    marked = [(at, op.fence) for at, op in enumerate(operations[:end]) if op.fence is not None]
     with contextlib.suppress(XsemError):
         count = bisect.bisect_left(marked, True, key=lambda each: not each[1].done())
         return marked[count - 1][0] + 1 if count else 0
     return 0
 
 
-def _left_its_value(entries: Sequence[Entry | PlainEntry], end: int, look: _Look) -> int:
+def _left_its_value(operations: Sequence[Operation | PreparedOperation], end: int, look: _Look) -> int:
     """Up to where a timeline has the very value that one of these operations gives it: nobody else signals that one."""
     for at in range(end, 0, -1):
-        entry = entries[at - 1]
-        if _passed(entry, look) and any(look.value(state) == value for state, value in entry.targets):
+        op = operations[at - 1]
+        if _passed(op, look) and any(look.value(state) == value for state, value in op.targets):
             return at
     return 0
 
@@ -270,25 +283,25 @@ def _waits(operation: str) -> bool:
     return operation in ("wait", "work")
 
 
-def _passed(entry: Entry | PlainEntry, look: _Look) -> bool:
+def _passed(op: Operation | PreparedOperation, look: _Look) -> bool:
     return (
-        entry.operation == "signal" and not entry.rewinds and bool(entry.targets)
-        and all(_at_least(look.value(state), value) for state, value in entry.targets)
+        op.operation == "signal" and not op.rewinds and bool(op.targets)
+        and all(_at_least(look.value(state), value) for state, value in op.targets)
     )
 
 
-def _is_met(entry: Entry | PlainEntry, look: _Look) -> bool:
-    if _waits(entry.operation) and not all(_at_least(look.value(state), value) for state, value in entry.targets):
+def _is_met(op: Operation | PreparedOperation, look: _Look) -> bool:
+    if _waits(op.operation) and not all(_at_least(look.value(state), value) for state, value in op.targets):
         return False
     with contextlib.suppress(XsemError):
-        return all(point.done() for point in entry.kept)
+        return all(fence.done() for fence in op.kept)
     return False
 
 
-def _is_unmet_wait(entry: Entry | PlainEntry, look: _Look) -> bool:
-    if not _waits(entry.operation):
+def _is_unmet_wait(op: Operation | PreparedOperation, look: _Look) -> bool:
+    if not _waits(op.operation):
         return False
-    for state, value in entry.targets:
+    for state, value in op.targets:
         current = look.value(state)
         if current is not None and value is not None and current < value:
             return True

@@ -1,33 +1,33 @@
 """When a driver object may be freed, and who frees it.
 
-A `Record` stands for one driver object. It is freed once it has been released, nothing holds it (mappings of a memory,
-arrays over a mapping, calls in progress) and all that was appended with it is done. Ends of appended work are seen by
-the markers of its lists (`xsem.runtime.queue`), never by a completion of each append.
+A `Lifetime` stands for one driver object. The object is freed once three things hold: it has been released; nothing
+holds it (mappings of a memory, arrays over a mapping, calls in progress); all operations appended with it are done. The
+fences of its queues tell that (`xsem.runtime.completion`), never a completion of each append.
 
-Release that can be done at once is done on the caller's thread; all else by one thread per device that exists only
-while something is pending. Finalizers call no driver and take no lock: they put a job into the device's inbox, which is
-emptied by later calls and by that thread.
+A release that can be done at once is done on the caller's thread. All others are done by one thread per device, which
+exists only while a release is pending. Finalizers call no driver and take no lock: they put a job into the device's
+inbox, which later calls and that thread empty.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from queue import Empty, SimpleQueue
 from typing import Final, Protocol, Self
 
 from xsem.errors import ReleasedError
 from xsem.runtime.forks import generation
-from xsem.runtime.release_gate import Gate
+from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.threads import Background, exiting
 
-__all__ = ["Lease", "Record", "Releaser", "UseBook"]
+__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser"]
 
 _log = logging.getLogger("xsem")
 
@@ -41,7 +41,7 @@ _CROWD: Final = 64
 _TOO_MANY: Final = 1000
 
 
-class UseBook(Protocol):
+class QueueProgress(Protocol):
     """What a record must know of a list's books."""
 
     @property
@@ -49,11 +49,11 @@ class UseBook(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def cover(self, seq: int) -> None: ...
+    def ensure_fence(self, seq: int) -> None: ...
     def poll(self) -> None: ...
 
 
-class Record:
+class Lifetime:
     """One driver object: its users, and the call that frees it.
 
     Parameters
@@ -66,11 +66,11 @@ class Record:
         The driver call, made exactly once.
     may_block : bool
         `free` can hold its thread, so only the releasing thread makes it.
-    parent : Record, optional
+    parent : Lifetime, optional
         Held until this record has been freed.
     light : bool
         `free` makes no driver call: dropping the object is not worth a thread, a later call will do.
-    gate : Gate, optional
+    gate : ReleaseGate, optional
         `free` is called at its moments only.
     """
 
@@ -80,8 +80,8 @@ class Record:
     )
 
     def __init__(
-        self, releaser: Releaser, what: str, free: Callable[[], None], *, may_block: bool, parent: Record | None,
-        light: bool = False, gate: Gate | None = None,
+        self, releaser: Releaser, what: str, free: Callable[[], None], *, may_block: bool, parent: Lifetime | None,
+        light: bool = False, gate: ReleaseGate | None = None,
     ) -> None:
         self._releaser = releaser
         self._gate = gate
@@ -89,7 +89,7 @@ class Record:
         self._free = free
         self.may_block = may_block
         self.parent = parent
-        self.uses: dict[UseBook, int] = {}
+        self.uses: dict[QueueProgress, int] = {}
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
         self._light = light
@@ -100,7 +100,7 @@ class Record:
         self._many_uses = _MANY_USES
         self.released = False   # assigned last: `__del__` finds a complete record
         with releaser.lock:
-            releaser.records.add(self)
+            releaser.lifetimes.add(self)
             if parent is not None:
                 # Also where the parent is released by now: the caller holds it, and must have something to release.
                 parent._holders.add(self._hold)
@@ -116,10 +116,10 @@ class Record:
         if self.released:
             raise ReleasedError(f"the {self.what} has been released", reason="released")
 
-    def use(self, book: UseBook, seq: int) -> None:
+    def use(self, queue: QueueProgress, seq: int) -> None:
         """Note that operation `seq` of a list is about to be appended with this object."""
         # The note comes first: of a release in another thread at the same time, either it sees the note or we see it.
-        self.uses[book] = seq
+        self.uses[queue] = seq
         self.check()
         if len(self.uses) > self._many_uses:
             # Closed lists take no more appends, so nobody is about to note another use of theirs.
@@ -195,7 +195,7 @@ class Record:
         """
         with self._releaser.lock:
             if not self.released:
-                # First: a `Plain` remembers this number, and checks `released` only after a change of it.
+                # First: a `PreparedAppend` remembers this number, and checks `released` only after a change of it.
                 self._releaser.releases += 1
                 self.released = True
             self._releaser.unsettled.add(self)
@@ -216,7 +216,7 @@ class Record:
         if not self.released or self._holders or (self._pinned and not self._releaser.closing):
             return False
         # copy() makes nothing that the collector watches: no finalizer and no other thread comes in between.
-        return all(book.done_seq >= seq for book, seq in self.uses.copy().items())
+        return all(queue.done_seq >= seq for queue, seq in self.uses.copy().items())
 
     @property
     def held_by_others(self) -> bool:
@@ -262,7 +262,7 @@ class Record:
         if self.over:
             self.uses.clear()
             with self._releaser.lock:   # `release_all` reads them
-                self._releaser.records.discard(self)
+                self._releaser.lifetimes.discard(self)
                 self._releaser.ending.discard(self)
             if self.parent is not None:
                 self.parent.unhold(self._hold)
@@ -273,10 +273,10 @@ class Lease:
 
     __slots__ = ("__weakref__", "_end", "_releaser")
 
-    def __init__(self, record: Record, releaser: Releaser) -> None:
+    def __init__(self, lifetime: Lifetime, releaser: Releaser) -> None:
         self._releaser = releaser
-        self._end = _EndOfLease(self, releaser.later, record)
-        record.hold(self._end)
+        self._end = _EndOfLease(self, releaser.later, lifetime)
+        lifetime.hold(self._end)
 
     def __del__(self) -> None:
         end = getattr(self, "_end", None)
@@ -291,22 +291,22 @@ class _EndOfLease(weakref.ref[Lease]):
     a finalizer ends the finalizer, and Python drops the exception.
     """
 
-    __slots__ = ("_record",)
+    __slots__ = ("_lifetime",)
     __hash__ = object.__hash__   # by identity: the lease, whose hash a weak reference has, is gone
     __eq__ = object.__eq__
 
-    def __new__(cls, lease: Lease, jobs: deque[Callable[[], None]], _record: Record) -> Self:
+    def __new__(cls, lease: Lease, jobs: deque[Callable[[], None]], _lifetime: Lifetime) -> Self:
         return super().__new__(cls, lease, jobs.append)
 
-    def __init__(self, lease: Lease, jobs: deque[Callable[[], None]], record: Record) -> None:
-        self._record = record
+    def __init__(self, lease: Lease, jobs: deque[Callable[[], None]], lifetime: Lifetime) -> None:
+        self._lifetime = lifetime
 
     def __call__(self) -> None:
         self.take_effect()
 
     def take_effect(self) -> None:
         """End the hold on the record."""
-        self._record.unhold(self)
+        self._lifetime.unhold(self)
 
 
 class Releaser:
@@ -326,19 +326,19 @@ class Releaser:
         self.quiet = quiet
         self.closing = False
         self.releases = 0  # so far: whoever remembers it knows that nothing has been released since
-        self.records: weakref.WeakSet[Record] = weakref.WeakSet()   # each is kept alive by its owner
-        self.ending: set[Record] = set()  # those of them that are released: thousands may be alive beside them
+        self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # each is kept alive by its owner
+        self.ending: set[Lifetime] = set()  # those of them that are released: thousands may be alive beside them
         self._generation = generation()
         # Jobs for `drain`, and whether there may be any: set after one was added, taken back before they are done.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.later: deque[Callable[[], None]] = deque()
-        self._pending: deque[Record] = deque()   # for the releasing thread; may hold a record twice
-        self.unsettled: set[Record] = set()   # released, but `submit` is not over: Ctrl-C may interrupt it
-        self._nap: queue.SimpleQueue[None] = queue.SimpleQueue()   # an element ends a pause of the thread
+        self._pending: deque[Lifetime] = deque()   # for the releasing thread; may hold a record twice
+        self.unsettled: set[Lifetime] = set()   # released, but `submit` is not over: Ctrl-C may interrupt it
+        self._nap: SimpleQueue[None] = SimpleQueue()   # an element ends a pause of the thread
         self._rounds = 0
         # Unused objects that wait only for the release gate; not polled one by one, because there may be thousands.
-        self._ready: dict[Record, None] = {}
+        self._ready: dict[Lifetime, None] = {}
         self._held_back = False
         self.crowded = False
         self._warned = False
@@ -366,21 +366,21 @@ class Releaser:
         """Whether jobs wait for a later call of a device that is released, and so has none."""
         return self.closing and bool(self.later)
 
-    def release_all(self, last: Record) -> None:
+    def release_all(self, last: Lifetime) -> None:
         """The device goes: release everything on it, and `last`, the device's own record, when all that is freed."""
         self.closing = True
         with self.lock:
-            # First: what another thread opens from here on is refused, and all that was opened before is in `records`.
+            # First: what another thread opens from here on is refused. All that was opened before is in `lifetimes`.
             last.released = True
             self.unsettled.add(last)
-            records = [record for record in self.records if record is not last]
+            lifetimes = [lifetime for lifetime in self.lifetimes if lifetime is not last]
         # A dropped object of a cycle is only among the jobs: the collector clears weak references before it calls
         # finalizers.
         if self._last_jobs:
             self._start()
-        for record in records:
+        for lifetime in lifetimes:
             # Released records too: one that was pinned or held until now may have no other caller that submits it.
-            record.release()
+            lifetime.release()
         self.submit(last)
 
     def drain(self) -> None:
@@ -402,8 +402,8 @@ class Releaser:
                 # a second run has no effect.
                 with contextlib.suppress(ValueError):
                     jobs.remove(job)
-        for record in self.unsettled.copy():
-            self.submit(record)
+        for lifetime in self.unsettled.copy():
+            self.submit(lifetime)
         if self._thread.stalled:
             self._start()
 
@@ -412,32 +412,32 @@ class Releaser:
         if not self._thread.ensure():
             self.jobs = True
 
-    def submit(self, record: Record) -> None:
+    def submit(self, lifetime: Lifetime) -> None:
         """A released record: free it now where that is possible without waiting, otherwise on the releasing thread."""
         if exiting():
             return
         # Listed until this method ends: after Ctrl-C, the next `drain` submits the record again.
-        self.unsettled.add(record)
-        settled = record.over
-        record.end()
+        self.unsettled.add(lifetime)
+        settled = lifetime.over
+        lifetime.end()
         if not settled:
-            self.ending.add(record)
-            _look([record])
-            settled = not record.may_block and record.idle and record.free()
-            if not record.freed and not record.held_by_others:
-                self._pending.append(record)
+            self.ending.add(lifetime)
+            _look([lifetime])
+            settled = not lifetime.may_block and lifetime.idle and lifetime.free()
+            if not lifetime.freed and not lifetime.held_by_others:
+                self._pending.append(lifetime)
                 self._start()
         # Still listed while another thread frees it: Ctrl-C may interrupt that thread.
-        if settled or not record.freed:
-            self.unsettled.discard(record)
+        if settled or not lifetime.freed:
+            self.unsettled.discard(lifetime)
 
     def releasing(self) -> tuple[str, ...]:
         """What is released and not freed yet; what is being freed counts until the driver's call returns."""
         # A copy, made in one go: other threads free meanwhile, and so do finalizers that run in this one.
-        return tuple(sorted(record.what for record in self.ending.copy()))
+        return tuple(sorted(lifetime.what for lifetime in self.ending.copy()))
 
     def _work(self) -> None:
-        waiting: dict[Record, None] = {}
+        waiting: dict[Lifetime, None] = {}
         pause_s = _PAUSE_FIRST_S
         try:
             while not exiting():
@@ -454,7 +454,7 @@ class Releaser:
                     pause_s = _PAUSE_FIRST_S
                 if not (waiting or self._ready or self.inbox or self._pending or self._last_jobs):
                     return
-                with contextlib.suppress(queue.Empty):
+                with contextlib.suppress(Empty):
                     self._nap.get(timeout=pause_s)
                     while True:
                         self._nap.get_nowait()
@@ -462,24 +462,24 @@ class Releaser:
         finally:
             self._pending.extend(waiting)
 
-    def _settle(self, waiting: Iterable[Record]) -> dict[Record, None]:
+    def _settle(self, waiting: Iterable[Lifetime]) -> dict[Lifetime, None]:
         """Free what can be freed; what is left, but for records held by something that will submit them again."""
-        left: dict[Record, None] = {}
-        for record in waiting:
-            if record.gated and record.idle:
-                self._ready[record] = None
-            elif not record.freed and not (record.idle and record.free()) and not record.held_by_others:
-                left[record] = None
+        left: dict[Lifetime, None] = {}
+        for lifetime in waiting:
+            if lifetime.gated and lifetime.idle:
+                self._ready[lifetime] = None
+            elif not lifetime.freed and not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
+                left[lifetime] = None
         return left
 
     def _free_ready(self) -> None:
         """Free the objects that wait for the release gate, if no wait is pending now."""
         while self._ready:
-            record = next(iter(self._ready))
+            lifetime = next(iter(self._ready))
             # A record that is held is taken out: the end of the hold submits it again.
-            if not record.freed and not record.held_by_others and not record.free():
+            if not lifetime.freed and not lifetime.held_by_others and not lifetime.free():
                 break
-            del self._ready[record]
+            del self._ready[lifetime]
         self._held_back = bool(self._ready)
         self.crowded = len(self._ready) >= _CROWD
         if self._held_back and not self._warned and len(self.ending) >= _TOO_MANY:
@@ -490,14 +490,14 @@ class Releaser:
                 "same objects for all frames", len(self.ending), self._name,
             )
 
-    def nudge(self, limit_s: float = _NUDGE_S) -> None:
+    def wake(self, limit_s: float = _NUDGE_S) -> None:
         """Let the thread free what had to wait for a moment without pending waits: this may be one. Takes a moment."""
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
             self._nap.put(None)
             time.sleep(_PAUSE_FIRST_S)
 
-    def use_moment(self, gate: Gate) -> None:
+    def use_moment(self, gate: ReleaseGate) -> None:
         """Let the releasing thread free objects before a wait is appended, if no wait is pending now.
 
         An append calls this where `crowded`. In a loop that soon appends the next wait, the thread itself meets few
@@ -507,16 +507,16 @@ class Releaser:
         if now - self._looked >= _LOOK_S:
             self._looked = now
             if not gate.waiting():
-                self.nudge(_NUDGE_IN_APPEND_S)
+                self.wake(_NUDGE_IN_APPEND_S)
 
 
-def _look(records: Iterable[Record]) -> None:
+def _look(lifetimes: Iterable[Lifetime]) -> None:
     """Ask the lists of some records how far they are: each once, however many records wait for it."""
-    wanted: dict[UseBook, int] = {}
-    for record in records:
-        for book, seq in record.uses.copy().items():
-            if book.done_seq < seq:
-                wanted[book] = max(seq, wanted.get(book, 0))
-    for book, seq in wanted.items():
-        book.cover(seq)
-        book.poll()
+    wanted: dict[QueueProgress, int] = {}
+    for lifetime in lifetimes:
+        for queue, seq in lifetime.uses.copy().items():
+            if queue.done_seq < seq:
+                wanted[queue] = max(seq, wanted.get(queue, 0))
+    for queue, seq in wanted.items():
+        queue.ensure_fence(seq)
+        queue.poll()

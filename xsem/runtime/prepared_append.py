@@ -1,8 +1,8 @@
 """Signals and waits of timelines alone, whose semaphores are checked once: what is left to do at each call.
 
-A `Plain` is to a list what one append is, over and over: `Book.append_plain` gives it a number each time, and it is the
-list's note in the records of all its semaphores, so that no call looks at each of them. Of several timelines it keeps
-the values last signalled together, until somebody else signals one or asks for it.
+A `PreparedAppend` is a wait or signal of fixed timelines on one queue, validated once and repeated. It registers once
+as a user of its semaphores, so no call examines each of them. A signal of several timelines keeps their last values
+together, until other code signals one of them or reads its value.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from xsem.spi import Token
 from xsem.types import Kind
 
 if TYPE_CHECKING:
-    from xsem.runtime.queue import Book
-    from xsem.runtime.release_gate import Gate
+    from xsem.runtime.queue import Queue
+    from xsem.runtime.release_gate import ReleaseGate
 
-__all__ = ["Plain", "PlainEntry", "PlainFacts", "known", "plain_of", "remember"]
+__all__ = ["OperationFacts", "PreparedAppend", "PreparedOperation", "known", "prepare_append", "remember"]
 
 _MOST_BATCHES: Final = 16
 """That begin with the same semaphore; of more the oldest is forgotten."""
@@ -29,15 +29,15 @@ _MOST_BATCHES: Final = 16
 _state_of = operator.attrgetter("_state")
 
 
-class Plain:
+class PreparedAppend:
     """One semaphore's or several semaphores' waits on one list; a subclass each for signals.
 
     Attributes
     ----------
-    book : Book
+    queue : Queue
         The list's.
     states : tuple of SemaphoreState
-    gate : Gate or None
+    gate : ReleaseGate or None
         Of the releases that an append of it must let end first: signals have none.
     call : callable
         The driver's call; its argument is that of `note`. Raises a bare ValueError for a value that is not an unsigned
@@ -50,14 +50,14 @@ class Plain:
         It will not be used any more.
     """
 
-    __slots__ = ("book", "call", "dropped", "gate", "last_seq", "seen", "states")
+    __slots__ = ("call", "dropped", "gate", "last_seq", "queue", "seen", "states")
 
     operation: Literal["wait", "signal"] = "wait"
 
     def __init__(
-        self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
+        self, queue: Queue, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: ReleaseGate | None
     ) -> None:
-        self.book = book
+        self.queue = queue
         self.states = tuple(states)
         self.gate = gate
         self.last_seq = 0
@@ -65,33 +65,33 @@ class Plain:
         self.dropped = False
         self.call = call
         for state in self.states:
-            state.record.uses[self] = 1
+            state.lifetime.uses[self] = 1
         self.released()  # after the notes, as at each call
 
-    # ---- as a list's note in a record (`UseBook`): it is done when the last operation is
+    # ---- as a list's note in a record (`QueueProgress`): it is done when the last operation is
     @property
     def done_seq(self) -> int:
         """1 where no operation of it is pending."""
-        return 1 if self.book.done_seq >= self.last_seq else 0
+        return 1 if self.queue.done_seq >= self.last_seq else 0
 
     @property
     def closed(self) -> bool:
         """Whether the note can be forgotten: nothing is pending, and nothing will be appended."""
-        return self.book.closed or (self.done_seq == 1 and (self.dropped or self.released()))
+        return self.queue.closed or (self.done_seq == 1 and (self.dropped or self.released()))
 
-    def cover(self, _seq: int) -> None:
+    def ensure_fence(self, _seq: int) -> None:
         """See to it that a marker tells when its last operation is done."""
-        self.book.cover(self.last_seq)
+        self.queue.ensure_fence(self.last_seq)
 
     def poll(self) -> None:
         """Look how far the list is."""
-        self.book.poll()
+        self.queue.poll()
 
     # ---- calls
     def released(self) -> bool:
         """Whether one of the semaphores has been released, looked at anew."""
-        now = self.book.session.releaser.releases
-        if any(state.record.released for state in self.states):
+        now = self.queue.device_state.releaser.releases
+        if any(state.lifetime.released for state in self.states):
             return True
         self.seen = now
         return False
@@ -112,7 +112,7 @@ class Plain:
         return ((self.states[0], values),) if type(values) is int else tuple(zip(self.states, values, strict=True))
 
 
-class _Signal(Plain):
+class _Signal(PreparedAppend):
     """Of one semaphore."""
 
     __slots__ = ("_before", "_state")
@@ -120,9 +120,9 @@ class _Signal(Plain):
     operation = "signal"
 
     def __init__(
-        self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
+        self, queue: Queue, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: ReleaseGate | None
     ) -> None:
-        super().__init__(book, states, call, gate)
+        super().__init__(queue, states, call, gate)
         self._state = states[0]
         self._before: int | None = None
 
@@ -139,7 +139,7 @@ class _Signal(Plain):
         self._state.restore(values, self._before)
 
 
-class _Signals(Plain):
+class _Signals(PreparedAppend):
     """Signals of several semaphores. It keeps their last values together until one of them is read."""
 
     __slots__ = ("_above", "_before", "_held", "_last")
@@ -147,9 +147,9 @@ class _Signals(Plain):
     operation = "signal"
 
     def __init__(
-        self, book: Book, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: Gate | None
+        self, queue: Queue, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: ReleaseGate | None
     ) -> None:
-        super().__init__(book, states, call, gate)
+        super().__init__(queue, states, call, gate)
         self._last: Sequence[int | None] = ()
         self._before: Sequence[int | None] = ()
         self._above = UINT64_MAX  # a value above this one is above all that are held
@@ -185,8 +185,8 @@ class _Signals(Plain):
         return True
 
     def take_back(self, values: Any) -> None:
-        noted = self._last is values   # not if Ctrl-C came before `note` had stored them
-        if noted:
+        changes = self._last is values   # not if Ctrl-C came before `note` had stored them
+        if changes:
             for state, value, last in zip(self.states, values, self._before, strict=True):
                 state.restore(value, last)
 
@@ -199,15 +199,15 @@ class _Signals(Plain):
                 state.last, state.holder = value, None
 
 
-PlainFacts: TypeAlias = tuple[int, Plain, Any, float]
-"""Of an append: its number, what was appended, the values, and when. `PlainEntry` is made of it for who asks."""
+OperationFacts: TypeAlias = tuple[int, PreparedAppend, Any, float]
+"""Of an append: its number, what was appended, the values, and when. `PreparedOperation` is made of it for who asks."""
 
 
-class PlainEntry(NamedTuple):
-    """What `xsem.runtime.entries.Entry` is of other operations."""
+class PreparedOperation(NamedTuple):
+    """What `xsem.runtime.operations.OperationName` is of other operations."""
 
     seq: int
-    plain: Plain
+    prepared: PreparedAppend
     values: Any
     appended_at: float
 
@@ -217,7 +217,7 @@ class PlainEntry(NamedTuple):
         return ()
 
     @property
-    def point(self) -> None:
+    def fence(self) -> None:
         """It has none."""
 
     @property
@@ -233,43 +233,45 @@ class PlainEntry(NamedTuple):
     @property
     def operation(self) -> Literal["wait", "signal"]:
         """Which."""
-        return self.plain.operation
+        return self.prepared.operation
 
     @property
     def targets(self) -> Sequence[tuple[SemaphoreState, int | None]]:
         """The semaphores, with their values."""
-        return self.plain.targets(self.values)
+        return self.prepared.targets(self.values)
 
 
-def plain_of(book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> Plain | None:
+def prepare_append(
+    queue: Queue, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]
+) -> PreparedAppend | None:
     """Have the list's driver prepare it; None where each append must look at more than values."""
-    session = book.session
+    device_state = queue.device_state
     if (
-        session.capabilities.max_value_difference != UINT64_MAX
+        device_state.capabilities.max_value_difference != UINT64_MAX
         or any(state.kind is not Kind.TIMELINE for state in states)
     ):
         return None
     tokens: list[Token] = [state.token for state in states]
-    with book.record.held(), session.calling(), book.lock:
+    with queue.lifetime.held(), device_state.calling(), queue.lock:
         if operation == "wait":
-            return Plain(book, states, book.driver.prepare_wait(tokens), session.gate)
+            return PreparedAppend(queue, states, queue.driver.prepare_wait(tokens), device_state.gate)
         made = _Signal if len(states) == 1 else _Signals
-        return made(book, states, book.driver.prepare_signal(tokens), None)
+        return made(queue, states, queue.driver.prepare_signal(tokens), None)
 
 
-def known(book: Book, operation: Literal["wait", "signal"], semaphores: Any) -> Plain | None:
+def known(queue: Queue, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
     """What `remember` keeps for this list or tuple of semaphores, more than one; None for whatever else it is."""
     if type(semaphores) is not list and type(semaphores) is not tuple:
         return None
     try:
         states = tuple(map(_state_of, semaphores))
-        return _plains(operation, states[0]).get((book, *states))
+        return _prepared_of(operation, states[0]).get((queue, *states))
     except (AttributeError, LookupError, TypeError):
         return None
 
 
 def remember(
-    book: Book, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], params: object
+    queue: Queue, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], params: object
 ) -> None:
     """Have the list's next append of this kind find what it needs in the state of the first semaphore.
 
@@ -277,27 +279,27 @@ def remember(
     when it comes a second time: to prepare one that never comes again costs several appends.
     """
     values = params if isinstance(params, Sequence) else (params,)
-    if book.recording or book.closed or set(map(type, values)) != {int}:
+    if queue.recording or queue.closed or set(map(type, values)) != {int}:
         return
-    plains = _plains(operation, states[0])
-    key = book if len(states) == 1 else (book, *states)
-    if key in plains or (type(key) is tuple and not states[0].seen_before(hash((operation, key)))):
+    prepared_appends = _prepared_of(operation, states[0])
+    key = queue if len(states) == 1 else (queue, *states)
+    if key in prepared_appends or (type(key) is tuple and not states[0].seen_before(hash((operation, key)))):
         return
     try:
-        plain = plain_of(book, operation, states)
+        prepared = prepare_append(queue, operation, states)
     except XsemError:
         return  # the append itself took effect: the next one goes the ordinary way, and is told what there is to say
-    if plain is None:
+    if prepared is None:
         return
     # A copy: another thread's first append to another list may add to them meanwhile.
-    before = plains.copy()
+    before = prepared_appends.copy()
     batches = [each for each in before if type(each) is tuple]
     for other, old in before.items():
         if old.closed or (len(batches) >= _MOST_BATCHES and other is batches[0]):
             old.dropped = True
-            plains.pop(other, None)
-    plains[key] = plain
+            prepared_appends.pop(other, None)
+    prepared_appends[key] = prepared
 
 
-def _plains(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict[object, Plain]:
-    return state.plain_waits if operation == "wait" else state.plain_signals
+def _prepared_of(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict[object, PreparedAppend]:
+    return state.prepared_waits if operation == "wait" else state.prepared_signals

@@ -1,4 +1,4 @@
-"""What has been appended to one native queue: one `Book` for each, shared by all lists that wrap it."""
+"""What has been appended to one native queue: one `Queue` for each, shared by all lists that wrap it."""
 
 from __future__ import annotations
 
@@ -11,61 +11,62 @@ from typing import Any, Final, Literal, overload
 
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.claims import Claim
-from xsem.runtime.completion import Progress
-from xsem.runtime.device_state import Point, Session
-from xsem.runtime.entries import Entry, Operation, Targets
+from xsem.runtime.completion import CompletionTracker
+from xsem.runtime.device_state import DeviceState, Fence
 from xsem.runtime.forks import Clock
-from xsem.runtime.lifetime import Record
-from xsem.runtime.prepared_append import Plain, PlainFacts
-from xsem.runtime.semaphore_changes import Note, Noted
+from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.operations import Operation, OperationName, Targets
+from xsem.runtime.prepared_append import OperationFacts, PreparedAppend
+from xsem.runtime.semaphore_changes import Note, StateChanges
 from xsem.spi import CommandListDriver, Token
 
-__all__ = ["Book"]
+__all__ = ["Queue"]
 
 _OPEN: Final[AbstractContextManager[None]] = nullcontext()
 _now = time.monotonic
 
 
-class Book(Progress):
+class Queue(CompletionTracker):
     """The books of one native queue.
 
     Attributes
     ----------
-    recorded : list of Entry
+    recorded : list of Operation
         What was appended while `recording`.
-    recorded_uses : list of Record
+    recorded_uses : list of Lifetime
         Records of the objects that `recorded` uses, held by `recorded_by`.
     wrappers : set of CommandList
     """
 
-    def __init__(self, session: Session, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
-        super().__init__(session, driver, name, borrowed=borrowed)
-        self.recorded: list[Entry] = []
-        self.recorded_uses: list[Record] = []
+    def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
+        super().__init__(device_state, driver, name, borrowed=borrowed)
+        self.recorded: list[Operation] = []
+        self.recorded_uses: list[Lifetime] = []
         self.recorded_by: object = None
         self.wrappers: weakref.WeakSet[object] = weakref.WeakSet()
 
     # ---- appending
     @overload
     def append(
-        self, operation: Operation, call: Callable[[bool], Token | None], *, note: Note | None = None,
-        records: Sequence[Record] = (), targets: Targets = (), kept: Sequence[Point] = (), want_point: Literal[True],
-        rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
-    ) -> Point: ...
+        self, operation: OperationName, call: Callable[[bool], Token | None], *, note: Note | None = None,
+        lifetimes: Sequence[Lifetime] = (), targets: Targets = (), kept: Sequence[Fence] = (),
+        want_fence: Literal[True], rewinds: bool = False, waits: bool = False, signals: Targets = (),
+        reenters: bool = False,
+    ) -> Fence: ...
     @overload
     def append(
-        self, operation: Operation, call: Callable[[bool], Token | None], *, note: Note | None = None,
-        records: Sequence[Record] = (), targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False,
+        self, operation: OperationName, call: Callable[[bool], Token | None], *, note: Note | None = None,
+        lifetimes: Sequence[Lifetime] = (), targets: Targets = (), kept: Sequence[Fence] = (), want_fence: bool = False,
         rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
-    ) -> Point | None: ...
+    ) -> Fence | None: ...
     def append(
-        self, operation: Operation, call: Callable[[bool], Token | None], *, note: Note | None = None,
-        records: Sequence[Record] = (), targets: Targets = (), kept: Sequence[Point] = (), want_point: bool = False,
+        self, operation: OperationName, call: Callable[[bool], Token | None], *, note: Note | None = None,
+        lifetimes: Sequence[Lifetime] = (), targets: Targets = (), kept: Sequence[Fence] = (), want_fence: bool = False,
         rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
-    ) -> Point | None:
-        """Hand one operation to the driver and note it; the point if `want_point`.
+    ) -> Fence | None:
+        """Hand one operation to the driver and note it; the point if `want_fence`.
 
-        `call` makes the driver's call; its argument is `want_point`. `note` changes the semaphores' state before it.
+        `call` makes the driver's call; its argument is `want_fence`. `note` changes the semaphores' state before it.
         The change is undone if the driver refuses. An operation that Ctrl-C interrupts inside `call` counts as
         appended, because the driver may have it.
 
@@ -78,47 +79,47 @@ class Book(Progress):
             Nothing was appended.
         """
         may_wait = bool(waits or kept or operation == "wait")
-        gate = self.session.gate if may_wait else None
-        crowded = gate is not None and self.session.releaser.crowded
+        gate = self.device_state.gate if may_wait else None
+        crowded = gate is not None and self.device_state.releaser.crowded
         if crowded and gate is not None:
-            self.session.releaser.use_moment(gate)
+            self.device_state.releaser.use_moment(gate)
         claim = Claim()
-        noted, calling = Noted(claim), False
+        changes, calling = StateChanges(claim), False
         with self.lock, _OPEN if gate is None else gate.lock:
-            entry = Entry(operation, targets, kept, rewinds, signals)
+            op = Operation(operation, targets, kept, rewinds, signals)
             outer = self._issuing
             # No call between here and `try`: Ctrl-C there would leave a number that is never issued and never done.
-            seq = entry.seq = self.seq = self.seq + 1
+            seq = op.seq = self.seq = self.seq + 1
             try:
                 if gate is not None:
                     gate.inside += 1
                 # The list itself before anything is asked of its driver: from here on nobody closes it under us.
-                self.record.use(self, seq)
+                self.lifetime.use(self, seq)
                 self.raise_failure()
-                foreign = bool(kept) and any(point.book is None for point in kept)
+                foreign = bool(kept) and any(fence.queue is None for fence in kept)
                 self.exposed = self.exposed or foreign
                 captured = self.recording or (self.exposed and self.driver.capturing())
                 if not captured:
                     self._check_room()
-                for record in records:
-                    record.use(self, seq)
+                for lifetime in lifetimes:
+                    lifetime.use(self, seq)
                     if self.recording:
-                        self.recorded_uses.append(record)
-                        record.hold(self.recorded_by)
+                        self.recorded_uses.append(lifetime)
+                        lifetime.hold(self.recorded_by)
                 if note is not None:
-                    note(noted)
+                    note(changes)
                 self._issuing = not reenters
                 if not captured:
                     self._slots += 1
                     if may_wait:
                         self._last_wait = seq
-                    self.entries.append(entry)
+                    self.operations.append(op)
                 calling = True
-                token = call(want_point)
+                token = call(want_fence)
             except BaseException as error:
                 if not calling or isinstance(error, Exception):
-                    noted.take_back()
-                    self._take_back(entry)
+                    changes.take_back()
+                    self._take_back(op)
                     if isinstance(error, XsemError) and self.seq == seq:
                         self.not_appended(seq)
                 raise
@@ -129,45 +130,45 @@ class Book(Progress):
                 self._issuing = outer
                 if self.seq != seq:
                     # Work that appended to its own list is done after what it appended.
-                    seq = entry.seq = self.seq = self.seq + 1
-                    self.record.uses[self] = seq
+                    seq = op.seq = self.seq = self.seq + 1
+                    self.lifetime.uses[self] = seq
                 self._issued = seq
             if foreign and not captured and self.driver.capturing():
                 # A wait for an event of a capture takes this queue into that capture.
                 captured = True
-                self._take_back(entry)
+                self._take_back(op)
             if captured:
                 # It runs when the graph is launched, as often as that is; no marker can tell.
                 if self.recording:
-                    self.recorded.append(entry)
+                    self.recorded.append(op)
                 else:
-                    for record in records:
-                        record.pin()
-                return Point(self.session, token, self, seq, captured=True) if want_point else None
+                    for lifetime in lifetimes:
+                        lifetime.pin()
+                return Fence(self.device_state, token, self, seq, captured=True) if want_fence else None
             if reenters:
-                self._move_to_the_end(entry)
-            point = entry.point = Point(self.session, token, self, seq) if want_point else None
-            if point is not None:
-                self._note_marker(point)
+                self._move_to_the_end(op)
+            fence = op.fence = Fence(self.device_state, token, self, seq) if want_fence else None
+            if fence is not None:
+                self._note_marker(fence)
             elif crowded:
                 # A marker directly behind the wait tells the next poll whether the wait is met.
                 self._try_mark()
-        self.keep_up()
-        return point
+        self.maybe_fence()
+        return fence
 
-    def _take_back(self, entry: Entry | PlainFacts) -> None:
+    def _take_back(self, op: Operation | OperationFacts) -> None:
         """Remove the newest entry: the driver did not get it, or refused it. The lock is held."""
         with contextlib.suppress(ValueError):  # not listed yet, or the list has failed and dropped its entries
-            self.entries.remove(entry)
+            self.operations.remove(op)
             self._slots -= 1
 
-    def _move_to_the_end(self, entry: Entry) -> None:
-        if self.entries and self.entries[-1] is not entry:
+    def _move_to_the_end(self, op: Operation) -> None:
+        if self.operations and self.operations[-1] is not op:
             with contextlib.suppress(ValueError):
-                self.entries.remove(entry)
-            self.entries.append(entry)
+                self.operations.remove(op)
+            self.operations.append(op)
 
-    def append_plain(self, plain: Plain, values: Any, user: Record) -> bool:
+    def append_prepared(self, prepared: PreparedAppend, values: Any, user: Lifetime) -> bool:
         """The same for what was checked once; False where something is not as usual: `append` says what, or does it.
 
         In one piece, without a call that it can do without: this is what an application does for each frame. `user` is
@@ -178,10 +179,10 @@ class Book(Progress):
         What the driver raises
             Nothing was appended.
         """
-        session = self.session
-        if session.generation != Clock.now:
+        device_state = self.device_state
+        if device_state.generation != Clock.now:
             return False  # before the lock: in a forked child a thread that is not there may hold it
-        releaser = session.releaser
+        releaser = device_state.releaser
         if releaser.jobs:
             releaser.drain()
         lock = self.lock
@@ -189,24 +190,24 @@ class Book(Progress):
             # Not `with`, which takes longer than most of what is done inside. Inside `try`, as Ctrl-C can come between
             # this and the next line.
             lock.acquire()
-            record = self.record
-            # The notes come first, as in `Record.use`: of a release at the same time, it sees them or we see it. The
+            lifetime = self.lifetime
+            # The notes come first, as in `Lifetime.use`: of a release at the same time, it sees them or we see it. The
             # list's own before the others': on a list that is closed nobody would learn of their end.
             seq = self.seq = self.seq + 1
-            record.uses[self] = seq
+            lifetime.uses[self] = seq
             outer, self._issuing = self._issuing, True
             try:
-                if record.released:
+                if lifetime.released:
                     return False
-                plain.last_seq = seq
+                prepared.last_seq = seq
                 if (
-                    user.released or plain.dropped or self.recording or self.failure is not None
-                    or (plain.seen != releaser.releases and plain.released())
+                    user.released or prepared.dropped or self.recording or self.failure is not None
+                    or (prepared.seen != releaser.releases and prepared.released())
                     or (self.exposed and self.driver.capturing())
                     or (self._slots >= self._due and self._room() <= 1)
                 ):
                     return False
-                gate = plain.gate
+                gate = prepared.gate
                 if gate is not None:
                     if releaser.crowded:
                         return False  # `append` first calls `Releaser.use_moment`
@@ -216,29 +217,29 @@ class Book(Progress):
                     if gate.closed:
                         return False
                 # Noted before the driver's call, and taken back, as in `append`.
-                noted = (seq, plain, values, _now())
+                operation = (seq, prepared, values, _now())
                 calling = False
                 try:
-                    if not plain.note(values):
+                    if not prepared.note(values):
                         return False
                     self._slots += 1
-                    self.entries.append(noted)
+                    self.operations.append(operation)
                     calling = True
-                    plain.call(values)
+                    prepared.call(values)
                 except BaseException as error:
                     if not calling or isinstance(error, Exception):
-                        self._take_back(noted)
-                        plain.take_back(values)
+                        self._take_back(operation)
+                        prepared.take_back(values)
                     if isinstance(error, XsemError):
-                        session.blame(error)
+                        device_state.annotate_error(error)
                     if type(error) is not ValueError:
                         raise
                     return False  # the bare one of a value that is no unsigned 64-bit int
             finally:
                 self._issuing = outer
                 if self.seq != seq:
-                    seq = plain.last_seq = self.seq = self.seq + 1
-                    record.uses[self] = seq
+                    seq = prepared.last_seq = self.seq = self.seq + 1
+                    lifetime.uses[self] = seq
                 self._issued = seq
         finally:
             try:  # noqa: SIM105 - contextlib.suppress takes longer than a lock does
@@ -246,7 +247,7 @@ class Book(Progress):
             except RuntimeError:
                 pass  # Ctrl-C came while another thread had it
         if self._slots > self._due:
-            self.keep_up()
+            self.maybe_fence()
         return True
 
     def _check_room(self) -> None:

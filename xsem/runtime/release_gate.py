@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from xsem.runtime.forks import generation
 
-__all__ = ["Gate", "Waiting", "gate_of"]
+__all__ = ["ReleaseGate", "Waiting", "release_gate_of"]
 
 _TRY_S: Final = 0.01
 
@@ -28,13 +28,13 @@ class Waiting(Protocol):
         """Whether a list may have a wait pending."""
 
 
-class Gate:
+class ReleaseGate:
     """One backend's: its devices share a driver, and a process.
 
     Attributes
     ----------
     lock : RLock
-        Held by each release, and by `Book.append` of an operation that may wait: the two never overlap.
+        Held by each release, and by `Queue.append` of an operation that may wait: the two never overlap.
     inside : int
         Number of appends that hold `lock`: a finalizer can start a release on the thread of an append.
     closed : bool
@@ -77,9 +77,9 @@ class Gate:
 
 
 # By generation, too: in a forked child another thread's lock would stay locked for ever.
-_gates: dict[tuple[str, int], Gate] = {}
+_gates: dict[tuple[str, int], ReleaseGate] = {}
 
 
-def gate_of(backend: str) -> Gate:
+def release_gate_of(backend: str) -> ReleaseGate:
     """The gate of the backend with that name."""
-    return _gates.setdefault((backend, generation()), Gate())
+    return _gates.setdefault((backend, generation()), ReleaseGate())

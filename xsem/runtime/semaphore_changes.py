@@ -9,10 +9,10 @@ from xsem.runtime.claims import Claim
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import Kind
 
-__all__ = ["Note", "Noted"]
+__all__ = ["Note", "StateChanges"]
 
 
-class Noted:
+class StateChanges:
     """Changes of semaphore state for one append. They precede the driver's call and can be undone."""
 
     __slots__ = ("_claim", "_signalled", "_turning", "_waiting")
@@ -65,5 +65,5 @@ class Noted:
             state.mark_reset()
 
 
-Note: TypeAlias = Callable[[Noted], None]
+Note: TypeAlias = Callable[[StateChanges], None]
 """Changes the state of an append's semaphores, one after the other. Raises if one of them refuses."""

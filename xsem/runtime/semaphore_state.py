@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem.runtime.claims import Claim, Claimed
-from xsem.runtime.lifetime import Record
+from xsem.runtime.lifetime import Lifetime
 from xsem.spi import Token
 from xsem.types import Kind, SemaphoreHandleType
 
 if TYPE_CHECKING:
     from xsem.runtime.origins import Origin
-    from xsem.runtime.prepared_append import Plain
+    from xsem.runtime.prepared_append import PreparedAppend
 
 __all__ = ["SemaphoreState"]
 
@@ -43,26 +43,43 @@ class SemaphoreState:
         The value last signalled here, unless `holder` has a newer one. Protected by `lock`.
     holder : Holder or None
         Has the value until it is asked for.
-    plain_signals, plain_waits : dict
+    prepared_signals, prepared_waits : dict
         By list, what its next signal or wait with a value alone is appended with; of a batch that begins with it, by
         list and all its semaphores' states.
     """
 
     __slots__ = (
-        "__weakref__", "_batches", "_signal_is_there", "_turning", "_unreset", "exported", "holder", "host_order",
-        "imported", "kind", "label", "last", "lock", "origin", "plain_signals", "plain_waits", "record", "rewound",
-        "token", "type",
+        "__weakref__",
+        "_batches",
+        "_signal_is_there",
+        "_turning",
+        "_unreset",
+        "exported",
+        "holder",
+        "host_order",
+        "imported",
+        "kind",
+        "label",
+        "last",
+        "lifetime",
+        "lock",
+        "origin",
+        "prepared_signals",
+        "prepared_waits",
+        "rewound",
+        "token",
+        "type",
     )
 
     def __init__(
-        self, type: SemaphoreHandleType, label: str, token: Token, record: Record, *, imported: bool,
+        self, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime, *, imported: bool,
         initial_value: int | None, lock: threading.RLock,
     ) -> None:
         self.type = type
         self.kind = type.kind
         self.label = label
         self.token = token
-        self.record = record
+        self.lifetime = lifetime
         self.imported = imported
         self.exported = False
         self.origin: Origin | None = None
@@ -70,8 +87,8 @@ class SemaphoreState:
         self.last = initial_value
         self.holder: Holder | None = None
         self._batches: tuple[int, ...] = ()
-        self.plain_signals: dict[object, Plain] = {}
-        self.plain_waits: dict[object, Plain] = {}
+        self.prepared_signals: dict[object, PreparedAppend] = {}
+        self.prepared_waits: dict[object, PreparedAppend] = {}
         self._unreset = False
         self.rewound = False
         self._signal_is_there = imported  # of a sync file

@@ -9,10 +9,10 @@ from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import WrongDeviceError
 from xsem.types import DeviceInfo, MemoryDesc, SemaphoreDesc
 
-__all__ = ["check_stamp", "stamp_for"]
+__all__ = ["check_identity", "identity_for"]
 
 
-def check_stamp(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
+def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
     """Refuse a descriptor that another device or driver stamped.
 
     An import on the wrong GPU succeeds on some drivers and gives silent garbage. Types that are not bound to a device
@@ -52,7 +52,7 @@ class _Device(Protocol):
     def info(self) -> DeviceInfo: ...
 
 
-def stamp_for(
+def identity_for(
     exporter: DeviceInfo, importer: _Device | UUIDLike | None, *, device_bound: bool
 ) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
     """Device and driver UUID for a descriptor that `exporter` makes for `importer`: an open device, or its UUID.

@@ -93,8 +93,8 @@ def memory(host: xsem.Device, cuda: xsem.Device) -> xsem.Memory:
 
 IMAGE = MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4)
 ACTS: Mapping[str, Callable[[World], object]] = {
-    "cuDestroyExternalMemory": lambda at: at.cuda._session.driver.release_memory(at.memory._memory),
-    "cuDestroyExternalSemaphore": lambda at: at.cuda._session.driver.release_semaphore(at.semaphore._state.token),
+    "cuDestroyExternalMemory": lambda at: at.cuda._device_state.driver.release_memory(at.memory._memory),
+    "cuDestroyExternalSemaphore": lambda at: at.cuda._device_state.driver.release_semaphore(at.semaphore._state.token),
     "cuExternalMemoryGetMappedBuffer": lambda at: at.memory.map_buffer(),
     "cuExternalMemoryGetMappedMipmappedArray": lambda at: at.memory.map_mipmapped_array(IMAGE),
     "cuImportExternalMemory": lambda at: memory(at.host, at.cuda),

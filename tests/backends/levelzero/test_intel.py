@@ -146,7 +146,7 @@ def test_release_with_waits_that_are_over_gives_all_imports_back() -> None:
             there.host_signal(value)
             commands.synchronize(timeout_s=BOUND_S)
             here.release()
-            record = here._record
+            record = here._lifetime
             soon(partial(getattr, record, "freed"))
 
 

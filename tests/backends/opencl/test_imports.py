@@ -186,7 +186,7 @@ def test_release_of_a_semaphore_in_use_takes_effect_when_its_work_is_done() -> N
         there, here = at.semaphore()
         commands = at.here.create_command_list()
         commands.append_wait(here)
-        record = here._record
+        record = here._lifetime
         here.release()
         assert not record.freed
         there.host_signal()
@@ -291,7 +291,7 @@ def test_callers_number_is_untouched_by_import_and_release() -> None:
             witness = os.dup(handle.fileno())
             here = at.here.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=at.here.info.uuid))
             here.release()
-            soon(lambda: here._record.freed)
+            soon(lambda: here._lifetime.freed)
             assert same_open_file(witness, handle.fileno())
             os.close(witness)
 
@@ -556,7 +556,7 @@ def test_addresses_of_two_memories_do_not_meet() -> None:
         old = a.address
         a.release()
         first.release()
-        soon(lambda: first._record.freed)
+        soon(lambda: first._lifetime.freed)
         _, third = at.memory(PAGE)
         assert third.map_buffer().address != old
         with pytest.raises(xsem.BadArgumentError):

@@ -318,9 +318,9 @@ def test_device_that_declares_no_images_maps_none(device: xsem.Device, monkeypat
 # ---- when something goes wrong
 def transfers(device: xsem.Device) -> Any:
     """The driver's list that copies to and from the host are made on."""
-    book = device._session.transfer_book
-    assert book is not None
-    return book.driver
+    queue = device._device_state.copy_queue
+    assert queue is not None
+    return queue.driver
 
 
 @pytest.mark.parametrize("fails", ["vkAllocateMemory", "vkBeginCommandBuffer", "vkQueueSubmit"])

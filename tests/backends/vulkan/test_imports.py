@@ -246,7 +246,7 @@ def test_memory_larger_than_any_address_range_is_refused(exporter: xsem.Device, 
 # ---- dma-bufs and sync files: SwiftShader has neither, so its functions are stood in for
 def _declares(monkeypatch: pytest.MonkeyPatch, device: xsem.Device, **more: Any) -> Any:
     driver = driver_of(device)
-    for each in (driver, device, device._session):
+    for each in (driver, device, device._device_state):
         name = "_capabilities" if each is driver else "capabilities"
         monkeypatch.setattr(each, name, replace(device.capabilities, **more))
     return driver

@@ -302,7 +302,7 @@ def test_event_outlives_its_list(device: xsem.Device, commands: xsem.CommandList
     done = device.create_event()
     commands.append_barrier(signal_event=done)
     commands.synchronize(timeout_s=20)
-    closed = commands._book.driver
+    closed = commands._queue.driver
     commands.release()
     until(lambda: closed not in driver_of(device)._lists)
     assert done.query()
@@ -539,7 +539,7 @@ def test_counter_of_a_lost_device_is_not_taken_for_progress(
         return 0
 
     driver = driver_of(device)
-    point = commands._book.driver.append_barrier((), True)
+    point = commands._queue.driver.append_barrier((), True)
     with monkeypatch.context() as patch:
         patch.setattr(driver._gpu.vk, "vkGetSemaphoreCounterValue", lost)
         with pytest.raises(DeviceLostError):

@@ -66,7 +66,7 @@ from test_vulkan_validation import misuse
 wanted = [each for each in load().requirements.values() if each.id.startswith(tuple(sys.argv[1:]))]
 cases = [each.case for each in survey("vulkan:0", "vulkan:0", wanted).cases if not each.undeclared]
 bench = Bench("vulkan:0", "vulkan:0")
-misuse(bench.device._session.driver._gpu)
+misuse(bench.device._device_state.driver._gpu)
 print("misused", flush=True)
 for case in cases:
     print(_run(bench, case.key)[0].value, case.key, flush=True)
