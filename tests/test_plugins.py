@@ -19,8 +19,7 @@ import xsem.plugins
 from xsem import spi
 from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
 from xsem.facade.device import Device
-from xsem.plugins import Registry, registry, selected
-from xsem.promises import check_device_promises, check_list_promises, check_native_promise
+from xsem.plugins import Registry, check_implements, check_list_implements, check_native_implements, registry, selected
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
 
@@ -567,7 +566,7 @@ def test_a_device_that_declares_what_it_does_not_implement_is_refused(
     declared: dict[str, Any], missing: set[str]
 ) -> None:
     driver = Bare(Capabilities(**declared))
-    assert set(broken(lambda: check_device_promises(INFO, driver)).split(", ")) == missing
+    assert set(broken(lambda: check_implements(INFO, driver)).split(", ")) == missing
     broken(lambda: Device(INFO, driver))
 
 
@@ -578,15 +577,15 @@ def test_a_device_that_declares_nothing_implements_nothing() -> None:
 
 def test_every_feature_is_checked_somewhere() -> None:
     every = Capabilities(features=frozenset(Feature))
-    missing = set(broken(lambda: check_device_promises(INFO, Bare(every))).split(", "))
-    missing |= set(broken(lambda: check_list_promises(INFO, every, BareList())).split(", "))
-    missing |= set(broken(lambda: check_native_promise(INFO, Acme(), every)).split(", "))
+    missing = set(broken(lambda: check_implements(INFO, Bare(every))).split(", "))
+    missing |= set(broken(lambda: check_list_implements(INFO, every, BareList())).split(", "))
+    missing |= set(broken(lambda: check_native_implements(INFO, Acme(), every)).split(", "))
     for feature in Feature:
         alone = Capabilities(features=frozenset({feature}))
         checks: list[Callable[[], object]] = [
-            lambda alone=alone: check_device_promises(INFO, Bare(alone)),  # type: ignore[misc]
-            lambda alone=alone: check_list_promises(INFO, alone, BareList()),  # type: ignore[misc]
-            lambda alone=alone: check_native_promise(INFO, Acme(), alone),  # type: ignore[misc]
+            lambda alone=alone: check_implements(INFO, Bare(alone)),  # type: ignore[misc]
+            lambda alone=alone: check_list_implements(INFO, alone, BareList()),  # type: ignore[misc]
+            lambda alone=alone: check_native_implements(INFO, Acme(), alone),  # type: ignore[misc]
         ]
         refused = 0
         for check in checks:
@@ -613,13 +612,13 @@ def test_a_list_that_does_not_do_what_its_device_declares_is_refused(
     declared: dict[str, Any], missing: set[str]
 ) -> None:
     capabilities = Capabilities(**declared)
-    assert set(broken(lambda: check_list_promises(INFO, capabilities, BareList())).split(", ")) == missing
+    assert set(broken(lambda: check_list_implements(INFO, capabilities, BareList())).split(", ")) == missing
 
 
 def test_a_full_driver_keeps_its_promises() -> None:
     device, driver = open_fake()
-    check_device_promises(INFO, driver)
-    check_list_promises(INFO, ALL, FakeList(driver, 1))
+    check_implements(INFO, driver)
+    check_list_implements(INFO, ALL, FakeList(driver, 1))
     device.release()
 
 

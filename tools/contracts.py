@@ -25,7 +25,7 @@ LAYERS = {
         (__main__)
         (cli)
         (ipc) | facade
-        runtime | plugins | promises
+        runtime | plugins
         spi
         types
         data : errors

@@ -3,6 +3,9 @@
 `open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends implement `xsem.spi`.
 """
 
+import warnings
+from typing import TYPE_CHECKING
+
 from xsem import ipc
 from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr
 from xsem.errors import (
@@ -41,7 +44,6 @@ from xsem.types import (
     DeviceInfo,
     Feature,
     Handle,
-    Kind,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -49,11 +51,21 @@ from xsem.types import (
     PendingOp,
     SemaphoreDesc,
     SemaphoreHandleType,
+    SemaphoreKind,
     SignalParams,
     SupportsFileno,
     UUIDLike,
     WaitParams,
 )
+
+if TYPE_CHECKING:
+    Kind = SemaphoreKind
+else:
+    def __getattr__(name: str) -> object:
+        if name != "Kind":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn("xsem.Kind is deprecated: use xsem.SemaphoreKind", DeprecationWarning, stacklevel=2)
+        return SemaphoreKind
 
 __version__ = "0.1.0"
 
@@ -78,7 +90,6 @@ __all__ = [
     "Feature",
     "ForkedError",
     "Handle",
-    "Kind",
     "Memory",
     "MemoryDesc",
     "MemoryHandleType",
@@ -94,6 +105,7 @@ __all__ = [
     "Semaphore",
     "SemaphoreDesc",
     "SemaphoreHandleType",
+    "SemaphoreKind",
     "SignalParams",
     "Stream",
     "SupportsCudaStream",

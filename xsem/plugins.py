@@ -1,4 +1,8 @@
-"""Backends: found by entry point, loaded one by one, so that one that fails disturbs nobody."""
+"""Backends: found by entry point and loaded one by one, so that a failure of one disturbs no other.
+
+A backend that declares a capability must implement it. The check is made when the device is opened, not at the first
+use.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,12 @@ import pluggy
 
 from xsem import spi
 from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
+from xsem.types import Capabilities, DeviceInfo, Feature
 
-__all__ = ["ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "one_line", "registry"]
+__all__ = [
+    "ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "check_implements", "check_list_implements",
+    "check_native_implements", "one_line", "registry",
+]
 
 ENTRY_POINT_GROUP: Final = "xsem"
 _HOOK: Final = "xsem_register_backends"
@@ -208,3 +216,67 @@ def selected() -> frozenset[str] | None:
 def _distribution(entry_point: metadata.EntryPoint) -> str:
     dist = entry_point.dist
     return f"{dist.name} {dist.version}" if dist is not None else "an unknown distribution"
+
+
+# ---- declared is implemented
+_IMAGES: Final = ("map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer")
+_BY_FEATURE: Final = {
+    Feature.HOST_SIGNAL: ("host_signal",),
+    Feature.HOST_WAIT: ("host_wait",),
+    Feature.READ_VALUE: ("semaphore_value",),
+    Feature.MIPMAPPED_ARRAY: _IMAGES,
+    Feature.IMAGE: _IMAGES,
+    Feature.NATIVE_EVENTS: ("open_event",),
+}
+
+
+def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
+    """Refuse a driver that declares what it does not override.
+
+    Raises
+    ------
+    BackendUnavailableError
+        ``broken_promise``.
+    """
+    capabilities = driver.capabilities
+    needed: list[str] = []
+    if capabilities.semaphore_import:
+        needed += ["import_semaphore", "release_semaphore"]
+    if capabilities.semaphore_export:
+        needed += ["create_semaphore", "export_semaphore", "release_semaphore"]
+    if capabilities.memory_import:
+        needed += ["import_memory", "map_buffer", "unmap_buffer", "release_memory"]
+    if capabilities.memory_export:
+        needed += ["create_memory", "export_memory", "map_buffer", "unmap_buffer", "release_memory"]
+    for feature in capabilities.features:
+        needed += _BY_FEATURE.get(feature, ())
+    _check_overrides(info, driver, spi.DeviceDriver, needed)
+
+
+def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.CommandListDriver) -> None:
+    """The same for its lists."""
+    needed: list[str] = []
+    if capabilities.semaphore_import or capabilities.semaphore_export:
+        needed += ["append_wait", "append_signal"]
+    if Feature.RECORDING in capabilities.features:
+        needed += ["begin_recording", "end_recording", "replay", "release_recording"]
+    if capabilities.features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}:
+        needed.append("append_level_copy")
+    _check_overrides(info, driver, spi.CommandListDriver, needed)
+
+
+def check_native_implements(info: DeviceInfo, backend: spi.Backend, capabilities: Capabilities) -> None:
+    """The same for the backend itself, which adopts native contexts."""
+    needed = ["adopt"] if Feature.NATIVE_CONTEXT in capabilities.features else []
+    _check_overrides(info, backend, spi.Backend, needed)
+
+
+def _check_overrides(info: DeviceInfo, driver: object, base: type, needed: Iterable[str]) -> None:
+    missing = [name for name in dict.fromkeys(needed) if getattr(type(driver), name) is getattr(base, name)]
+    if missing:
+        raise BackendUnavailableError(
+            f"the backend {info.backend!r} declares capabilities of {info.id} that it does not implement: "
+            + ", ".join(missing),
+            reason="broken_promise",
+            backend=info.backend,
+        )

@@ -25,8 +25,8 @@ from xsem.data.handles import own
 from xsem.errors import UnsupportedError, XsemError, what
 from xsem.types import (
     Capabilities,
-    Check,
     DeviceInfo,
+    HealthCheck,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -85,7 +85,7 @@ def xsem_register_backends(register: Register) -> None:
     """
 
 
-def failed_check(name: str, error: Exception, remedy: str = "") -> Check:
+def failed_check(name: str, error: Exception, remedy: str = "") -> HealthCheck:
     """Make a failed check of an error, for `Backend.checks`.
 
     Parameters
@@ -93,14 +93,14 @@ def failed_check(name: str, error: Exception, remedy: str = "") -> Check:
     name : str
         Name of the checked item.
     error : Exception
-        An `XsemError` gives its message and the driver's code as `Check.detail`, and its likely causes as
-        `Check.causes`.
+        An `XsemError` gives its message and the driver's code as `HealthCheck.detail`, and its likely causes as
+        `HealthCheck.causes`.
     remedy : str
         Instruction to the user.
     """
     if isinstance(error, XsemError):
-        return Check(name=name, ok=False, detail=what(error), remedy=remedy, causes=error.likely_causes)
-    return Check(name=name, ok=False, detail=f"{type(error).__name__}: {error}", remedy=remedy)
+        return HealthCheck(name=name, ok=False, detail=what(error), remedy=remedy, causes=error.likely_causes)
+    return HealthCheck(name=name, ok=False, detail=f"{type(error).__name__}: {error}", remedy=remedy)
 
 
 def _unsupported(driver: object, method: str) -> NoReturn:
@@ -149,7 +149,7 @@ class Backend(ABC):
         """More about a device for ``xsem devices --json``: how functions were found, versions. Default: nothing."""
         return {}
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """What ``xsem doctor`` prints: libraries, permissions, kernel abilities. Never raises. Default: nothing."""
         return ()
 

@@ -1,9 +1,12 @@
 """All types that applications and backends share, in one place; backends import them from here."""
 
+import warnings
+from typing import TYPE_CHECKING
+
 from xsem.data.descriptors import MemoryDesc, MipmapDesc, SemaphoreDesc
-from xsem.data.handle_types import Carrier, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
-from xsem.data.info import BackendInfo, Capabilities, Check, DeviceInfo, Feature, PendingOp
+from xsem.data.info import BackendInfo, Capabilities, DeviceInfo, Feature, HealthCheck, PendingOp
 from xsem.data.params import INFINITE, SignalParams, WaitParams
 from xsem.data.uuids import UUIDLike
 
@@ -11,21 +14,30 @@ __all__ = [
     "INFINITE",
     "BackendInfo",
     "Capabilities",
-    "Carrier",
-    "Check",
     "DeviceInfo",
     "Feature",
     "Handle",
-    "Kind",
+    "HealthCheck",
     "MemoryDesc",
     "MemoryHandleType",
     "MipmapDesc",
+    "OsHandleKind",
     "OwnedHandle",
     "PendingOp",
     "SemaphoreDesc",
     "SemaphoreHandleType",
+    "SemaphoreKind",
     "SignalParams",
     "SupportsFileno",
     "UUIDLike",
     "WaitParams",
 ]
+
+if TYPE_CHECKING:
+    pass
+else:
+    def __getattr__(name: str) -> object:
+        if name != "Kind":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn("xsem.types.Kind is deprecated: use xsem.types.SemaphoreKind", DeprecationWarning, stacklevel=2)
+        return SemaphoreKind

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import xsem_conformance.suite
 
 if TYPE_CHECKING:
-    from xsem_conformance.bench import Bench
+    from xsem_conformance.context import CaseContext
     from xsem_conformance.outcomes import Case
 
 __all__ = ["Check", "Function", "all_checks", "check"]
 
-Function: TypeAlias = "Callable[[Bench, Case], str | None]"
+Function: TypeAlias = "Callable[[CaseContext, Case], str | None]"
 DEADLINE_S: Final = 30.0
 
 
@@ -27,7 +27,7 @@ class Check:
     Attributes
     ----------
     run : callable
-        Takes the bench and the case; returns where the requirement is met, raises `BrokenError` where it is not. Of a
+        Takes the context and the case; returns where the requirement is met, raises `BrokenError` where it is not. Of a
         MAY, which cannot be failed, it returns what was seen, in words.
     deadline_s : float
         What takes longer hangs.

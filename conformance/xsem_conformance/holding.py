@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from xsem.errors import UnsupportedError
-from xsem_conformance.bench import SETTLE_S, End
+from xsem_conformance.context import SETTLE_S, CaseParticipant
 from xsem_conformance.outcomes import BlockedError, expect
-from xsem_conformance.peer import PeerFailedError
+from xsem_conformance.remote_participant import ParticipantFailedError
 
 __all__ = ["Hold", "held"]
 
@@ -52,7 +52,7 @@ class Hold:
 
 @contextmanager
 def held(
-    producer: End, consumer: End, signals: int, type: str, submit: Callable[[], object]
+    producer: CaseParticipant, consumer: CaseParticipant, signals: int, type: str, submit: Callable[[], object]
 ) -> Iterator[Hold]:
     """Inside, what `submit` appends to the producer's list `signals`, a signal of `type` last, has not been made.
 
@@ -69,7 +69,7 @@ def held(
         return
     try:
         producer.occupy(signals, _WORK_S)
-    except (UnsupportedError, PeerFailedError) as error:
+    except (UnsupportedError, ParticipantFailedError) as error:
         raise BlockedError(f"nothing can hold {producer.name} back: {error}") from error
     submit()
     yield Hold(lambda: producer.done(signals))

@@ -16,15 +16,15 @@ from typing import Any, Final
 from xsem.errors import XsemError
 from xsem.spi import CommandListDriver, ImportFailure
 from xsem.types import (
-    Carrier,
     MemoryDesc,
     MemoryHandleType,
+    OsHandleKind,
     SemaphoreDesc,
     SemaphoreHandleType,
     SignalParams,
     WaitParams,
 )
-from xsem_conformance.bench import SETTLE_S, Bench, Shared, duplicate, soon, value_of
+from xsem_conformance.context import SETTLE_S, CaseContext, Shared, duplicate, soon, value_of
 from xsem_conformance.descriptors import identity
 from xsem_conformance.outcomes import expect
 
@@ -66,27 +66,27 @@ def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: 
 
 
 @contextlib.contextmanager
-def _list_idle_at_end(bench: Bench) -> Iterator[CommandListDriver]:
-    commands = bench.driver.create_command_list()
+def _list_idle_at_end(context: CaseContext) -> Iterator[CommandListDriver]:
+    commands = context.driver.create_command_list()
     try:
         yield commands
         point = commands.append_barrier((), True)
         try:
-            soon(lambda: bench.driver.done(point), "operations are not done once the wait before them is met",
-                 bench.patience_s)
+            soon(lambda: context.driver.done(point), "operations are not done once the wait before them is met",
+                 context.patience_s)
         finally:
-            bench.driver.release_point(point)
+            context.driver.release_point(point)
     finally:
         commands.close()
 
 
-def pending_appends(bench: Bench, type: str, most: int, hold_s: float = BLOCKS_S) -> int:
+def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = BLOCKS_S) -> int:
     """How many signals (of a binary type: signals and waits in turn) behind an unmet wait return, at most `most`."""
     value = value_of(type)
-    gate, other = bench.semaphore(type), bench.semaphore(type)
-    held, after = bench.driver_semaphore(gate), bench.driver_semaphore(other)
+    gate, other = context.semaphore(type), context.semaphore(type)
+    held, after = context.driver_semaphore(gate), context.driver_semaphore(other)
     count, stop, failures = [0], threading.Event(), []
-    with _list_idle_at_end(bench) as commands:
+    with _list_idle_at_end(context) as commands:
         commands.append_wait([held], [WaitParams(value=value)], (), (), False)
 
         def append() -> None:
@@ -109,79 +109,79 @@ def pending_appends(bench: Bench, type: str, most: int, hold_s: float = BLOCKS_S
             thread.join(hold_s)
         at_once = count[0]
         stop.set()
-        bench.peer.host_signal(gate.there, value)
-        thread.join(bench.patience_s)
+        context.peer.host_signal(gate.there, value)
+        thread.join(context.patience_s)
         expect(not thread.is_alive(), "an append that was held did not return when the wait was met")
     for each in (held, after):
-        bench.driver.release_semaphore(each)
+        context.driver.release_semaphore(each)
     return at_once
 
 
-def release_behind_a_wait(bench: Bench, type: str) -> str:
+def release_behind_a_wait(context: CaseContext, type: str) -> str:
     """What the driver's own release of an idle semaphore does while a wait for another one is pending.
 
     Never of the one that is waited for: xsem releases nothing that appended work uses, and drivers crash on it
     (VUID-vkDestroySemaphore-semaphore-05149).
     """
-    early = bench.some_type()
-    shared, value = bench.semaphore(early), value_of(early)
-    token, idle = bench.driver_semaphore(shared), bench.driver_semaphore(bench.semaphore(type))
-    with _list_idle_at_end(bench) as commands:
+    early = context.some_type()
+    shared, value = context.semaphore(early), value_of(early)
+    token, idle = context.driver_semaphore(shared), context.driver_semaphore(context.semaphore(type))
+    with _list_idle_at_end(context) as commands:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         time.sleep(SETTLE_S)
-        held = is_held(lambda: bench.driver.release_semaphore(idle),
-                       lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, BLOCKS_S)
-    bench.driver.release_semaphore(token)
+        held = is_held(lambda: context.driver.release_semaphore(idle),
+                       lambda: context.peer.host_signal(shared.there, value), context.patience_s, BLOCKS_S)
+    context.driver.release_semaphore(token)
     return BLOCKS if held else AT_ONCE
 
 
-def free_behind_a_wait(bench: Bench, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> str:
+def free_behind_a_wait(context: CaseContext, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> str:
     """What the driver's own unmapping and release of memory do while a wait is pending on some list."""
-    type = bench.some_type()
-    shared, value = bench.semaphore(type), value_of(type)
-    memory = bench.driver_memory(bench.memory(type=memory_type))
-    buffer, _ = bench.driver.map_buffer(memory, 0, 4096)
-    waits = bench.here.new_list()
-    bench.here.wait(waits, [shared.here], [value])
+    type = context.some_type()
+    shared, value = context.semaphore(type), value_of(type)
+    memory = context.driver_memory(context.memory(type=memory_type))
+    buffer, _ = context.driver.map_buffer(memory, 0, 4096)
+    waits = context.here.new_list()
+    context.here.wait(waits, [shared.here], [value])
 
     def free() -> None:
-        bench.driver.unmap_buffer(buffer)
-        bench.driver.release_memory(memory)
+        context.driver.unmap_buffer(buffer)
+        context.driver.release_memory(memory)
 
-    held = is_held(free, lambda: bench.peer.host_signal(shared.there, value), bench.patience_s, hold_s)
-    bench.here.synchronize(waits, bench.patience_s)
+    held = is_held(free, lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
+    context.here.synchronize(waits, context.patience_s)
     return BLOCKS if held else AT_ONCE
 
 
-def value_after_going_back(bench: Bench, type: str) -> int:
+def value_after_going_back(context: CaseContext, type: str) -> int:
     """A timeline's value, as the exporter reads it, after the device has signalled 5 and then 3."""
-    shared, here = bench.semaphore(type), bench.here
+    shared, here = context.semaphore(type), context.here
     commands = here.new_list()
     here.signal(commands, [shared.here], [5])
-    here.synchronize(commands, bench.patience_s)
+    here.synchronize(commands, context.patience_s)
     here.get(commands).append_signal(here.get(shared.here), SignalParams(value=3, allow_rewind=True))
-    here.synchronize(commands, bench.patience_s)
-    return bench.peer.value(shared.there)
+    here.synchronize(commands, context.patience_s)
+    return context.peer.value(shared.there)
 
 
 # ---- handles that do not fit
-def other_sorts_taken(bench: Bench, kind: str, type: str) -> list[str]:
+def other_sorts_taken(context: CaseContext, kind: str, type: str) -> list[str]:
     """Which handles of another sort the driver imports as one of that type."""
-    return sorted({what for what, desc in _other_sorts(bench, kind, type) if not refuses(bench, desc)})
+    return sorted({what for what, desc in _other_sorts(context, kind, type) if not refuses(context, desc)})
 
 
-def _other_sorts(bench: Bench, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
-    about, uuid = bench.peer.about(), bench.device.info.uuid
+def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
+    about, uuid = context.peer.about(), context.device.info.uuid
     for made in about["semaphore_export"]:
         other = SemaphoreHandleType(made)
-        if other.carrier is Carrier.FD and (kind == "memory" or made != type):
-            _, given = bench.peer.create_semaphore(made, bench.importer)
+        if other.os_handle_kind is OsHandleKind.FD and (kind == "memory" or made != type):
+            _, given = context.peer.create_semaphore(made, context.importer)
             with given:
                 if given.handle != -1:   # a sync file that is signalled is no file
                     yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
     for made in about["memory_export"]:
-        if MemoryHandleType(made).carrier is Carrier.FD and kind == "semaphore":
-            _, memory = bench.peer.create_memory(made, 4096, bench.importer)
+        if MemoryHandleType(made).os_handle_kind is OsHandleKind.FD and kind == "semaphore":
+            _, memory = context.peer.create_memory(made, 4096, context.importer)
             with memory:
                 yield "memory", _as(kind, type, memory, uuid)
 
@@ -195,23 +195,23 @@ def _as(kind: str, type: str, given: SemaphoreDesc | MemoryDesc, uuid: Any) -> S
     return SemaphoreDesc(type=semaphore, handle=given.handle, device_uuid=uuid if semaphore.device_bound else None)
 
 
-def size_is_checked(bench: Bench, type: str) -> bool:
+def size_is_checked(context: CaseContext, type: str) -> bool:
     """Whether the driver refuses memory of the exporter's whose descriptor says sixteen times its size."""
-    _, desc = bench.peer.create_memory(type, 1 << 16, bench.importer)
+    _, desc = context.peer.create_memory(type, 1 << 16, context.importer)
     with desc:
-        return refuses(bench, dataclasses.replace(desc, allocation_size=16 * desc.allocation_size))
+        return refuses(context, dataclasses.replace(desc, allocation_size=16 * desc.allocation_size))
 
 
-def refuses(bench: Bench, desc: SemaphoreDesc | MemoryDesc) -> bool:
+def refuses(context: CaseContext, desc: SemaphoreDesc | MemoryDesc) -> bool:
     """Whether the driver refuses to import it; what it imports is released."""
     with duplicate(desc) as own:
         number = own.fileno()
         before = identity(number)
         try:
             if isinstance(desc, MemoryDesc):
-                bench.driver.release_memory(bench.driver.import_memory(desc, own))
+                context.driver.release_memory(context.driver.import_memory(desc, own))
             else:
-                bench.driver.release_semaphore(bench.driver.import_semaphore(desc, own))
+                context.driver.release_semaphore(context.driver.import_semaphore(desc, own))
         except ImportFailure:
             if identity(number) != before and not own.closed:
                 own.detach()   # the driver has closed it
@@ -220,26 +220,26 @@ def refuses(bench: Bench, desc: SemaphoreDesc | MemoryDesc) -> bool:
 
 
 # ---- mappings
-def overlap(bench: Bench, type: str) -> tuple[bytes, bytes, bytes]:
+def overlap(context: CaseContext, type: str) -> tuple[bytes, bytes, bytes]:
     """Old bytes, new bytes that were written through one mapping, and what an overlapping one then shows."""
     old, new, size = b"\x11" * 256, b"\xee" * 256, 1 << 16
-    producer, _ = bench.ends("in")
-    shared, copied = bench.memory(size, type), bench.memory(size, type)
+    producer, _ = context.ends("in")
+    shared, copied = context.memory(size, type), context.memory(size, type)
     writes = producer.new_list()
     producer.write(writes, shared, old, 4096)
     producer.finish(writes, "a copy")
-    memory, target = bench.here.get(shared.here), bench.here.mapping(copied.here)
-    commands = bench.device.create_command_list()
+    memory, target = context.here.get(shared.here), context.here.mapping(copied.here)
+    commands = context.device.create_command_list()
     with memory.map_buffer(0, size) as whole, memory.map_buffer(4096, 256, overlap=True) as part:
         commands.append_fill(whole.view((256,), "uint8", offset=4096), new[:1])
         commands.append_copy(target.view((256,), "uint8"), part)
-        commands.synchronize(timeout_s=bench.patience_s)
-    return old, new, read_there(bench, copied, 256)
+        commands.synchronize(timeout_s=context.patience_s)
+    return old, new, read_there(context, copied, 256)
 
 
-def read_there(bench: Bench, memory: Shared, size: int, offset: int = 0) -> bytes:
+def read_there(context: CaseContext, memory: Shared, size: int, offset: int = 0) -> bytes:
     """What the exporter reads in the memory, now."""
-    producer, _ = bench.ends("in")
+    producer, _ = context.ends("in")
     reads = producer.new_list()
     reading = producer.read(reads, memory, size, offset)
     producer.finish(reads, "a copy")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xsem.types import Capabilities, SemaphoreHandleType
-from xsem_conformance.bench import OUT
 from xsem_conformance.checks import Check
+from xsem_conformance.context import OUT
 from xsem_conformance.expressions import HandleType, parse
 from xsem_conformance.outcomes import NONE, Case
 from xsem_conformance.requirements import Requirement, applies

@@ -9,99 +9,99 @@ from typing import Any, Final
 from xsem.data.handles import OwnedHandle
 from xsem.errors import XsemError
 from xsem.spi import ImportFailure
-from xsem.types import Carrier, Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance import measures
-from xsem_conformance.bench import SETTLE_S, Bench, duplicate, value_of
+from xsem_conformance.context import SETTLE_S, CaseContext, duplicate, value_of
 from xsem_conformance.descriptors import identity, null
 from xsem_conformance.outcomes import BlockedError
-from xsem_conformance.peer import PeerFailedError
+from xsem_conformance.remote_participant import ParticipantFailedError
 
 __all__ = ["QUIRKS", "measure"]
 
 _NOT_FIRST: Final = "the device declares no wait before its signal"
 
 
-def measure(bench: Bench) -> dict[str, Any]:
+def measure(context: CaseContext) -> dict[str, Any]:
     """Every quirk by name; ``"not known: why"`` where it could not be measured."""
     found: dict[str, Any] = {}
     for name, quirk in QUIRKS.items():
-        with bench.fresh():
+        with context.fresh():
             try:
-                found[name] = quirk(bench)
-            except (BlockedError, PeerFailedError, XsemError, AssertionError) as error:
+                found[name] = quirk(context)
+            except (BlockedError, ParticipantFailedError, XsemError, AssertionError) as error:
                 found[name] = f"not known: {error}"
     return found
 
 
-def _types(bench: Bench, kind: Kind) -> list[SemaphoreHandleType]:
-    return sorted((each for each in bench.device.capabilities.semaphore_import if each.kind is kind),
+def _types(context: CaseContext, kind: SemaphoreKind) -> list[SemaphoreHandleType]:
+    return sorted((each for each in context.device.capabilities.semaphore_import if each.kind is kind),
                   key=lambda each: each.value)
 
 
-def resets_on_wait(bench: Bench) -> dict[str, bool | str]:
+def resets_on_wait(context: CaseContext) -> dict[str, bool | str]:
     """Per binary type: whether a met wait resets, so that the next one is pending."""
-    early = bench.device.capabilities.wait_before_signal
-    return {type.value: _resets(bench, type.value) if type in early else f"not known: {_NOT_FIRST}"
-            for type in _types(bench, Kind.BINARY)}
+    early = context.device.capabilities.wait_before_signal
+    return {type.value: _resets(context, type.value) if type in early else f"not known: {_NOT_FIRST}"
+            for type in _types(context, SemaphoreKind.BINARY)}
 
 
-def _resets(bench: Bench, type: str) -> bool:
-    shared, here = bench.semaphore(type), bench.here
+def _resets(context: CaseContext, type: str) -> bool:
+    shared, here = context.semaphore(type), context.here
     first, second, signals = here.new_list(), here.new_list(), here.new_list()
     here.signal(signals, [shared.here], [None])
-    here.synchronize(signals, bench.patience_s)
+    here.synchronize(signals, context.patience_s)
     here.wait(first, [shared.here], [None])
-    here.synchronize(first, bench.patience_s)
-    if not bench.device.capabilities.resets_on_wait:
+    here.synchronize(first, context.patience_s)
+    if not context.device.capabilities.resets_on_wait:
         here.get(shared.here).mark_reset()   # else the facade would refuse the second wait
     here.wait(second, [shared.here], [None])
     time.sleep(SETTLE_S)
     pending = not here.done(second)
     if pending:
         here.signal(signals, [shared.here], [None])
-        here.synchronize(second, bench.patience_s)
+        here.synchronize(second, context.patience_s)
     return pending
 
 
-def wait_before_signal(bench: Bench) -> dict[str, bool]:
+def wait_before_signal(context: CaseContext) -> dict[str, bool]:
     """Per type: whether a wait that is appended before its signal is submitted stays pending, and is met by it."""
     found = {}
-    for type in sorted(bench.device.capabilities.semaphore_import, key=lambda each: each.value):
-        if type not in bench.device.capabilities.wait_before_signal:
+    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+        if type not in context.device.capabilities.wait_before_signal:
             found[type.value] = False
             continue
-        shared, value = bench.semaphore(type.value), value_of(type.value)
-        waits = bench.here.new_list()
-        bench.here.wait(waits, [shared.here], [value])
+        shared, value = context.semaphore(type.value), value_of(type.value)
+        waits = context.here.new_list()
+        context.here.wait(waits, [shared.here], [value])
         time.sleep(SETTLE_S)
-        pending = not bench.here.done(waits)
-        bench.peer.host_signal(shared.there, value)
-        bench.here.synchronize(waits, bench.patience_s)
+        pending = not context.here.done(waits)
+        context.peer.host_signal(shared.there, value)
+        context.here.synchronize(waits, context.patience_s)
         found[type.value] = pending
     return found
 
 
-def pending_appends(bench: Bench) -> int | str:
+def pending_appends(context: CaseContext) -> int | str:
     """How many appends behind an unmet wait return at once, asked of the driver itself."""
-    type = _preferred(bench)
+    type = _preferred(context)
     if type is None:
         return f"not known: {_NOT_FIRST}"
-    at_once = measures.pending_appends(bench, type, measures.MOST_APPENDS)
+    at_once = measures.pending_appends(context, type, measures.MOST_APPENDS)
     return at_once if at_once < measures.MOST_APPENDS else f"at least {measures.MOST_APPENDS}"
 
 
-def fd_after_failed_import(bench: Bench) -> dict[str, str]:
+def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
     """Per fd type: what the driver says became of a file descriptor that it refused, and what is true."""
     found = {}
-    for type in sorted(bench.device.capabilities.semaphore_import, key=lambda each: each.value):
-        if type.carrier.value != "fd":
+    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+        if type.os_handle_kind.value != "fd":
             continue
         number = null()
         before = identity(number)
         with OwnedHandle(number) as handle:
-            desc = SemaphoreDesc(type=type, handle=handle, device_uuid=bench.device.info.uuid)
+            desc = SemaphoreDesc(type=type, handle=handle, device_uuid=context.device.info.uuid)
             try:
-                bench.driver.release_semaphore(bench.driver.import_semaphore(desc, handle))
+                context.driver.release_semaphore(context.driver.import_semaphore(desc, handle))
                 found[type.value] = "taken: the driver imports /dev/null"
             except ImportFailure as failure:
                 found[type.value] = f"said {failure.fate}, {'open' if identity(number) == before else 'closed'}"
@@ -110,80 +110,82 @@ def fd_after_failed_import(bench: Bench) -> dict[str, str]:
     return found
 
 
-def fd_after_import(bench: Bench) -> dict[str, str]:
+def fd_after_import(context: CaseContext) -> dict[str, str]:
     """Per fd type: what became of a file descriptor that was imported."""
     found = {}
-    for type in sorted(bench.device.capabilities.semaphore_import, key=lambda each: each.value):
-        shared = bench.semaphore(type.value)
-        with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
+    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+        shared = context.semaphore(type.value)
+        with context.peer.export_semaphore(shared.there, context.importer) as desc:
             own = duplicate(desc)
-            token = bench.driver.import_semaphore(desc, own)
+            token = context.driver.import_semaphore(desc, own)
             taken = own.closed
             own.close()
-            bench.driver.release_semaphore(token)
+            context.driver.release_semaphore(token)
         found[type.value] = "taken" if taken else "left to the caller"
     return found
 
 
-def kind_checked(bench: Bench) -> dict[str, str]:
+def kind_checked(context: CaseContext) -> dict[str, str]:
     """Per type: which handles of another sort the driver imports as one of that type."""
     found = {}
-    for kind, types in (("semaphore", bench.device.capabilities.semaphore_import),
-                        ("memory", bench.device.capabilities.memory_import)):
-        for type in sorted(each.value for each in types if each.carrier is Carrier.FD):
-            taken = measures.other_sorts_taken(bench, kind, type)
+    for kind, types in (("semaphore", context.device.capabilities.semaphore_import),
+                        ("memory", context.device.capabilities.memory_import)):
+        for type in sorted(each.value for each in types if each.os_handle_kind is OsHandleKind.FD):
+            taken = measures.other_sorts_taken(context, kind, type)
             found[f"{kind}.{type}"] = f"takes {', '.join(taken)}" if taken else "refuses other sorts"
     return found
 
 
-def size_checked(bench: Bench) -> dict[str, bool]:
+def size_checked(context: CaseContext) -> dict[str, bool]:
     """Per type of memory: whether a size of sixteen times the exporter's is refused."""
-    return {type: measures.size_is_checked(bench, type) for type in _memories(bench)}
+    return {type: measures.size_is_checked(context, type) for type in _memories(context)}
 
 
-def overlap_is_coherent(bench: Bench) -> dict[str, bool]:
+def overlap_is_coherent(context: CaseContext) -> dict[str, bool]:
     """Per type of memory: whether what is written through one of two overlapping mappings is read through the other."""
     found = {}
-    for type in _memories(bench):
-        _, new, seen = measures.overlap(bench, type)
+    for type in _memories(context):
+        _, new, seen = measures.overlap(context, type)
         found[type] = seen == new
     return found
 
 
-def _memories(bench: Bench) -> list[str]:
-    made = bench.peer.about()["memory_export"]
-    return sorted(each.value for each in bench.device.capabilities.memory_import if each.value in made)
+def _memories(context: CaseContext) -> list[str]:
+    made = context.peer.about()["memory_export"]
+    return sorted(each.value for each in context.device.capabilities.memory_import if each.value in made)
 
 
-def timeline_goes_back(bench: Bench) -> dict[str, str]:
+def timeline_goes_back(context: CaseContext) -> dict[str, str]:
     """Per timeline type: the value after a signal of 5 and then of 3."""
-    if Feature.READ_VALUE.value not in bench.peer.about()["features"]:
-        return dict.fromkeys((type.value for type in _types(bench, Kind.TIMELINE)), "the exporter cannot read it")
-    return {type.value: str(measures.value_after_going_back(bench, type.value))
-            for type in _types(bench, Kind.TIMELINE)}
+    if Feature.READ_VALUE.value not in context.peer.about()["features"]:
+        return dict.fromkeys((type.value for type in _types(context, SemaphoreKind.TIMELINE)),
+                             "the exporter cannot read it")
+    return {type.value: str(measures.value_after_going_back(context, type.value))
+            for type in _types(context, SemaphoreKind.TIMELINE)}
 
 
-def release_behind_a_wait(bench: Bench) -> str:
+def release_behind_a_wait(context: CaseContext) -> str:
     """Whether the driver's own release of an idle semaphore returns while a wait for another one is pending."""
-    type = _preferred(bench)
-    return f"not known: {_NOT_FIRST}" if type is None else measures.release_behind_a_wait(bench, type)
+    type = _preferred(context)
+    return f"not known: {_NOT_FIRST}" if type is None else measures.release_behind_a_wait(context, type)
 
 
-def free_behind_a_wait(bench: Bench) -> str:
+def free_behind_a_wait(context: CaseContext) -> str:
     """Whether the driver's own release of mapped memory returns while any wait is pending."""
-    if _preferred(bench) is None or not bench.device.capabilities.memory_import:
+    if _preferred(context) is None or not context.device.capabilities.memory_import:
         return f"not known: {_NOT_FIRST}, or the device imports no memory"
-    return measures.free_behind_a_wait(bench)
+    return measures.free_behind_a_wait(context)
 
 
-def _preferred(bench: Bench) -> str | None:
+def _preferred(context: CaseContext) -> str | None:
     """A type that may be waited for before its signal."""
-    early = bench.device.capabilities.wait_before_signal
-    types = [each for kind in (Kind.TIMELINE, Kind.BINARY) for each in _types(bench, kind) if each in early]
+    early = context.device.capabilities.wait_before_signal
+    types = [each for kind in (SemaphoreKind.TIMELINE, SemaphoreKind.BINARY) for each in _types(context, kind)
+             if each in early]
     return types[0].value if types else None
 
 
-QUIRKS: Final[dict[str, Callable[[Bench], Any]]] = {
+QUIRKS: Final[dict[str, Callable[[CaseContext], Any]]] = {
     function.__name__: function for function in (
         resets_on_wait, wait_before_signal, pending_appends, fd_after_failed_import, fd_after_import, kind_checked,
         size_checked, overlap_is_coherent, timeline_goes_back, release_behind_a_wait, free_behind_a_wait)

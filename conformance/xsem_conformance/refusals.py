@@ -13,11 +13,11 @@ from xsem.errors import UnsupportedError
 from xsem.spi import DeviceDriver, ImportFailure
 from xsem.types import (
     Capabilities,
-    Carrier,
     Feature,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
+    OsHandleKind,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
@@ -70,31 +70,31 @@ def refuses(driver: DeviceDriver, name: str) -> tuple[Outcome, str]:
 
 
 @contextmanager
-def _handle(carrier: Carrier) -> Iterator[OwnedHandle | None]:
+def _handle(os_handle_kind: OsHandleKind) -> Iterator[OwnedHandle | None]:
     # A harmless file of the right sort, should the driver look at it.
-    if carrier is not Carrier.FD:
+    if os_handle_kind is not OsHandleKind.FD:
         yield None
         return
     with OwnedHandle(os.open(os.devnull, os.O_RDWR)) as handle:
         yield handle
 
 
-def _desc_fields(carrier: Carrier, handle: OwnedHandle | None) -> dict[str, object]:
-    return {"handle": handle if carrier is Carrier.FD else 4096}
+def _desc_fields(os_handle_kind: OsHandleKind, handle: OwnedHandle | None) -> dict[str, object]:
+    return {"handle": handle if os_handle_kind is OsHandleKind.FD else 4096}
 
 
 def _import_semaphore(driver: DeviceDriver, what: str) -> None:
     type = SemaphoreHandleType(what)
-    with _handle(type.carrier) as handle:
-        fields = _desc_fields(type.carrier, handle)
+    with _handle(type.os_handle_kind) as handle:
+        fields = _desc_fields(type.os_handle_kind, handle)
         desc = SemaphoreDesc(type=type, device_uuid=_ANY if type.device_bound else None, **fields)  # type: ignore[arg-type]
         driver.import_semaphore(desc, handle)
 
 
 def _import_memory(driver: DeviceDriver, what: str) -> None:
     type = MemoryHandleType(what)
-    with _handle(type.carrier) as handle:
-        fields = _desc_fields(type.carrier, handle)
+    with _handle(type.os_handle_kind) as handle:
+        fields = _desc_fields(type.os_handle_kind, handle)
         desc = MemoryDesc(type=type, allocation_size=4096, dedicated=type.dedicated,
                           device_uuid=_ANY if type.device_bound else None, **fields)  # type: ignore[arg-type]
         driver.import_memory(desc, handle)

@@ -10,7 +10,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, get_args
 
-from xsem.types import Capabilities, Carrier, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Capabilities, MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.expressions import Expression, HandleType, parse
 
 __all__ = ["AREAS", "Catalogue", "Clause", "Requirement", "applies", "handle_types", "load"]
@@ -48,7 +48,7 @@ class Requirement:
         What is observed.
     per : tuple of "semaphore" or "memory"
         The case is asked for each handle type of these; empty: once.
-    kinds, carriers : tuple of Kind, tuple of Carrier
+    kinds, os_handle_kinds : tuple of SemaphoreKind, tuple of OsHandleKind
         Only for handle types of these; empty: for all. `kinds` is about semaphores alone.
     directions : tuple of "in" or "out"
         The case is asked both ways: "in", the exporter produces and the device consumes; "out", the reverse.
@@ -71,8 +71,8 @@ class Requirement:
     subject: Subject
     text: str
     per: tuple[Per, ...] = ()
-    kinds: tuple[Kind, ...] = ()
-    carriers: tuple[Carrier, ...] = ()
+    kinds: tuple[SemaphoreKind, ...] = ()
+    os_handle_kinds: tuple[OsHandleKind, ...] = ()
     directions: tuple[Direction, ...] = ()
     needs: tuple[Need, ...] = ()
     capability: str = ""
@@ -94,7 +94,7 @@ class Requirement:
             found += [type for type in SemaphoreHandleType if not self.kinds or type.kind in self.kinds]
         if "memory" in self.per:
             found += MemoryHandleType
-        return tuple(type for type in found if not self.carriers or type.carrier in self.carriers)
+        return tuple(type for type in found if not self.os_handle_kinds or type.os_handle_kind in self.os_handle_kinds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,11 +195,11 @@ def _made(name: str, cls: Callable[..., _Made], fields: Mapping[str, Any]) -> _M
 
 def _requirement(name: str, fields: Mapping[str, Any]) -> Requirement:
     try:
-        kinds = [Kind(each) for each in fields.get("kinds", ())]
-        carriers = [Carrier(each) for each in fields.get("carriers", ())]
+        kinds = [SemaphoreKind(each) for each in fields.get("kinds", ())]
+        os_handle_kinds = [OsHandleKind(each) for each in fields.get("os_handle_kinds", ())]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    made = _made(name, Requirement, {**fields, "kinds": kinds, "carriers": carriers})
+    made = _made(name, Requirement, {**fields, "kinds": kinds, "os_handle_kinds": os_handle_kinds})
     allowed = {"level": get_args(Level), "subject": get_args(Subject), "per": get_args(Per),
                "directions": get_args(Direction), "needs": get_args(Need)}
     for field, values in allowed.items():

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import worker
-from xsem_conformance.bench import PATIENCE_S
+from xsem_conformance.context import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 
 __all__ = ["About", "UnavailableError", "Workers", "look"]

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
-from xsem_conformance.bench import PATIENCE_S
 from xsem_conformance.checks import all_checks
+from xsem_conformance.context import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.planning import Planned, Surroundings, plan
 from xsem_conformance.profiles import Profile

@@ -22,13 +22,13 @@ from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError, Xs
 from xsem.facade.discovery import exporter_for
 from xsem.plugins import registry
 from xsem.spi import ImportFailure
-from xsem_conformance.bench import Bench
 from xsem_conformance.checks import all_checks
+from xsem_conformance.context import CaseContext
 from xsem_conformance.endings import end_with
 from xsem_conformance.outcomes import BlockedError, Case, Outcome
-from xsem_conformance.peer import PeerFailedError
 from xsem_conformance.quirks import measure
 from xsem_conformance.refusals import refuses
+from xsem_conformance.remote_participant import ParticipantFailedError
 from xsem_conformance.report import code
 
 __all__ = ["main"]
@@ -48,9 +48,9 @@ def main(
     try:
         if importer is not None:
             device = exporter_for(device, *importer)
-        bench = Bench(device, exporter, patience_s)
-        about = (bench.device.info, bench.device.capabilities, len(xsem.devices(bench.device.info.backend)) > 1,
-                 code.of(registry().get(bench.device.info.backend)))
+        context = CaseContext(device, exporter, patience_s)
+        about = (context.device.info, context.device.capabilities, len(xsem.devices(context.device.info.backend)) > 1,
+                 code.of(registry().get(context.device.info.backend)))
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError),
@@ -61,29 +61,29 @@ def main(
         key = line.strip()
         began = time.monotonic()
         if key == QUIRKS:
-            _say(answers, quirks=measure(bench))
+            _say(answers, quirks=measure(context))
             continue
-        outcome, detail = _run(bench, key)
+        outcome, detail = _run(context, key)
         _say(answers, key=key, outcome=outcome.value, detail=detail, seconds=round(time.monotonic() - began, 4))
-    bench.close()
+    context.close()
     return 0
 
 
-def _run(bench: Bench, key: str) -> tuple[Outcome, str]:
+def _run(context: CaseContext, key: str) -> tuple[Outcome, str]:
     try:
         if key.startswith(REFUSAL):
-            return refuses(bench.driver, key.removeprefix(REFUSAL))
+            return refuses(context.driver, key.removeprefix(REFUSAL))
         case = Case.from_key(key)
         kind, _, plain = case.handle_type.rpartition(".")
         case = Case(case.requirement, plain, case.exporter, case.direction, kind)
-        with bench.fresh():
-            said = all_checks()[case.requirement].run(bench, case)
+        with context.fresh():
+            said = all_checks()[case.requirement].run(context, case)
         return Outcome.PASS, said or ""
     except AssertionError as error:
         return Outcome.FAIL, str(error) or _where(error)
     except BlockedError as error:
         return Outcome.BLOCKED, str(error)
-    except PeerFailedError as error:
+    except ParticipantFailedError as error:
         return Outcome.ERROR, str(error)
     except (UnsupportedError, ImportFailure) as error:
         return Outcome.FAIL, f"declared, and yet: {error}"

@@ -28,7 +28,7 @@ from xsem.errors import (
 PLUGIN = """
 import os, uuid
 from xsem import spi
-from xsem.types import Capabilities, Check, DeviceInfo, Feature
+from xsem.types import Capabilities, HealthCheck, DeviceInfo, Feature
 from xsem.errors import BackendUnavailableError, DriverError
 
 MODE = os.environ["ACME"]
@@ -73,7 +73,7 @@ class Acme(spi.Backend):
             error = DriverError("it does not start", reason="driver_failed", call="acmeInit", code=5,
                                 likely_causes=("the fan", "the dog"))
             return (spi.failed_check("libacme", error, "reinstall libacme"),)
-        return (Check(name="libacme", ok=MODE != "check", detail="libacme 9", remedy="reinstall libacme"),)
+        return (HealthCheck(name="libacme", ok=MODE != "check", detail="libacme 9", remedy="reinstall libacme"),)
 
 @spi.hookimpl
 def xsem_register_backends(register):

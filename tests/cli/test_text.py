@@ -16,7 +16,7 @@ from xsem.cli.text import printable, printable_lines
 NAME = "[red]Acme[/red] :x: \\x1b[31m\\x1b]0;owned\\x07\\x9b2J\\u202egnp\\u2066\\nhost:1 forged\\r\\x00\\ud800"
 PLUGIN = f"""
 from xsem import spi
-from xsem.types import Check, DeviceInfo
+from xsem.types import HealthCheck, DeviceInfo
 from xsem.errors import DriverError
 
 NAME = "{NAME}"
@@ -31,7 +31,7 @@ class Acme(spi.Backend):
     def details(self, index):
         return {{"name": NAME}}
     def checks(self):
-        return (Check(name=NAME, ok=False, detail=NAME, remedy=NAME, causes=(NAME,)),)
+        return (HealthCheck(name=NAME, ok=False, detail=NAME, remedy=NAME, causes=(NAME,)),)
 
 @spi.hookimpl
 def xsem_register_backends(register):

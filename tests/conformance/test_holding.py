@@ -10,13 +10,13 @@ import pytest
 import xsem
 from xsem.errors import UnsupportedError
 from xsem.types import MemoryHandleType
-from xsem_conformance import actor
-from xsem_conformance.bench import End
+from xsem_conformance import participant
+from xsem_conformance.context import CaseParticipant
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, BrokenError
 
 
-class Side:
+class Participant:
     """A producer or a consumer that notes what it is told; `busy` answers whether its work goes on."""
 
     name = "side"
@@ -38,13 +38,14 @@ class Side:
         return not self.busy()
 
 
-def hold(producer: Side, consumer: Side) -> Any:
-    return held(cast("End", producer), cast("End", consumer), 7, "opaque_fd", lambda: producer.told.append("signal"))
+def hold(producer: Participant, consumer: Participant) -> Any:
+    return held(cast("CaseParticipant", producer), cast("CaseParticipant", consumer), 7, "opaque_fd",
+                lambda: producer.told.append("signal"))
 
 
 def test_early_waiter_is_looked_at_before_the_signal_is_made() -> None:
-    producer = Side()
-    with hold(producer, Side(early=True)) as held_back:
+    producer = Participant()
+    with hold(producer, Participant(early=True)) as held_back:
         held_back.pending(lambda: False, "a wait")
         assert producer.told == []
         with pytest.raises(BrokenError, match="a wait was done before its signal"):
@@ -53,8 +54,8 @@ def test_early_waiter_is_looked_at_before_the_signal_is_made() -> None:
 
 
 def test_late_waiter_is_looked_at_while_the_work_before_the_signal_goes_on() -> None:
-    producer = Side()
-    with hold(producer, Side()) as held_back:
+    producer = Participant()
+    with hold(producer, Participant()) as held_back:
         assert producer.told == ["work", "signal"]
         held_back.pending(lambda: False, "a wait")
         with pytest.raises(BrokenError, match="a wait was done before its signal"):
@@ -63,13 +64,14 @@ def test_late_waiter_is_looked_at_while_the_work_before_the_signal_goes_on() -> 
 
 
 def test_look_after_the_work_says_nothing() -> None:
-    with hold(Side(busy=lambda: False), Side()) as held_back, pytest.raises(BlockedError, match="too soon"):
+    with (hold(Participant(busy=lambda: False), Participant()) as held_back,
+          pytest.raises(BlockedError, match="too soon")):
         held_back.pending(lambda: True, "a wait")   # it may have been met by then
 
 
 def test_look_counts_as_far_as_the_work_went() -> None:
     answers = iter([True, True, False])
-    with hold(Side(busy=lambda: next(answers)), Side()) as held_back:
+    with hold(Participant(busy=lambda: next(answers)), Participant()) as held_back:
         held_back.pending(lambda: False, "a wait")
 
 
@@ -85,19 +87,19 @@ def test_work_is_looked_at_after_the_wait() -> None:
         order.append("work")
         return False
 
-    with hold(Side(busy=busy), Side()) as held_back, pytest.raises(BlockedError):
+    with hold(Participant(busy=busy), Participant()) as held_back, pytest.raises(BlockedError):
         held_back.pending(done, "a wait")
     assert order == ["wait", "work"]
 
 
 def test_producer_without_work_blocks_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = Side()
+    producer = Participant()
 
     def occupy(_commands: int, _seconds: float) -> None:
         raise UnsupportedError("no fills here", capability="append_fill")
 
     monkeypatch.setattr(producer, "occupy", occupy)
-    with pytest.raises(BlockedError, match="no fills here"), hold(producer, Side()):
+    with pytest.raises(BlockedError, match="no fills here"), hold(producer, Participant()):
         pass
     assert producer.told == []
 
@@ -107,7 +109,7 @@ def test_producer_without_work_blocks_the_case(monkeypatch: pytest.MonkeyPatch) 
 def test_work_that_is_done_when_it_is_appended_gives_way_to_copies_from_lent_memory(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
-    monkeypatch.setattr(actor, "_FILLED", 4096)
+    monkeypatch.setattr(participant, "_FILLED", 4096)
     done: list[str] = []
     fill, copy = xsem.CommandList.append_fill, xsem.CommandList.append_copy
 
@@ -129,7 +131,7 @@ def test_work_that_is_done_when_it_is_appended_gives_way_to_copies_from_lent_mem
             with exporter.create_memory(MemoryHandleType.OPAQUE_FD, size).export() as desc:
                 return side.import_memory(desc)
 
-        side = actor.Actor(device, lend)
+        side = participant.LocalParticipant(device, lend)
         side.occupy(side.new_list(), 1e-4)
         side.forget()
     assert done[-1] == ("copy" if at_once else "fill")

@@ -30,7 +30,7 @@ WITHOUT_CHECK: Mapping[str, str] = {
 }
 
 
-def nothing(bench: Any, case: Case) -> None:
+def nothing(context: Any, case: Case) -> None:
     """Asks for nothing."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from xsem.types import Capabilities, Carrier, Feature, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance import requirements
 from xsem_conformance.expressions import parse
 from xsem_conformance.requirements import Requirement, applies, handle_types, load
@@ -130,14 +130,16 @@ def test_requirement_about_undeclared_types_applies_to_all_others() -> None:
     assert set(handle_types(each, NOTHING)) == set(M)
 
 
-def test_candidates_are_those_of_the_kinds_and_carriers() -> None:
-    assert requirement(per=("semaphore",), kinds=(Kind.TIMELINE,), carriers=(Carrier.FD,)).candidates == (
+def test_candidates_are_those_of_the_kinds_and_os_handle_kinds() -> None:
+    fds = (OsHandleKind.FD,)
+    assert requirement(per=("semaphore",), kinds=(SemaphoreKind.TIMELINE,), os_handle_kinds=fds).candidates == (
         S.TIMELINE_SEMAPHORE_FD,)
     # A kind is a semaphore's, so memory stays.
-    assert requirement(per=("semaphore", "memory"), kinds=(Kind.SYNC_FILE,), carriers=(Carrier.FD,)).candidates == (
+    assert requirement(per=("semaphore", "memory"), kinds=(SemaphoreKind.SYNC_FILE,),
+                       os_handle_kinds=fds).candidates == (
         S.SYNC_FD, M.OPAQUE_FD, M.DMABUF_FD)
-    assert requirement(kinds=(Kind.TIMELINE,)).candidates == ()
-    assert not applies(requirement(per=("semaphore",), kinds=(Kind.BINARY,), capability="import:$type"), SOME)
+    assert requirement(kinds=(SemaphoreKind.TIMELINE,)).candidates == ()
+    assert not applies(requirement(per=("semaphore",), kinds=(SemaphoreKind.BINARY,), capability="import:$type"), SOME)
 
 
 def test_candidates_are_told_apart_by_class() -> None:
@@ -174,10 +176,10 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Mapping[str, 
 
 def test_files_are_read_into_frozen_records(planted: dict[str, Mapping[str, Any]]) -> None:
     planted["requirements.toml"]["XSEM-BIN-001"].update(
-        per=["semaphore"], kinds=["binary"], carriers=["fd"], directions=["in", "out"], clauses=["A-001"])
+        per=["semaphore"], kinds=["binary"], os_handle_kinds=["fd"], directions=["in", "out"], clauses=["A-001"])
     catalogue = load()
     each = catalogue.requirements["XSEM-BIN-001"]
-    assert each == requirement(per=("semaphore",), kinds=(Kind.BINARY,), carriers=(Carrier.FD,),
+    assert each == requirement(per=("semaphore",), kinds=(SemaphoreKind.BINARY,), os_handle_kinds=(OsHandleKind.FD,),
                                directions=("in", "out"), clauses=("A-001",))
     assert each.area == "BIN"
     assert catalogue.clauses["A-001"] == requirements.Clause(
@@ -196,7 +198,7 @@ def test_files_are_read_into_frozen_records(planted: dict[str, Mapping[str, Any]
     ({"directions": ["up"]}, "directions is one of"),
     ({"needs": ["luck"]}, "needs is one of"),
     ({"kinds": ["trinary"]}, "trinary"),
-    ({"carriers": ["pigeon"]}, "pigeon"),
+    ({"os_handle_kinds": ["pigeon"]}, "pigeon"),
     ({"colour": "red"}, "colour"),
     ({"capability": "luck"}, "called so"),
     ({"exporter": "luck"}, "called so"),

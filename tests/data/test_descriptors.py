@@ -14,10 +14,10 @@ import pytest
 
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
 from xsem.types import (
-    Carrier,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
+    OsHandleKind,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
@@ -31,10 +31,10 @@ ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
 TWO = uuid.UUID("b1b2c3d4-0000-4000-8000-0123456789ab")
 
 ALL: list[SemaphoreHandleType | MemoryHandleType] = [*S, *M]
-FD = [member for member in ALL if member.carrier is Carrier.FD]
-NT = [member for member in ALL if member.carrier is Carrier.NT]
-KMT = [member for member in ALL if member.carrier is Carrier.KMT]
-NVSCI = [member for member in ALL if member.carrier is Carrier.NVSCI]
+FD = [member for member in ALL if member.os_handle_kind is OsHandleKind.FD]
+NT = [member for member in ALL if member.os_handle_kind is OsHandleKind.NT]
+KMT = [member for member in ALL if member.os_handle_kind is OsHandleKind.KMT]
+NVSCI = [member for member in ALL if member.os_handle_kind is OsHandleKind.NVSCI]
 
 
 def named(member: SemaphoreHandleType | MemoryHandleType) -> str:
@@ -225,7 +225,7 @@ def test_what_is_no_fd_takes_no_file(member: SemaphoreHandleType | MemoryHandleT
 def test_only_what_can_be_closed_may_be_owned(member: SemaphoreHandleType | MemoryHandleType) -> None:
     # A KMT handle holds no reference, and an NvSci object is an address: neither can be closed.
     with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as owned:
-        if member.carrier in (Carrier.FD, Carrier.NT):
+        if member.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT):
             assert make(member, handle=owned).handle is owned
         else:
             error = refused(member, handle=owned)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from xsem.types import Carrier, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 
 S = SemaphoreHandleType
 M = MemoryHandleType
@@ -192,17 +192,17 @@ def test_tables_name_every_member() -> None:
 
 @pytest.mark.parametrize("member", S, ids=lambda member: member.name)
 def test_semaphore_type_has_its_kind_carrier_and_names(member: SemaphoreHandleType) -> None:
-    kind, carrier, device_bound, *names = SEMAPHORES[member]
-    assert member.kind is Kind(kind)
-    assert member.carrier is Carrier(carrier)
+    kind, os_handle_kind, device_bound, *names = SEMAPHORES[member]
+    assert member.kind is SemaphoreKind(kind)
+    assert member.os_handle_kind is OsHandleKind(os_handle_kind)
     assert member.device_bound is device_bound
     assert dict(member.native) == expected_native(tuple(names), SEMAPHORE_HEADERS)
 
 
 @pytest.mark.parametrize("member", M, ids=lambda member: member.name)
 def test_memory_type_has_its_carrier_dedication_and_names(member: MemoryHandleType) -> None:
-    carrier, device_bound, dedicated, *names = MEMORIES[member]
-    assert member.carrier is Carrier(carrier)
+    os_handle_kind, device_bound, dedicated, *names = MEMORIES[member]
+    assert member.os_handle_kind is OsHandleKind(os_handle_kind)
     assert member.device_bound is device_bound
     assert member.dedicated is dedicated
     assert dict(member.native) == expected_native(tuple(names), MEMORY_HEADERS)

@@ -36,10 +36,10 @@ from xsem.errors import (
 from xsem.facade.device import Device
 from xsem.spi import ImportFailure, same_open_file
 from xsem.types import (
-    Carrier,
     DeviceInfo,
     MemoryDesc,
     MemoryHandleType,
+    OsHandleKind,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
@@ -145,7 +145,7 @@ SORTS: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
     "terminal": (lambda: _pty()[::-1], "fd_is_terminal"),
 }
 FD_TYPES: list[SemaphoreHandleType | MemoryHandleType] = [
-    member for member in (*S, *M) if member.carrier is Carrier.FD
+    member for member in (*S, *M) if member.os_handle_kind is OsHandleKind.FD
 ]
 
 
@@ -475,7 +475,7 @@ def test_what_another_device_stamped_is_refused_where_that_matters(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
 ) -> None:
     device, driver = stamped(info_uuid)
-    number = holding(b"x") if member.carrier is Carrier.FD else 0x40
+    number = holding(b"x") if member.os_handle_kind is OsHandleKind.FD else 0x40
     desc: Any = (
         SemaphoreDesc(type=member, handle=number, device_uuid=ONE)
         if isinstance(member, SemaphoreHandleType)
@@ -484,7 +484,7 @@ def test_what_another_device_stamped_is_refused_where_that_matters(
     act: Any = device.import_semaphore if isinstance(member, SemaphoreHandleType) else device.import_memory
     with device:
         if member.device_bound:
-            with untouched(*([number] if member.carrier is Carrier.FD else [])):
+            with untouched(*([number] if member.os_handle_kind is OsHandleKind.FD else [])):
                 error = refused(lambda: act(desc), WrongDeviceError, "wrong_device")
             assert isinstance(error, WrongDeviceError)
             assert error.expected == str(ONE)
@@ -495,7 +495,7 @@ def test_what_another_device_stamped_is_refused_where_that_matters(
             assert not driver.log
         else:
             act(desc).release()
-    if member.carrier is Carrier.FD:
+    if member.os_handle_kind is OsHandleKind.FD:
         os.close(number)
 
 

@@ -24,7 +24,15 @@ from xsem.errors import (
     WaitTimeoutError,
     WrongDeviceError,
 )
-from xsem.types import Capabilities, Feature, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SignalParams
+from xsem.types import (
+    Capabilities,
+    Feature,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SemaphoreKind,
+    SignalParams,
+)
 
 S = SemaphoreHandleType
 Opened = tuple[xsem.Device, FakeDriver]
@@ -295,7 +303,7 @@ def test_pending_signal_of_a_device_whose_values_cannot_be_read_is_found() -> No
 
 
 def test_kinds_that_count_and_kinds_that_do_not() -> None:
-    assert {type for type in S if type.kind is Kind.TIMELINE} == {
+    assert {type for type in S if type.kind is SemaphoreKind.TIMELINE} == {
         S.TIMELINE_SEMAPHORE_FD, S.TIMELINE_SEMAPHORE_WIN32, S.D3D12_FENCE, S.D3D11_FENCE}
 
 

@@ -88,7 +88,8 @@ def test_backend_that_sees_more_of_xsem_is_reported(copy: Path, backend: str, pl
 
 
 def test_backend_that_sees_what_it_may_is_not_reported(copy: Path) -> None:
-    add_package(copy, "backends/acme/xsem_acme", "import xsem.spi\nfrom xsem.types import Kind\nimport xsem.errors\n")
+    add_package(copy, "backends/acme/xsem_acme",
+                "import xsem.spi\nfrom xsem.types import SemaphoreKind\nimport xsem.errors\n")
     code, said = check(copy)
     assert code == 0, said
 

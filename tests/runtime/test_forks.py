@@ -112,7 +112,7 @@ class Watched(FakeDriver):
 @pytest.fixture(autouse=True)
 def promises(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its lists do what they declare on the object, not on the class.
-    monkeypatch.setattr("xsem.facade.device.check_list_promises", lambda *_: None)
+    monkeypatch.setattr("xsem.facade.device.check_list_implements", lambda *_: None)
 
 
 class Opened:

@@ -18,7 +18,7 @@ from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.spi import failed_check
-from xsem.types import Check
+from xsem.types import HealthCheck
 
 __all__ = ["run"]
 
@@ -34,7 +34,7 @@ _KNOWN: Final = {
 @dataclass(frozen=True)
 class _Section:
     name: str
-    checks: list[Check]
+    checks: list[HealthCheck]
     works: bool
     missing: bool = False
     """The machine has no such device or library: nothing is wrong with that."""
@@ -48,9 +48,11 @@ def run(*, as_json: bool) -> int:
     general = _general()
     found = registry()
     sections = [_backend(found, name) for name in sorted(found.backends)]
-    sections += [_Section(problem.name, [Check(name="plugin", ok=False, detail=problem.message,
-                                               remedy=f"update or uninstall {problem.distribution}")], works=False)
-                 for problem in found.problems]
+    sections += [
+        _Section(problem.name, [HealthCheck(name="plugin", ok=False, detail=problem.message,
+                                            remedy=f"update or uninstall {problem.distribution}")], works=False)
+        for problem in found.problems
+    ]
     absent = [_absent(name) for name in _KNOWN if name not in found.backends and name not in found.excluded]
     if as_json:
         print(json.dumps({"schema": 1, "general": [asdict(check) for check in general],
@@ -65,14 +67,14 @@ def run(*, as_json: bool) -> int:
     return BAD_ANSWER if broken or any(not check.ok for check in general) else DONE
 
 
-def _general() -> list[Check]:
+def _general() -> list[HealthCheck]:
     checks = [
-        Check(name="platform", ok=True, detail=f"{sys.platform} {platform.release()} {platform.machine()}, "
+        HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {platform.release()} {platform.machine()}, "
                                                f"Python {platform.python_version()}"),
     ]
     if sys.platform == "linux":
         can = kernel_can_compare()
-        checks.append(Check(
+        checks.append(HealthCheck(
             name="file descriptors", ok=can,
             detail="F_DUPFD_QUERY or kcmp can tell what became of one" if can else
                    "neither F_DUPFD_QUERY (Linux 6.10) nor kcmp works here: a failed import may leak one",
@@ -80,13 +82,13 @@ def _general() -> list[Check]:
         ))
     chosen = os.environ.get("XSEM_BACKENDS", "")
     if chosen:
-        checks.append(Check(name="XSEM_BACKENDS", ok=True, detail=f"only these plugins are loaded: {chosen}"))
+        checks.append(HealthCheck(name="XSEM_BACKENDS", ok=True, detail=f"only these plugins are loaded: {chosen}"))
     return checks
 
 
 def _backend(found: Registry, name: str) -> _Section:
     loaded = found.backends[name]
-    checks = [Check(name="plugin", ok=True, detail=f"{loaded.distribution}, driver interface "
+    checks = [HealthCheck(name="plugin", ok=True, detail=f"{loaded.distribution}, driver interface "
                                                    f"{loaded.backend.spi_version}")]
     try:
         checks += loaded.backend.checks()
@@ -96,7 +98,7 @@ def _backend(found: Registry, name: str) -> _Section:
     try:
         devices = loaded.backend.devices()
         works = bool(devices)
-        checks.append(Check(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none"))
+        checks.append(HealthCheck(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none"))
     except XsemError as error:
         missing = isinstance(error, BackendUnavailableError)
         failed = failed_check("devices", error)
@@ -107,16 +109,17 @@ def _backend(found: Registry, name: str) -> _Section:
     return _Section(name, checks, works, missing)
 
 
-def _absent(name: str) -> Check:
+def _absent(name: str) -> HealthCheck:
     package, extra = _KNOWN[name]
     offered = {point.name for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name in offered:
-        return Check(name=name, ok=False, detail="its plugin failed, see above")
+        return HealthCheck(name=name, ok=False, detail="its plugin failed, see above")
     if package is not None and extra is not None and not _installed(package):
-        return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin, and {package} is not installed",
-                     remedy=f"install a release of xsem that has it, then: pip install 'xsem[{extra}]'")
-    return Check(name=name, ok=False, detail=f"this xsem has no {name} plugin",
-                 remedy="install a release of xsem that has it")
+        return HealthCheck(name=name, ok=False,
+                           detail=f"this xsem has no {name} plugin, and {package} is not installed",
+                           remedy=f"install a release of xsem that has it, then: pip install 'xsem[{extra}]'")
+    return HealthCheck(name=name, ok=False, detail=f"this xsem has no {name} plugin",
+                       remedy="install a release of xsem that has it")
 
 
 def _installed(package: str) -> bool:
@@ -126,7 +129,7 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _print(general: list[Check], sections: list[_Section], absent: list[Check]) -> None:
+def _print(general: list[HealthCheck], sections: list[_Section], absent: list[HealthCheck]) -> None:
     console = new_console(soft_wrap=True)
     for title, checks in [("general", general), *((section.name, section.checks) for section in sections)]:
         console.print(printable(title))

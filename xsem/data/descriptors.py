@@ -10,7 +10,7 @@ import uuid as _uuid
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from xsem.data.handle_types import Carrier, MemoryHandleType, SemaphoreHandleType
+from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, check_nt
 from xsem.data.params import UINT64_MAX, check_bool, check_int
 from xsem.data.pickling import carry, uncarry
@@ -57,7 +57,7 @@ class SemaphoreDesc:
     def __post_init__(self) -> None:
         _check_type(self.type, SemaphoreHandleType)
         _check_identity(self)
-        _check_carrier(self.type, self.type.carrier, self.handle, self.name)
+        _check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
 
     def close(self) -> None:
         """Close the handle if it is an `OwnedHandle`; a borrowed one is left alone."""
@@ -70,7 +70,7 @@ class SemaphoreDesc:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), carry(self.__dict__, self.type.carrier))
+        return _rebuild, (type(self), carry(self.__dict__, self.type.os_handle_kind))
 
     @classmethod
     def opaque_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
@@ -172,7 +172,7 @@ class MemoryDesc:
         _check_identity(self)
         check_int("allocation_size", self.allocation_size, 1, UINT64_MAX, reason="bad_size")
         check_bool("dedicated", self.dedicated)
-        _check_carrier(self.type, self.type.carrier, self.handle, self.name)
+        _check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
         if self.type.dedicated:
             object.__setattr__(self, "dedicated", True)
         elif self.dedicated and self.type is MemoryHandleType.DMABUF_FD:
@@ -191,7 +191,7 @@ class MemoryDesc:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), carry(self.__dict__, self.type.carrier))
+        return _rebuild, (type(self), carry(self.__dict__, self.type.os_handle_kind))
 
     @classmethod
     def opaque_fd(
@@ -334,13 +334,14 @@ def _check_identity(desc: SemaphoreDesc | MemoryDesc) -> None:
             object.__setattr__(desc, field, parse_uuid(value, field))
 
 
-def _check_carrier(
-    handle_type: SemaphoreHandleType | MemoryHandleType, carrier: Carrier, handle: Handle | None, name: str | None
+def _check_handle(
+    handle_type: SemaphoreHandleType | MemoryHandleType, os_handle_kind: OsHandleKind, handle: Handle | None,
+    name: str | None,
 ) -> None:
     spelled = f"{type(handle_type).__name__}.{handle_type.name}"
-    if name is not None and carrier is not Carrier.NT:
+    if name is not None and os_handle_kind is not OsHandleKind.NT:
         raise BadArgumentError(f"{spelled} takes no name", reason="name_not_allowed", handle_type=handle_type)
-    if carrier is Carrier.NT and (handle is None) == (name is None):
+    if os_handle_kind is OsHandleKind.NT and (handle is None) == (name is None):
         raise BadArgumentError(
             f"{spelled} takes a handle or a name, exactly one of the two", reason="handle_xor_name",
             handle_type=handle_type,
@@ -359,7 +360,8 @@ def _check_carrier(
         raise BadArgumentError("a handle is an int, not bool", reason="not_an_int", handle_type=handle_type)
     if not isinstance(handle, int):
         # A KMT handle and an NvSci object's address cannot be closed, so nothing can own them.
-        if carrier is not Carrier.FD and not (carrier is Carrier.NT and isinstance(handle, OwnedHandle)):
+        owned_nt = os_handle_kind is OsHandleKind.NT and isinstance(handle, OwnedHandle)
+        if os_handle_kind is not OsHandleKind.FD and not owned_nt:
             raise BadArgumentError(
                 f"{spelled} takes an int, not {type(handle).__name__}", reason="not_an_int", handle_type=handle_type
             )
@@ -368,17 +370,17 @@ def _check_carrier(
                 f"{type(handle).__name__} has no fileno()", reason="not_a_handle", handle_type=handle_type
             )
         return
-    if carrier is Carrier.FD:
+    if os_handle_kind is OsHandleKind.FD:
         if handle < 0 and not (handle == -1 and handle_type is SemaphoreHandleType.SYNC_FD):
             raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd", handle_type=handle_type)
     # Windows handles also come as signed ints; what does not fit a pointer would be cut by ctypes in silence.
-    elif not (0 if carrier is Carrier.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
+    elif not (0 if os_handle_kind is OsHandleKind.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
         raise BadHandleError(f"{spelled}: {handle:#x} is not a pointer", reason="handle_out_of_range",
                              handle_type=handle_type)
-    elif handle == 0 or (carrier is Carrier.KMT and handle in (-1, UINT64_MAX)):
+    elif handle == 0 or (os_handle_kind is OsHandleKind.KMT and handle in (-1, UINT64_MAX)):
         raise BadHandleError(f"{spelled}: the handle is {'INVALID_HANDLE_VALUE' if handle else 'null'}",
                              reason="null_handle", handle_type=handle_type)
-    elif carrier is Carrier.NT:
+    elif os_handle_kind is OsHandleKind.NT:
         try:
             check_nt(handle, f"{spelled}: the handle")
         except BadHandleError as error:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["Carrier", "Kind", "MemoryHandleType", "SemaphoreHandleType"]
+__all__ = ["MemoryHandleType", "OsHandleKind", "SemaphoreHandleType", "SemaphoreKind"]
 
 
-class Kind(str, enum.Enum):
+class SemaphoreKind(str, enum.Enum):
     """What signalling and waiting mean for a semaphore, whatever carries its handle."""
 
     BINARY = "binary"
@@ -20,7 +20,7 @@ class Kind(str, enum.Enum):
     SYNC_FILE = "sync_file"
 
 
-class Carrier(str, enum.Enum):
+class OsHandleKind(str, enum.Enum):
     """What a handle is, to the operating system."""
 
     FD = "fd"
@@ -52,12 +52,12 @@ class SemaphoreHandleType(str, enum.Enum):
     SYNC_FD = "sync_fd"
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SemaphoreKind:
         """Binary, timeline, keyed mutex, NvSciSync or sync file."""
         return _SEMAPHORES[self][0]
 
     @property
-    def carrier(self) -> Carrier:
+    def os_handle_kind(self) -> OsHandleKind:
         """File descriptor, NT handle, KMT handle or NvSci object."""
         return _SEMAPHORES[self][1]
 
@@ -90,7 +90,7 @@ class MemoryHandleType(str, enum.Enum):
     DMABUF_FD = "dmabuf_fd"
 
     @property
-    def carrier(self) -> Carrier:
+    def os_handle_kind(self) -> OsHandleKind:
         """File descriptor, NT handle, KMT handle or NvSci object."""
         return _MEMORIES[self][0]
 
@@ -114,31 +114,31 @@ _S = SemaphoreHandleType
 _M = MemoryHandleType
 
 # kind, carrier, device-bound
-_SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[Kind, Carrier, bool]]] = {
-    _S.OPAQUE_FD: (Kind.BINARY, Carrier.FD, True),
-    _S.OPAQUE_WIN32: (Kind.BINARY, Carrier.NT, True),
-    _S.OPAQUE_WIN32_KMT: (Kind.BINARY, Carrier.KMT, True),
-    _S.D3D12_FENCE: (Kind.TIMELINE, Carrier.NT, False),
-    _S.D3D11_FENCE: (Kind.TIMELINE, Carrier.NT, False),
-    _S.NVSCISYNC: (Kind.NVSCISYNC, Carrier.NVSCI, False),
-    _S.D3D11_KEYED_MUTEX: (Kind.KEYED_MUTEX, Carrier.NT, False),
-    _S.D3D11_KEYED_MUTEX_KMT: (Kind.KEYED_MUTEX, Carrier.KMT, False),
-    _S.TIMELINE_SEMAPHORE_FD: (Kind.TIMELINE, Carrier.FD, True),
-    _S.TIMELINE_SEMAPHORE_WIN32: (Kind.TIMELINE, Carrier.NT, True),
-    _S.SYNC_FD: (Kind.SYNC_FILE, Carrier.FD, False),
+_SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[SemaphoreKind, OsHandleKind, bool]]] = {
+    _S.OPAQUE_FD: (SemaphoreKind.BINARY, OsHandleKind.FD, True),
+    _S.OPAQUE_WIN32: (SemaphoreKind.BINARY, OsHandleKind.NT, True),
+    _S.OPAQUE_WIN32_KMT: (SemaphoreKind.BINARY, OsHandleKind.KMT, True),
+    _S.D3D12_FENCE: (SemaphoreKind.TIMELINE, OsHandleKind.NT, False),
+    _S.D3D11_FENCE: (SemaphoreKind.TIMELINE, OsHandleKind.NT, False),
+    _S.NVSCISYNC: (SemaphoreKind.NVSCISYNC, OsHandleKind.NVSCI, False),
+    _S.D3D11_KEYED_MUTEX: (SemaphoreKind.KEYED_MUTEX, OsHandleKind.NT, False),
+    _S.D3D11_KEYED_MUTEX_KMT: (SemaphoreKind.KEYED_MUTEX, OsHandleKind.KMT, False),
+    _S.TIMELINE_SEMAPHORE_FD: (SemaphoreKind.TIMELINE, OsHandleKind.FD, True),
+    _S.TIMELINE_SEMAPHORE_WIN32: (SemaphoreKind.TIMELINE, OsHandleKind.NT, True),
+    _S.SYNC_FD: (SemaphoreKind.SYNC_FILE, OsHandleKind.FD, False),
 }
 
 # carrier, device-bound, dedicated
-_MEMORIES: Final[Mapping[MemoryHandleType, tuple[Carrier, bool, bool]]] = {
-    _M.OPAQUE_FD: (Carrier.FD, True, False),
-    _M.OPAQUE_WIN32: (Carrier.NT, True, False),
-    _M.OPAQUE_WIN32_KMT: (Carrier.KMT, True, False),
-    _M.D3D12_HEAP: (Carrier.NT, False, False),
-    _M.D3D12_RESOURCE: (Carrier.NT, False, True),
-    _M.D3D11_RESOURCE: (Carrier.NT, False, True),
-    _M.D3D11_RESOURCE_KMT: (Carrier.KMT, False, True),
-    _M.NVSCIBUF: (Carrier.NVSCI, False, False),
-    _M.DMABUF_FD: (Carrier.FD, False, False),
+_MEMORIES: Final[Mapping[MemoryHandleType, tuple[OsHandleKind, bool, bool]]] = {
+    _M.OPAQUE_FD: (OsHandleKind.FD, True, False),
+    _M.OPAQUE_WIN32: (OsHandleKind.NT, True, False),
+    _M.OPAQUE_WIN32_KMT: (OsHandleKind.KMT, True, False),
+    _M.D3D12_HEAP: (OsHandleKind.NT, False, False),
+    _M.D3D12_RESOURCE: (OsHandleKind.NT, False, True),
+    _M.D3D11_RESOURCE: (OsHandleKind.NT, False, True),
+    _M.D3D11_RESOURCE_KMT: (OsHandleKind.KMT, False, True),
+    _M.NVSCIBUF: (OsHandleKind.NVSCI, False, False),
+    _M.DMABUF_FD: (OsHandleKind.FD, False, False),
 }
 
 _Native = Mapping[str, tuple[str, int]]

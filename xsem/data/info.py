@@ -9,7 +9,7 @@ from typing import Literal
 
 from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
 
-__all__ = ["BackendInfo", "Capabilities", "Check", "DeviceInfo", "Feature", "PendingOp"]
+__all__ = ["BackendInfo", "Capabilities", "DeviceInfo", "Feature", "HealthCheck", "PendingOp"]
 
 
 class Feature(str, enum.Enum):
@@ -122,7 +122,7 @@ class BackendInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class HealthCheck:
     """One line of ``xsem doctor``: what a backend needs from the machine.
 
     Attributes

@@ -11,7 +11,7 @@ import weakref
 from multiprocessing import context
 from typing import Any
 
-from xsem.data.handle_types import Carrier
+from xsem.data.handle_types import OsHandleKind
 from xsem.data.handles import Handle, OwnedHandle, own
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 
@@ -22,7 +22,7 @@ __all__ = ["carry", "uncarry"]
 _passed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
 
-def carry(fields: dict[str, Any], carrier: Carrier) -> dict[str, Any]:
+def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any]:
     """The fields with the handle in a form that pickles.
 
     Raises
@@ -40,11 +40,12 @@ def carry(fields: dict[str, Any], carrier: Carrier) -> dict[str, Any]:
         )
     handle = fields["handle"]
     carried = dict(fields)
-    if handle is None or carrier is Carrier.KMT or handle == -1:
+    if handle is None or os_handle_kind is OsHandleKind.KMT or handle == -1:
         return carried
-    if carrier is not Carrier.FD:
+    if os_handle_kind is not OsHandleKind.FD:
         raise UnsupportedError(
-            f"a handle of sort {carrier.value!r} means nothing in another process", capability="descriptor.pickle"
+            f"a handle of sort {os_handle_kind.value!r} means nothing in another process",
+            capability="descriptor.pickle",
         )
     number = _number(handle)
     numbers = _passed.setdefault(popen, set())

@@ -12,7 +12,7 @@ from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.types import INFINITE, Kind, SignalParams, WaitParams
+from xsem.types import INFINITE, SemaphoreKind, SignalParams, WaitParams
 
 __all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "check_signal", "check_wait", "pair"]
 
@@ -74,7 +74,7 @@ def check_can_signal(state: SemaphoreState) -> None:
     BadArgumentError
         ``signal_of_sync_file``: it was imported, and is another's signal.
     """
-    if state.kind is Kind.SYNC_FILE and state.imported:
+    if state.kind is SemaphoreKind.SYNC_FILE and state.imported:
         raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",
                                handle_type=state.type)
 
@@ -86,8 +86,9 @@ def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
         return kind()
     if isinstance(param, WaitParams | SignalParams):
         raise BadArgumentError(f"{kind.__name__} are needed, not {type(param).__name__}", reason="wrong_params")
-    if state.kind is not Kind.TIMELINE:
-        takes = {Kind.KEYED_MUTEX: f"{kind.__name__}(key=…)", Kind.NVSCISYNC: f"{kind.__name__}(nvscisync_fence=…)"}
+    if state.kind is not SemaphoreKind.TIMELINE:
+        takes = {SemaphoreKind.KEYED_MUTEX: f"{kind.__name__}(key=…)",
+                 SemaphoreKind.NVSCISYNC: f"{kind.__name__}(nvscisync_fence=…)"}
         raise BadArgumentError(
             f"{state.described} takes {takes.get(state.kind, 'no value')}, not {param!r}",
             reason="value_not_allowed", handle_type=state.type,
@@ -104,14 +105,14 @@ def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
 def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
     """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
     if (
-        state.kind is Kind.TIMELINE and param.value is not None and param.key is None
+        state.kind is SemaphoreKind.TIMELINE and param.value is not None and param.key is None
         and param.nvscisync_fence is None and not param.skip_nvscibuf_memsync
     ):
         return  # what nearly all are: the rest takes longer than the driver's call
     for field, kind, required, refused in (
-        ("value", Kind.TIMELINE, "value_required", "value_not_allowed"),
-        ("key", Kind.KEYED_MUTEX, "key_required", "key_not_allowed"),
-        ("nvscisync_fence", Kind.NVSCISYNC, "fence_required", "fence_not_allowed"),
+        ("value", SemaphoreKind.TIMELINE, "value_required", "value_not_allowed"),
+        ("key", SemaphoreKind.KEYED_MUTEX, "key_required", "key_not_allowed"),
+        ("nvscisync_fence", SemaphoreKind.NVSCISYNC, "fence_required", "fence_not_allowed"),
     ):
         given = getattr(param, field) is not None
         if state.kind is kind and not given:
@@ -120,7 +121,7 @@ def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> No
         if state.kind is not kind and given:
             raise BadArgumentError(f"{state.described} takes no {field}", reason=refused,
                                    handle_type=state.type)
-    if param.skip_nvscibuf_memsync and state.kind is not Kind.NVSCISYNC:
+    if param.skip_nvscibuf_memsync and state.kind is not SemaphoreKind.NVSCISYNC:
         raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is for NvSciSync alone",
                                reason="flag_not_allowed", handle_type=state.type)
 
@@ -138,7 +139,7 @@ def check_wait(state: SemaphoreState, param: WaitParams, device_state: DeviceSta
     _check_fields(state, param)
     if not device_state.capabilities.resets_on_wait:
         state.check_reset()
-    if param.timeout_ms not in (None, INFINITE) and state.kind is not Kind.KEYED_MUTEX:
+    if param.timeout_ms not in (None, INFINITE) and state.kind is not SemaphoreKind.KEYED_MUTEX:
         raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait",
                                reason="timeout_not_allowed", handle_type=state.type)
     if param.value is not None and state.last_signalled is not None:

@@ -16,7 +16,7 @@ from xsem.facade.event import Event
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
-from xsem.promises import check_device_promises, check_list_promises
+from xsem.plugins import check_implements, check_list_implements
 from xsem.runtime.device_state import DeviceState, Fence
 from xsem.runtime.diagnostics import device_pending
 from xsem.runtime.forks import check_generation, generation
@@ -54,7 +54,7 @@ class Device(Resource):
     """
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
-        check_device_promises(info, driver)
+        check_implements(info, driver)
         self.info = info
         self._device_state = DeviceState(info, driver)
         self._lifetime = self._device_state.lifetime
@@ -192,7 +192,7 @@ class Device(Resource):
         device_state = self._device_state
         with device_state.calling():
             driver = device_state.driver.create_command_list()
-            check_list_promises(self.info, device_state.capabilities, driver)
+            check_list_implements(self.info, device_state.capabilities, driver)
             queue = Queue(device_state, driver, f"{self.info.id}/list-{next(device_state.numbers)}", borrowed=False)
             device_state.add_queue(queue)
         return CommandList(self, device_state, queue)
@@ -224,7 +224,7 @@ class Device(Resource):
             except TypeError as error:
                 raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
                                        reason="not_a_stream", backend=self.info.backend) from error
-            check_list_promises(self.info, device_state.capabilities, driver)
+            check_list_implements(self.info, device_state.capabilities, driver)
             with device_state.streams_lock:
                 # Also a list of the device's own, borrowed by its native handle: one queue, one set of books.
                 queue = device_state.queues.get(driver.key)

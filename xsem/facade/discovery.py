@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from xsem.data.uuids import parse_uuid
 from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
 from xsem.facade.device import Device
-from xsem.plugins import one_line, registry
-from xsem.promises import check_native_promise
+from xsem.plugins import check_native_implements, one_line, registry
 from xsem.spi import Backend
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
@@ -114,7 +113,7 @@ def open_device(
             if native is not None:
                 _choose(name, (info,), index, wanted_uuid, luid)
                 _check_meant(device, info)
-            check_native_promise(info, backend, driver.capabilities)
+            check_native_implements(info, backend, driver.capabilities)
             return Device(info, driver)
         except BaseException:
             with driver.quiet():

@@ -17,7 +17,7 @@ from xsem.runtime.queue import Queue
 from xsem.runtime.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
-from xsem.types import Kind
+from xsem.types import SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.facade.device import Device
@@ -179,7 +179,7 @@ class Recording(Resource):
             raise WrongDeviceError("the semaphore belongs to another device", expected=self._device_state.info.id,
                                    actual=semaphore._device_state.info.id, reason="wrong_device")
         semaphore._lifetime.check()
-        if semaphore.kind is not Kind.TIMELINE:
+        if semaphore.kind is not SemaphoreKind.TIMELINE:
             raise BadArgumentError("only timelines take values in a replay", reason="not_a_timeline")
 
     def _free(self) -> None:

@@ -23,7 +23,7 @@ from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.stamps import check_identity, identity_for
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.spi import Token
-from xsem.types import Feature, Kind, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.facade.device import Device
@@ -38,7 +38,7 @@ class Semaphore(Resource):
     ----------
     device : Device
     type : SemaphoreHandleType
-    kind : Kind
+    kind : SemaphoreKind
     label : str
         The application's own name for it. Errors and reports show its ``repr()``, without control characters.
     """
@@ -46,7 +46,7 @@ class Semaphore(Resource):
     def __init__(self, device: Device, device_state: DeviceState, state: SemaphoreState) -> None:
         self.device = device
         self.type: SemaphoreHandleType = state.type
-        self.kind: Kind = state.kind
+        self.kind: SemaphoreKind = state.kind
         self.label: str = state.label
         self._device_state = device_state
         self._state = state
@@ -89,7 +89,7 @@ class Semaphore(Resource):
         claim = Claim()
         try:
             with self._lifetime.held(), device_state.calling(state.type):
-                if state.kind is Kind.SYNC_FILE:
+                if state.kind is SemaphoreKind.SYNC_FILE:
                     state.claim_use(claim)
                 handle = device_state.driver.export_semaphore(state.token)
         except BaseException:
@@ -123,7 +123,7 @@ class Semaphore(Resource):
         """
         self._check()
         self._device_state.require(Feature.READ_VALUE)
-        if self.kind is not Kind.TIMELINE:
+        if self.kind is not SemaphoreKind.TIMELINE:
             raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
                                    handle_type=self.type)
         with self._lifetime.held(), self._device_state.calling():
@@ -155,7 +155,7 @@ class Semaphore(Resource):
             changes, calling = StateChanges(claim), False
             try:
                 previous = changes.signal(state, value, allow_rewind=False,
-                                        limit=device_state.capabilities.max_value_difference)
+                                          limit=device_state.capabilities.max_value_difference)
                 if value is not None and previous is not None:
                     self._check_none_queued(value, previous)
                 calling = True
@@ -208,7 +208,7 @@ class Semaphore(Resource):
             )
 
     def _check_value(self, value: int | None) -> int | None:
-        if self.kind is Kind.TIMELINE:
+        if self.kind is SemaphoreKind.TIMELINE:
             if value is None:
                 raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
                                        reason="value_required", handle_type=self.type)
@@ -255,7 +255,7 @@ def create_semaphore(
     if type not in device_state.capabilities.semaphore_export:
         device_state.unsupported(f"semaphore.export.{type.value}")
     check_int("initial_value", initial_value, 0, UINT64_MAX, reason="value_out_of_range")
-    timeline = type.kind is Kind.TIMELINE
+    timeline = type.kind is SemaphoreKind.TIMELINE
     if initial_value and not timeline:
         raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
                                reason="value_not_allowed", handle_type=type)

@@ -64,7 +64,7 @@ def _copy(
             ctypes.memmove(staging, bytes(data), size)
         with device_state.calling():
             fence = queue.append("copy", lambda want: append(queue.driver, staging, want), lifetimes=(lifetime, staged),
-                                want_fence=True)
+                                 want_fence=True)
             done = wait_in_slices(fence.wait, timeout_s)
         if not done:
             raise timeout_error(device_state, "the copy", timeout_s, queue_pending(device_state, queue, fence.seq))

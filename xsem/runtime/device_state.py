@@ -56,7 +56,7 @@ class DeviceState:
         if self.gate is not None:
             self.gate.add(self)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
-                             gate=self.gate)
+                                 gate=self.gate)
 
     def check(self) -> None:
         """Refuse use in a forked child and after release; do what finalizers left to be done."""

@@ -15,7 +15,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.operations import Operation
 from xsem.runtime.prepared_append import PreparedOperation
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.types import Feature, Kind, PendingOp
+from xsem.types import Feature, PendingOp, SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.runtime.queue import Queue
@@ -148,7 +148,7 @@ class _Look:
     # ---- values
     def value(self, state: SemaphoreState) -> int | None:
         """A timeline's value now; None if neither the device nor an exporter in this process can read it."""
-        if not self._ask or state.kind is not Kind.TIMELINE:
+        if not self._ask or state.kind is not SemaphoreKind.TIMELINE:
             return None
         if state not in self._values:
             self._values[state] = self._read(state)

@@ -19,7 +19,7 @@ from xsem.data.file_descriptors import DriverFd, duplicate_fd
 from xsem.data.handles import store
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
 from xsem.spi import ImportFailure, Token
-from xsem.types import Carrier, Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
 __all__ = ["import_with_duplicate"]
 
@@ -52,7 +52,7 @@ def import_with_duplicate(
             raise failure.error from failure.error.__cause__
         return made[0]
     with kept:
-        given = _another(kept, desc.type.carrier)
+        given = _another(kept, desc.type.os_handle_kind)
         fd = DriverFd(given, kept)
         try:
             store(made, importer, desc, given)
@@ -79,11 +79,11 @@ def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
 
 
 def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
-    carrier = desc.type.carrier
+    os_handle_kind = desc.type.os_handle_kind
     handle = desc.handle
     if handle is None or handle == -1:
         return None
-    if carrier is Carrier.FD:
+    if os_handle_kind is OsHandleKind.FD:
         number = _number(handle)
         if number < 0:
             raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
@@ -99,13 +99,13 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
             duplicate.close()
             raise
         return duplicate
-    if carrier is Carrier.NT and sys.platform == "win32":
+    if os_handle_kind is OsHandleKind.NT and sys.platform == "win32":
         return OwnedHandle(_duplicate_nt(_number(handle)))
     return None
 
 
-def _another(kept: OwnedHandle, carrier: Carrier) -> OwnedHandle:
-    if carrier is Carrier.NT and sys.platform == "win32":
+def _another(kept: OwnedHandle, os_handle_kind: OsHandleKind) -> OwnedHandle:
+    if os_handle_kind is OsHandleKind.NT and sys.platform == "win32":
         return OwnedHandle(_duplicate_nt(kept.fileno()))
     return duplicate_fd(kept.fileno())
 

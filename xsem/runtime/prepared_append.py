@@ -15,7 +15,7 @@ from xsem.data.params import UINT64_MAX
 from xsem.errors import XsemError
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
-from xsem.types import Kind
+from xsem.types import SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.runtime.queue import Queue
@@ -248,7 +248,7 @@ def prepare_append(
     device_state = queue.device_state
     if (
         device_state.capabilities.max_value_difference != UINT64_MAX
-        or any(state.kind is not Kind.TIMELINE for state in states)
+        or any(state.kind is not SemaphoreKind.TIMELINE for state in states)
     ):
         return None
     tokens: list[Token] = [state.token for state in states]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from xsem.runtime.claims import Claim
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.types import Kind
+from xsem.types import SemaphoreKind
 
 __all__ = ["Note", "StateChanges"]
 
@@ -26,7 +26,7 @@ class StateChanges:
 
     def wait(self, state: SemaphoreState, *, resets: bool) -> None:
         """Note a wait. A binary semaphore that the wait does not reset stays claimed until `mark_reset`."""
-        if state.kind is Kind.SYNC_FILE:
+        if state.kind is SemaphoreKind.SYNC_FILE:
             self._turning.append(state)
             state.claim_use(self._claim)
         elif not resets:
@@ -43,7 +43,7 @@ class StateChanges:
         The check and the new value share one lock: of two threads, a lower value that comes second is refused.
         """
         previous = None
-        if state.kind is Kind.SYNC_FILE:
+        if state.kind is SemaphoreKind.SYNC_FILE:
             self._turning.append(state)
             state.claim_signal(self._claim)
         elif value is not None:

@@ -9,7 +9,7 @@ from xsem.errors import BadArgumentError, BusyError
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.lifetime import Lifetime
 from xsem.spi import Token
-from xsem.types import Kind, SemaphoreHandleType
+from xsem.types import SemaphoreHandleType, SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.runtime.origins import Origin
@@ -169,7 +169,7 @@ class SemaphoreState:
 
     def claim_wait(self) -> None:
         """Check and take note of a wait about to be appended; `mark_reset` undoes it."""
-        if self.kind is Kind.BINARY:
+        if self.kind is SemaphoreKind.BINARY:
             with self.lock:
                 self.check_reset()
                 self._unreset = True

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
 from xsem.spi import Backend, failed_check
-from xsem.types import Check, DeviceInfo
+from xsem.types import DeviceInfo, HealthCheck
 from xsem_cuda._call import call
 from xsem_cuda._capabilities import Attributes, capabilities_of
 from xsem_cuda._context import Context
@@ -104,32 +104,34 @@ class CudaBackend(Backend):
             **({} if found is None else {"luid_node_mask": f"{found[1]:#x}"}),
         }
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """Check the package, the library, permissions and the loading of kernels."""
-        checks: list[Check] = []
+        checks: list[HealthCheck] = []
         try:
             bindings()
         except BackendUnavailableError as error:
             return (failed_check("cuda-python", error, "pip install 'xsem[cuda13]'"),)
-        checks.append(Check(name="cuda-python", ok=True, detail=f"cuda-bindings {bindings_version()}"))
+        checks.append(HealthCheck(name="cuda-python", ok=True, detail=f"cuda-bindings {bindings_version()}"))
         denied = denied_nodes()
-        checks.append(Check(name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
-                            remedy="add the user to the group that owns them" if denied else ""))
+        checks.append(HealthCheck(name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
+                                  remedy="add the user to the group that owns them" if denied else ""))
         try:
             driver = started()
             self.devices()
         except Exception as error:  # a report raises nothing, whatever the driver does
             checks.append(failed_check(library_name(), error, _remedy(error)))
             return tuple(checks)
-        checks.append(Check(name=library_name(), ok=True,
-                            detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
+        checks.append(HealthCheck(name=library_name(), ok=True,
+                                  detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
         if is_lazy(driver):
-            checks.append(Check(name="module loading", ok=True,
-                                detail="lazy: a kernel's first launch behind a pending wait blocks its thread until "
-                                       f"the wait is met; {ADVICE}"))
+            checks.append(HealthCheck(
+                name="module loading", ok=True,
+                detail="lazy: a kernel's first launch behind a pending wait blocks its thread until the wait is met; "
+                       f"{ADVICE}"))
         if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
-            checks.append(Check(name="default stream", ok=True,
-                                detail="cuda-python uses per-thread default streams; xsem names the legacy one itself"))
+            checks.append(HealthCheck(
+                name="default stream", ok=True,
+                detail="cuda-python uses per-thread default streams; xsem names the legacy one itself"))
         return tuple(checks)
 
     def _info(self, driver: Any, device: Any, index: int) -> DeviceInfo:

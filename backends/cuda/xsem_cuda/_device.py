@@ -10,10 +10,10 @@ from xsem.errors import BadHandleError, DriverError, UnsupportedError, XsemError
 from xsem.spi import DeviceDriver, ImportFailure, Token
 from xsem.types import (
     Capabilities,
-    Carrier,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
+    OsHandleKind,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
@@ -201,7 +201,7 @@ class CudaDevice(DeviceDriver):
             unknown = isinstance(desc, MemoryDesc) or (error.code is not None and error.code_name is None)
             raise ImportFailure(self._blame(error), fate="unknown" if unknown else "left") from error
         del keep
-        if handle is not None and desc.type.carrier is Carrier.FD:
+        if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD:
             handle.detach()  # an NT handle stays the caller's
         return imported
 

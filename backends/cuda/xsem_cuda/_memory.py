@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsem.types import Carrier, MemoryDesc, OwnedHandle
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_cuda._semaphores import fill_win32, handle_number
 
 __all__ = ["buffer_descriptor", "memory_descriptor"]
@@ -18,10 +18,10 @@ def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None)
     if desc.dedicated:
         native.flags = int(driver.CUDA_EXTERNAL_MEMORY_DEDICATED)
     keep: object = None
-    carrier = desc.type.carrier
-    if carrier is Carrier.FD:
+    os_handle_kind = desc.type.os_handle_kind
+    if os_handle_kind is OsHandleKind.FD:
         native.handle.fd = handle_number(desc.handle if handle is None else handle)
-    elif carrier is Carrier.NVSCI:
+    elif os_handle_kind is OsHandleKind.NVSCI:
         native.handle.nvSciBufObject = handle_number(desc.handle)
     else:
         keep = fill_win32(native.handle.win32, desc, handle)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from xsem.types import INFINITE, Carrier, Kind, OwnedHandle, SemaphoreDesc, SignalParams, WaitParams
+from xsem.types import INFINITE, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreKind, SignalParams, WaitParams
 from xsem_cuda._handles import Owned
 
 __all__ = ["Batches", "SemaphoreToken", "fill_win32", "handle_number", "semaphore_descriptor"]
 
-_VALUE_KINDS: Final = frozenset({Kind.BINARY, Kind.TIMELINE})
+_VALUE_KINDS: Final = frozenset({SemaphoreKind.BINARY, SemaphoreKind.TIMELINE})
 
 
 class SemaphoreToken(Owned):
@@ -24,7 +24,7 @@ class SemaphoreToken(Owned):
 
     __slots__ = ("plain",)
 
-    def __init__(self, native: Any, kind: Kind) -> None:
+    def __init__(self, native: Any, kind: SemaphoreKind) -> None:
         super().__init__(native)
         self.plain = kind in _VALUE_KINDS
 
@@ -51,10 +51,10 @@ def semaphore_descriptor(driver: Any, desc: SemaphoreDesc, handle: OwnedHandle |
     native = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
     native.type = driver.CUexternalSemaphoreHandleType(desc.type.native["cuda"][1])
     keep: object = None
-    carrier = desc.type.carrier
-    if carrier is Carrier.FD:
+    os_handle_kind = desc.type.os_handle_kind
+    if os_handle_kind is OsHandleKind.FD:
         native.handle.fd = handle_number(desc.handle if handle is None else handle)
-    elif carrier is Carrier.NVSCI:
+    elif os_handle_kind is OsHandleKind.NVSCI:
         native.handle.nvSciSyncObj = handle_number(desc.handle)
     else:
         keep = fill_win32(native.handle.win32, desc, handle)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend
-from xsem.types import Check, DeviceInfo
+from xsem.types import DeviceInfo, HealthCheck
 from xsem_host.device import HostDevice
 from xsem_host.linux import (
     eventfd_take,
@@ -59,13 +59,14 @@ class HostBackend(Backend):
         self.devices()
         return HostDevice()
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """What the objects need of the kernel, each tried: a sandbox refuses what the kernel has."""
         lacking = missing()
         if lacking is not None:
-            return (Check(name="platform", ok=False, detail=lacking, remedy="use another backend on this machine"),)
+            return (HealthCheck(name="platform", ok=False, detail=lacking,
+                                remedy="use another backend on this machine"),)
         return (
-            Check(name="platform", ok=True, detail=f"{sys.platform} {platform.release()}"),
+            HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {platform.release()}"),
             _tried("sealed memfd", _memfd, "use Linux 3.17 or newer, and allow memfd_create in the sandbox"),
             _tried("eventfd, RWF_NOWAIT", _eventfd, "use Linux 5.8 or newer, and allow preadv2 in the sandbox"),
             _tried("futex", _futex, "allow the futex system call with FUTEX_WAKE_OP in the sandbox"),
@@ -73,12 +74,12 @@ class HostBackend(Backend):
         )
 
 
-def _tried(name: str, attempt: Callable[[], None], remedy: str) -> Check:
+def _tried(name: str, attempt: Callable[[], None], remedy: str) -> HealthCheck:
     try:
         attempt()
     except (OSError, XsemError) as error:
-        return Check(name=name, ok=False, detail=str(error), remedy=remedy)
-    return Check(name=name, ok=True, detail="available")
+        return HealthCheck(name=name, ok=False, detail=str(error), remedy=remedy)
+    return HealthCheck(name=name, ok=True, detail="available")
 
 
 def _memfd() -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
 from xsem.spi import Backend, failed_check
-from xsem.types import Capabilities, Check, DeviceInfo, SemaphoreHandleType
+from xsem.types import Capabilities, DeviceInfo, HealthCheck, SemaphoreHandleType
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
 from xsem_levelzero._core import Core, create_context, queues_of
@@ -138,23 +138,23 @@ class LevelZeroBackend(Backend):
             "refused": "; ".join(f"{what}: {why}" for what, why in refused.items()),
         }
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """Loader, driver, functions, semaphores."""
         try:
             loader = load()
         except BackendUnavailableError as error:
             return (failed_check("loader", error, "install the Level Zero loader (Debian, Ubuntu: apt-get install "
                                                   "libze1) and Intel's GPU driver"),)
-        checks = [Check(name="loader", ok=True, detail=loader.file)]
+        checks = [HealthCheck(name="loader", ok=True, detail=loader.file)]
         try:
             gpus = _gpus(loader)
             # It knows its version once it has started.
-            checks = [Check(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
+            checks = [HealthCheck(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
             for index, gpu in enumerate(gpus):
                 known = self._look(loader, gpu)
                 why = known.reasons.get(None, "")
                 layer = _validation(known.extension.route)
-                checks.append(Check(
+                checks.append(HealthCheck(
                     name=f"levelzero:{index}", ok=bool(known.semaphores),
                     detail=why or f"functions from {known.extension.route}; imports "
                                   f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"

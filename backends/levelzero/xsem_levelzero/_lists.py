@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import CommandListDriver
-from xsem.types import Kind, SignalParams, WaitParams
+from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point
@@ -249,7 +249,7 @@ def _events(signal: Point | None, waits: Sequence[Point]) -> tuple[object, ...]:
 
 def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) -> None:
     for semaphore, param in zip(semaphores, params, strict=True):
-        if semaphore.type.kind is Kind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
+        if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
             raise UnsupportedError("Level Zero's wait for a keyed mutex has no timeout", capability="timeout_ms",
                                    reason="not_supported")
 

@@ -6,7 +6,7 @@ from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, XsemError
 from xsem.spi import DriverFd, duplicate_fd
-from xsem.types import Carrier, MemoryDesc, OwnedHandle
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._semaphores import win32_name
@@ -65,7 +65,7 @@ class Memory(Allocation):
 def memory_struct(desc: MemoryDesc, number: int | None) -> ze.Base:
     """ze_external_memory_import_fd_t or …_win32_handle_t; `number` is the handle, None for a name."""
     flags = desc.type.native["levelzero"][1]
-    if desc.type.carrier is Carrier.FD:
+    if desc.type.os_handle_kind is OsHandleKind.FD:
         return ze.ImportFd.made(flags=flags, fd=number)
     struct = ze.ImportWin32.made(flags=flags, handle=number)
     if desc.name is not None:
@@ -85,7 +85,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
         The driver's refusal. In all cases it is not known what became of `handle`.
     """
     number = handle.fileno() if handle is not None else _number(desc)
-    kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
+    kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
     try:
         wanted = ze.DeviceMemAllocDesc.made(pNext=memory_struct(desc, number))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xsem.spi import DriverFd, duplicate_fd
-from xsem.types import Carrier, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_levelzero import _ze as ze
 from xsem_levelzero._core import Core
 from xsem_levelzero._events import Events, Point
@@ -24,7 +24,7 @@ def semaphore_struct(desc: SemaphoreDesc, number: int | None) -> ze.ExternalSema
     """
     flags = desc.type.native["levelzero"][1]
     handle: ze.Base
-    if desc.type.carrier is Carrier.FD:
+    if desc.type.os_handle_kind is OsHandleKind.FD:
         handle = ze.ExternalSemaphoreFdDesc.made(fd=number)
     else:
         handle = ze.ExternalSemaphoreWin32Desc.made(handle=number)
@@ -46,7 +46,7 @@ def kept_duplicate(desc: SemaphoreDesc, handle: OwnedHandle | None) -> OwnedHand
     26.09 after failure too (docs/levelzero.md). Where the kernel cannot tell, one number is leaked rather than
     another's closed; after a failed import the facade does the same.
     """
-    return duplicate_fd(handle.fileno()) if handle is not None and desc.type.carrier is Carrier.FD else None
+    return duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
 
 
 def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: OwnedHandle) -> int:
@@ -179,5 +179,5 @@ class Batches:
             for each in structs:
                 each.stype = self._struct.STYPE
         for each, semaphore, param in zip(structs, semaphores, params, strict=True):
-            each.value = (param.key if semaphore.type.kind is Kind.KEYED_MUTEX else param.value) or 0
+            each.value = (param.key if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX else param.value) or 0
         return structs

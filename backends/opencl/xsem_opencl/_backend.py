@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, XsemError
 from xsem.spi import Backend, failed_check
-from xsem.types import Capabilities, Check, DeviceInfo
+from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import _cl as cl
 from xsem_opencl._api import load
 from xsem_opencl._capabilities import ask, capabilities_of
@@ -81,14 +81,14 @@ class OpenCLBackend(Backend):
             "memory_import": _numbers(answers.memory_import),
         }
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """Package, loader, drivers, and what each device imports."""
         try:
             library = load()
         except BackendUnavailableError as error:
             return (failed_check("pyopencl", error, "pip install 'xsem[opencl]'" if error.reason == "pyopencl_missing"
                                  else "pip install --force-reinstall pyopencl"),)
-        checks = [Check(name="pyopencl", ok=True, detail=f"{library.pyopencl.VERSION_TEXT}, loader by way of "
+        checks = [HealthCheck(name="pyopencl", ok=True, detail=f"{library.pyopencl.VERSION_TEXT}, loader by way of "
                                                          f"{library.file}")]
         missing = nvidia_icd()
         if missing is not None:
@@ -113,7 +113,7 @@ def _numbers(values: Sequence[int]) -> str:
     return " ".join(f"{each:#x}" for each in values)
 
 
-def _look(found: Found, index: int) -> Check:
+def _look(found: Found, index: int) -> HealthCheck:
     name = f"opencl:{index}"
     try:
         declared = _capabilities(found)
@@ -123,4 +123,4 @@ def _look(found: Found, index: int) -> Check:
     imports = [f"semaphore {each.value}" for each in sorted(declared.semaphore_import)]
     imports += [f"memory {each.value}" for each in sorted(declared.memory_import)]
     # That a driver can import nothing is no fault of the machine: it lists, and refuses.
-    return Check(name=name, ok=True, detail=f"{text}; imports {', '.join(imports) or 'nothing'}")
+    return HealthCheck(name=name, ok=True, detail=f"{text}; imports {', '.join(imports) or 'nothing'}")

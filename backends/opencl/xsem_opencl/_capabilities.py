@@ -6,7 +6,7 @@ import sys
 from typing import Final, NamedTuple
 
 from xsem.errors import XsemError
-from xsem.types import Capabilities, Carrier, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_opencl import _cl as cl
 from xsem_opencl._api import Api
 
@@ -14,7 +14,7 @@ __all__ = ["NVIDIA", "Answers", "ask", "capabilities_of"]
 
 NVIDIA: Final = 0x10DE
 
-_CARRIERS: Final = {"linux": frozenset({Carrier.FD}), "win32": frozenset({Carrier.NT, Carrier.KMT})}
+_CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({OsHandleKind.NT, OsHandleKind.KMT})}
 
 
 class Answers(NamedTuple):
@@ -79,11 +79,11 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
     imports = _semaphores(answers.semaphore_import, platform)
     memories = frozenset(
         each for each in MemoryHandleType
-        if _number(each) in answers.memory_import and each.carrier in _CARRIERS.get(platform, ()))
+        if _number(each) in answers.memory_import and each.os_handle_kind in _CARRIERS.get(platform, ()))
     # What is exported is an fd here: nobody has seen a driver that exports an NT handle.
     exports = _semaphores(answers.semaphore_export, platform) if platform == "linux" else frozenset()
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
-    if answers.images and any(each.carrier is Carrier.FD for each in memories):
+    if answers.images and any(each.os_handle_kind is OsHandleKind.FD for each in memories):
         features.add(Feature.IMAGE)
     measured = answers.vendor == NVIDIA and platform == "linux"
     return Capabilities(
@@ -109,7 +109,7 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
 
 def _semaphores(numbers: tuple[int, ...], platform: str) -> frozenset[SemaphoreHandleType]:
     return frozenset(each for each in SemaphoreHandleType
-                     if _number(each) in numbers and each.carrier in _CARRIERS.get(platform, ()))
+                     if _number(each) in numbers and each.os_handle_kind in _CARRIERS.get(platform, ()))
 
 
 def _number(type: SemaphoreHandleType | MemoryHandleType) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from xsem.types import Check
+from xsem.types import HealthCheck
 
 __all__ = ["nvidia_icd"]
 
@@ -17,7 +17,7 @@ _FOLDERS: Final = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
                    "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib")
 
 
-def nvidia_icd(vendors: Path | None = None, folders: Sequence[str | Path] | None = None) -> Check | None:
+def nvidia_icd(vendors: Path | None = None, folders: Sequence[str | Path] | None = None) -> HealthCheck | None:
     """NVIDIA's driver is there and no file names it to the loader: so in containers. None where nothing is wrong.
 
     Parameters
@@ -44,6 +44,6 @@ def nvidia_icd(vendors: Path | None = None, folders: Sequence[str | Path] | None
                 return None
         except OSError:
             continue
-    return Check(name="NVIDIA's OpenCL driver", ok=False,
-                 detail=f"{library} is there, and no file in {vendors} names it: the loader does not find it",
-                 remedy=f"mkdir -p {vendors} && echo {_NVIDIA} > {vendors}/nvidia.icd")
+    return HealthCheck(name="NVIDIA's OpenCL driver", ok=False,
+                       detail=f"{library} is there, and no file in {vendors} names it: the loader does not find it",
+                       remedy=f"mkdir -p {vendors} && echo {_NVIDIA} > {vendors}/nvidia.icd")

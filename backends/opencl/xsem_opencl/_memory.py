@@ -7,7 +7,7 @@ from ctypes import addressof
 from typing import Any
 
 from xsem.errors import UnsupportedError, XsemError
-from xsem.types import Carrier, MemoryDesc, OwnedHandle
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_opencl import _cl as cl
 from xsem_opencl._addresses import Addresses
 from xsem_opencl._core import Core, array, properties
@@ -88,7 +88,7 @@ def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: Ow
     XsemError
         The driver's refusal; what became of `handle` is not known.
     """
-    fd = GivenFd(handle) if handle is not None and desc.type.carrier is Carrier.FD else None
+    fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     try:
         wanted = memory_properties(core, desc, handle_number(desc, handle if fd is None else fd.given))
         made = core.api.make("clCreateBufferWithProperties", core.context, wanted, cl.MEM_READ_WRITE,

@@ -7,7 +7,7 @@ from ctypes import byref, c_int, c_uint64, sizeof
 from typing import Any
 
 from xsem.errors import UnsupportedError
-from xsem.types import Carrier, Kind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_opencl import _cl as cl
 from xsem_opencl._core import Core, properties
 from xsem_opencl._fds import GivenFd
@@ -59,7 +59,7 @@ def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None
     XsemError
         The driver's refusal; what became of `handle` is not known.
     """
-    fd = GivenFd(handle) if handle is not None and desc.type.carrier is Carrier.FD else None
+    fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     try:
         wanted = properties(cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, desc.type.native["opencl"][1],
                             handle_number(desc, handle if fd is None else fd.given), *_for_device(core))
@@ -101,6 +101,6 @@ def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle | None:
 
 def payloads(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:
     """cl_semaphore_payload_khr[], where one of them has values (D3D12 fences); else None."""
-    if all(each.type.kind is not Kind.TIMELINE for each in semaphores):
+    if all(each.type.kind is not SemaphoreKind.TIMELINE for each in semaphores):
         return None
     return (c_uint64 * len(params))(*(param.value or 0 for param in params))

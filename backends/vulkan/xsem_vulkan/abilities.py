@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from xsem.errors import UnsupportedError
-from xsem.types import Capabilities, Feature, Kind, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import can_map_images
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
@@ -81,7 +81,7 @@ class Abilities:
     def capabilities(self) -> Capabilities:
         """As xsem declares them."""
         timelines = frozenset(each for each in self.semaphore_import | self.semaphore_export
-                              if each.kind is Kind.TIMELINE)
+                              if each.kind is SemaphoreKind.TIMELINE)
         return Capabilities(
             semaphore_import=self.semaphore_import,
             semaphore_export=self.semaphore_export,
@@ -168,7 +168,7 @@ def _semaphore_features(physical: PhysicalDevice, type: SemaphoreHandleType, off
     # SwiftShader has the extension and no features for timelines, and exporting one there is a segmentation fault.
     if not _offered(SEMAPHORES[type], offered):
         return 0
-    return physical.semaphore_features(type.native["vulkan"][1], timeline=type.kind is Kind.TIMELINE)
+    return physical.semaphore_features(type.native["vulkan"][1], timeline=type.kind is SemaphoreKind.TIMELINE)
 
 
 def _memory_features(physical: PhysicalDevice, type: MemoryHandleType, offered: frozenset[str]) -> int:

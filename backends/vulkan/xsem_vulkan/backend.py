@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, failed_check
-from xsem.types import Check, DeviceInfo, MemoryHandleType, SemaphoreHandleType
+from xsem.types import DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
     from xsem_vulkan.device import VulkanDevice
@@ -95,7 +95,7 @@ class VulkanBackend(Backend):
                 "extensions": " ".join(sorted(abilities.extensions)),
             }
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """Package, loader, driver, and what each device can export and import."""
         from xsem_vulkan.instance import opened
         from xsem_vulkan.loader import load
@@ -106,7 +106,7 @@ class VulkanBackend(Backend):
             cffi = error.reason == "cffi_missing"
             return (failed_check("cffi" if cffi else "Vulkan loader", error,
                                  "pip install 'xsem[vulkan]'" if cffi else _LOADER_REMEDY),)
-        found = [Check(name="Vulkan loader", ok=True, detail=library.file)]
+        found = [HealthCheck(name="Vulkan loader", ok=True, detail=library.file)]
         try:
             with opened() as instance:
                 for index, physical in enumerate(_physical_devices(instance)):
@@ -137,7 +137,7 @@ def _one(instance: Instance, index: int) -> PhysicalDevice:
     return found[index]
 
 
-def _look(index: int, physical: PhysicalDevice) -> Check:
+def _look(index: int, physical: PhysicalDevice) -> HealthCheck:
     from xsem_vulkan.abilities import ask
 
     name = f"vulkan:{index}"
@@ -148,7 +148,7 @@ def _look(index: int, physical: PhysicalDevice) -> Check:
     exported = _listed(abilities.semaphore_export, abilities.memory_export)
     imported = _listed(abilities.semaphore_import, abilities.memory_import)
     # That a driver can export nothing is no fault of the machine: it lists, and refuses.
-    return Check(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports {exported}; imports "
+    return HealthCheck(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports {exported}; imports "
                                             f"{imported}")
 
 

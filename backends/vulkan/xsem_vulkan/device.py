@@ -10,13 +10,13 @@ from xsem.spi import DeviceDriver
 from xsem.types import (
     Capabilities,
     Feature,
-    Kind,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
+    SemaphoreKind,
 )
 from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.gpu import Gpu, Queue
@@ -143,7 +143,7 @@ class VulkanDevice(DeviceDriver):
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> VulkanSemaphore:
         """A new VkSemaphore for export."""
         self._declared(type in self._capabilities.semaphore_export, f"semaphore.export.{type.value}")
-        return create_semaphore(self._gpu, timeline=type.kind is Kind.TIMELINE, initial_value=initial_value,
+        return create_semaphore(self._gpu, timeline=type.kind is SemaphoreKind.TIMELINE, initial_value=initial_value,
                                 export=type.native["vulkan"][1])
 
     def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
 from xsem.spi import ImportFailure
-from xsem.types import Kind, MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
 from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
@@ -35,7 +35,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
             check_node(fd, gpu.abilities.node)
         elif handle is not None:
             check_sync_file(fd)
-        made = create_semaphore(gpu, timeline=desc.type.kind is Kind.TIMELINE)
+        made = create_semaphore(gpu, timeline=desc.type.kind is SemaphoreKind.TIMELINE)
     except XsemError as error:
         raise ImportFailure(error, fate="left") from error
     try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
-from xsem_conformance.bench import IN, OUT
+from xsem_conformance.context import IN, OUT
 from xsem_conformance.outcomes import NONE, Outcome, Result
 from xsem_conformance.requirements import Requirement
 from xsem_conformance.session import Run

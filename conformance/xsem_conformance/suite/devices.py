@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import xsem
-from xsem_conformance.actor import Actor
-from xsem_conformance.bench import IN, Bench, End, Shared, gets_through, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext, CaseParticipant, Shared, gets_through, value_of
 from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.participant import LocalParticipant
 
 
 @check("XSEM-DEV-005")
-def two_drivers_of_one_device_share_an_object(bench: Bench, case: Case) -> None:
+def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) -> None:
     """Each imports it: a signal of one meets a wait of the other, bytes of one are read by the other, both ways."""
     memory = case.kind == "memory"
-    shared = bench.memory(type=case.handle_type) if memory else bench.semaphore(case.handle_type)
-    _, one = bench.ends(IN)
-    with xsem.open_device(bench.device.info) as opened:
-        actor = Actor(opened)
+    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
+    _, one = context.ends(IN)
+    with xsem.open_device(context.device.info) as opened:
+        participant = LocalParticipant(opened)
         try:
             if memory:
-                with bench.peer.export_memory(shared.there, bench.importer) as memory_desc:
-                    number = actor.import_memory(memory_desc)
+                with context.peer.export_memory(shared.there, context.importer) as memory_desc:
+                    number = participant.import_memory(memory_desc)
             else:
-                with bench.peer.export_semaphore(shared.there, bench.importer) as desc:
-                    number = actor.import_semaphore(desc)
-            other = End(actor, lambda _shared: number, "the second driver", bench.patience_s)
+                with context.peer.export_semaphore(shared.there, context.importer) as desc:
+                    number = participant.import_semaphore(desc)
+            other = CaseParticipant(participant, lambda _shared: number, "the second driver", context.patience_s)
             for turn, (producer, consumer) in enumerate(((one, other), (other, one)), 1):
                 if memory:
                     _bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
                 else:
                     gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, turn))
         finally:
-            actor.forget()
+            participant.forget()
 
 
-def _bytes_arrive(producer: End, consumer: End, memory: Shared, data: bytes) -> None:
+def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: Shared, data: bytes) -> None:
     writes, reads = producer.new_list(), consumer.new_list()
     producer.write(writes, memory, data)
     producer.finish(writes, "a copy")
@@ -46,24 +46,24 @@ def _bytes_arrive(producer: End, consumer: End, memory: Shared, data: bytes) -> 
 
 
 @check("XSEM-DEV-006")
-def another_device_runs_while_one_waits(bench: Bench, case: Case) -> None:
+def another_device_runs_while_one_waits(context: CaseContext, case: Case) -> None:
     """While a list of the device waits, a list of the backend's next other device comes to its end."""
-    info = bench.device.info
+    info = context.device.info
     other = next(each for each in xsem.devices(info.backend) if each.index != info.index)
-    type = bench.some_type()
-    shared, value = bench.semaphore(type), value_of(type)
-    _, device = bench.ends(IN)
+    type = context.some_type()
+    shared, value = context.semaphore(type), value_of(type)
+    _, device = context.ends(IN)
     waits = device.new_list()
     with xsem.open_device(other) as second:
         device.wait(waits, shared, value)
         device.stays_pending(waits, "a wait")
         commands = second.create_command_list()
         if second.capabilities.memory_import:
-            _copies(second, commands, bench.patience_s)
+            _copies(second, commands, context.patience_s)
         commands.append_barrier()
-        commands.synchronize(timeout_s=bench.patience_s)
+        commands.synchronize(timeout_s=context.patience_s)
         expect(not device.done(waits), "the wait was met by another device's work")
-        bench.peer.host_signal(shared.there, value)
+        context.peer.host_signal(shared.there, value)
         device.finish(waits, "a wait")
 
 

@@ -13,8 +13,8 @@ import xsem
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.types import Capabilities
-from xsem_conformance.bench import Bench
 from xsem_conformance.checks import check
+from xsem_conformance.context import CaseContext
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
 from xsem_conformance.refusals import refuses, undeclared
 
@@ -40,9 +40,9 @@ print(json.dumps([backend in registry.backends, [each for each in heavy if each 
 
 
 @check("XSEM-DISC-001")
-def list_of_devices_is_orderly_and_the_same_again(bench: Bench, case: Case) -> None:
+def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Case) -> None:
     """Name, index and id of each; the same list again, and in another process."""
-    name = bench.device.info.backend
+    name = context.device.info.backend
     backend = registry().get(name)
     found = [(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()]
     for position, (called, index, text, _uuid) in enumerate(found):
@@ -57,24 +57,25 @@ def list_of_devices_is_orderly_and_the_same_again(bench: Bench, case: Case) -> N
 
 
 @check("XSEM-DISC-002")
-def uuids_are_unique(bench: Bench, case: Case) -> None:
+def uuids_are_unique(context: CaseContext, case: Case) -> None:
     """A UUID that is given is not zero, and no other device has it."""
-    given = [each.uuid for each in xsem.devices(bench.device.info.backend) if each.uuid is not None]
+    given = [each.uuid for each in xsem.devices(context.device.info.backend) if each.uuid is not None]
     expect(all(each.int for each in given), "a device's UUID is zero")
     expect(len(set(given)) == len(given), "two devices have one UUID")
 
 
 @check("XSEM-DISC-003")
-def exporter_tells_the_same_uuid(bench: Bench, case: Case) -> None:
+def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
     """An object of the exporter's device with the device's UUID imports and works."""
-    about = bench.peer.about()
-    expect(about["uuid"] == bench.importer, f"the exporter's device is {about['uuid']}, the device {bench.importer}")
+    about = context.peer.about()
+    expect(about["uuid"] == context.importer,
+           f"the exporter's device is {about['uuid']}, the device {context.importer}")
 
 
 @check("XSEM-DISC-004")
-def registering_loads_nothing_heavy(bench: Bench, case: Case) -> None:
+def registering_loads_nothing_heavy(context: CaseContext, case: Case) -> None:
     """In a fresh process the backend's plugin alone is registered; sys.modules then has none of the heavy packages."""
-    name = bench.device.info.backend
+    name = context.device.info.backend
     done = subprocess.run([sys.executable, "-c", _REGISTER, _plugin_of(name), name, *HEAVY],  # noqa: S603
                           capture_output=True, text=True, check=False, timeout=60)
     expect(done.returncode == 0, f"the plugin cannot be registered in another process: {done.stderr[-300:]}")
@@ -94,10 +95,10 @@ def _plugin_of(backend: str) -> str:
 
 
 @check("XSEM-DISC-005")
-def checks_and_details_raise_nothing(bench: Bench, case: Case) -> None:
+def checks_and_details_raise_nothing(context: CaseContext, case: Case) -> None:
     """And every check that is not ok says how to mend it."""
-    backend = registry().get(bench.device.info.backend)
-    details = backend.details(bench.device.info.index)
+    backend = registry().get(context.device.info.backend)
+    details = backend.details(context.device.info.index)
     expect(all(isinstance(each, str) for each in (*details, *details.values())), "details are no texts")
     for each in backend.checks():
         expect(each.name and each.detail, f"a check says nothing: {each}")
@@ -105,12 +106,12 @@ def checks_and_details_raise_nothing(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-CAP-001")
-def capabilities_are_well_formed_and_constant(bench: Bench, case: Case) -> None:
+def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) -> None:
     """Of the right class, with positive numbers, and equal each time."""
-    found = bench.driver.capabilities
+    found = context.driver.capabilities
     expect(isinstance(found, Capabilities), f"capabilities is a {type(found).__name__}")
-    expect(found == bench.driver.capabilities, "capabilities differ when asked for again")
-    expect(found == bench.device.capabilities, "two drivers of one device declare different things")
+    expect(found == context.driver.capabilities, "capabilities differ when asked for again")
+    expect(found == context.device.capabilities, "two drivers of one device declare different things")
     expect(found.independent_lists >= 1, "independent_lists is below 1")
     expect(found.max_pending is None or found.max_pending >= 1, "max_pending is below 1")
     expect(found.max_value_difference >= 1, "max_value_difference is below 1")
@@ -119,29 +120,29 @@ def capabilities_are_well_formed_and_constant(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-CAP-002")
-def undeclared_import_is_refused(bench: Bench, case: Case) -> None:
+def undeclared_import_is_refused(context: CaseContext, case: Case) -> None:
     """Asked of the driver itself: UnsupportedError, and the handle is left."""
-    _refused(bench, f"{case.kind}_import:{case.handle_type}")
+    _refused(context, f"{case.kind}_import:{case.handle_type}")
 
 
 @check("XSEM-CAP-003")
-def undeclared_export_is_refused(bench: Bench, case: Case) -> None:
+def undeclared_export_is_refused(context: CaseContext, case: Case) -> None:
     """Asked of the driver itself."""
-    _refused(bench, f"{case.kind}_export:{case.handle_type}")
+    _refused(context, f"{case.kind}_export:{case.handle_type}")
 
 
 @check("XSEM-CAP-004")
-def undeclared_feature_is_refused(bench: Bench, case: Case) -> None:
+def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
     """Every feature that is not declared, asked of the driver itself."""
-    for name in undeclared(bench.driver.capabilities):
+    for name in undeclared(context.driver.capabilities):
         if name.startswith("feature:"):
-            _refused(bench, name)
+            _refused(context, name)
 
 
 @check("XSEM-CAP-006")
-def foreign_objects_are_refused_by_name(bench: Bench, case: Case) -> None:
+def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> None:
     """An object of nobody's as context, stream and event, and 0 as stream: each with its error, or as not supported."""
-    backend, driver = registry().get(bench.device.info.backend), bench.driver
+    backend, driver = registry().get(context.device.info.backend), context.driver
     _raises(lambda: backend.adopt(object()), BadArgumentError, "an object as context", "bad_native")
     _raises(lambda: driver.open_command_list(object(), True), TypeError, "an object as stream")
     _raises(lambda: driver.open_command_list(0, True), BadArgumentError, "the int 0 as stream", "null_stream")
@@ -162,6 +163,6 @@ def _raises(call: Callable[[], object], error: type[Exception], what: str, slug:
         raise BrokenError(f"{what} is taken")
 
 
-def _refused(bench: Bench, name: str) -> None:
-    outcome, detail = refuses(bench.driver, name)
+def _refused(context: CaseContext, name: str) -> None:
+    outcome, detail = refuses(context.driver, name)
     expect(outcome is Outcome.UNSUPPORTED, detail)

@@ -17,35 +17,35 @@ from xsem.types import (
     SignalParams,
 )
 from xsem_conformance import measures
-from xsem_conformance.bench import IN, Bench, Shared, duplicate, soon, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext, Shared, duplicate, soon, value_of
 from xsem_conformance.descriptors import identity, is_open
 from xsem_conformance.outcomes import BlockedError, Case, expect
-from xsem_conformance.peer import PeerFailedError
+from xsem_conformance.remote_participant import ParticipantFailedError
 
 
 # ---- import
 # On NVIDIA's Vulkan driver a semaphore's fd that it refuses as memory has the next memory refused.
 @check("XSEM-IMP-004", spoils=True)
-def handle_of_another_sort_is_refused(bench: Bench, case: Case) -> None:
+def handle_of_another_sort_is_refused(context: CaseContext, case: Case) -> None:
     """Each other sort of object that the exporter makes, given for one of this type."""
-    taken = measures.other_sorts_taken(bench, case.kind, case.handle_type)
+    taken = measures.other_sorts_taken(context, case.kind, case.handle_type)
     expect(not taken, f"the driver imports as a {case.kind} of type {case.handle_type}: {', '.join(taken)}")
 
 
 @check("XSEM-IMP-010")
-def size_of_sixteen_times_the_memory_is_refused(bench: Bench, case: Case) -> None:
+def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case) -> None:
     """The exporter's memory, with an allocation size that is not its own."""
-    expect(measures.size_is_checked(bench, case.handle_type), "the driver takes sixteen times the memory's size")
+    expect(measures.size_is_checked(context, case.handle_type), "the driver takes sixteen times the memory's size")
 
 
 @check("XSEM-IMP-005")
-def handle_number_0_is_one_as_any_other(bench: Bench, case: Case) -> None:
+def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
     """The handle is given as number 0: it imports, works, and is closed, or left, as the driver says."""
     memory = case.kind == "memory"
-    shared = bench.memory(type=case.handle_type) if memory else bench.semaphore(case.handle_type)
-    desc = (bench.peer.export_memory if memory else bench.peer.export_semaphore)(shared.there, bench.importer)
-    driver = bench.driver
+    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
+    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    driver = context.driver
     with desc, duplicate(desc) as own, _number_0(own.fileno()) as (zero, put_back):
         before = identity(0)
         given = dataclasses.replace(desc, handle=zero)
@@ -57,9 +57,9 @@ def handle_number_0_is_one_as_any_other(bench: Bench, case: Case) -> None:
             expect(kept, "the driver closed number 0 and did not say so")
         put_back()
         if memory:
-            _fills(bench, token, shared)
+            _fills(context, token, shared)
         else:
-            _signals(bench, token, shared, case.handle_type)
+            _signals(context, token, shared, case.handle_type)
         (driver.release_memory if memory else driver.release_semaphore)(token)
 
 
@@ -85,38 +85,38 @@ def _number_0(handle: int) -> Iterator[tuple[OwnedHandle, Callable[[], None]]]:
             os.close(aside)
 
 
-def _fills(bench: Bench, token: object, shared: Shared) -> None:
-    buffer, address = bench.driver.map_buffer(token, 0, 4096)
-    commands = bench.driver.create_command_list()
+def _fills(context: CaseContext, token: object, shared: Shared) -> None:
+    buffer, address = context.driver.map_buffer(token, 0, 4096)
+    commands = context.driver.create_command_list()
     point = commands.append_fill(address, b"\x5a", 256, (), True)
-    soon(lambda: bench.driver.done(point), "a fill is not done", bench.patience_s)
-    bench.driver.release_point(point)
+    soon(lambda: context.driver.done(point), "a fill is not done", context.patience_s)
+    context.driver.release_point(point)
     commands.close()
-    bench.driver.unmap_buffer(buffer)
-    expect(measures.read_there(bench, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
+    context.driver.unmap_buffer(buffer)
+    expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
 
 
-def _signals(bench: Bench, token: object, shared: Shared, type: str) -> None:
+def _signals(context: CaseContext, token: object, shared: Shared, type: str) -> None:
     value = value_of(type)
-    commands = bench.driver.create_command_list()
+    commands = context.driver.create_command_list()
     point = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
-    soon(lambda: bench.driver.done(point), "a signal is not done", bench.patience_s)
-    bench.driver.release_point(point)
+    soon(lambda: context.driver.done(point), "a signal is not done", context.patience_s)
+    context.driver.release_point(point)
     commands.close()
-    bench.arrives(shared, value)
+    context.arrives(shared, value)
 
 
 @check("XSEM-IMP-009")
-def dedicated_memory_and_shared_memory(bench: Bench, case: Case) -> None:
+def dedicated_memory_and_shared_memory(context: CaseContext, case: Case) -> None:
     """Memory that was allocated on its own, and memory that was not: each with its flag, each with its bytes."""
-    producer, device = bench.ends(IN)
+    producer, device = context.ends(IN)
     type = MemoryHandleType(case.handle_type)
     flags = [True] if type.dedicated else [False] if type is MemoryHandleType.DMABUF_FD else [False, True]
     for dedicated in flags:
-        there, desc = _allocated(bench, type, dedicated)
+        there, desc = _allocated(context, type, dedicated)
         with desc:
             expect(desc.dedicated == dedicated, f"the exporter's descriptor says dedicated={desc.dedicated}")
-            memory = Shared(bench.here.import_memory(desc), there)
+            memory = Shared(context.here.import_memory(desc), there)
         data = bytes([0x31 + dedicated]) * 64
         writes, reads = producer.new_list(), device.new_list()
         producer.write(writes, memory, data, 1024)
@@ -127,68 +127,68 @@ def dedicated_memory_and_shared_memory(bench: Bench, case: Case) -> None:
         producer.side.release(writes)
 
 
-def _allocated(bench: Bench, type: MemoryHandleType, dedicated: bool) -> tuple[int, MemoryDesc]:
+def _allocated(context: CaseContext, type: MemoryHandleType, dedicated: bool) -> tuple[int, MemoryDesc]:
     try:
-        return bench.peer.create_memory(type.value, 1 << 16, bench.importer, dedicated)
-    except PeerFailedError as error:
+        return context.peer.create_memory(type.value, 1 << 16, context.importer, dedicated)
+    except ParticipantFailedError as error:
         if error.reason not in ("not_declared", "not_supported"):
             raise
         raise BlockedError(f"the exporter makes no memory with dedicated={dedicated}: {error}") from error
 
 
 @check("XSEM-IMP-011")
-def sync_file_minus_one_is_signalled(bench: Bench, case: Case) -> None:
+def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
     """A sync file given as -1: a wait for it is met at once."""
-    desc = SemaphoreDesc(type=SemaphoreHandleType.SYNC_FD, handle=-1, device_uuid=bench.device.info.uuid)
-    commands = bench.device.create_command_list()
-    with bench.device.import_semaphore(desc) as semaphore:
+    desc = SemaphoreDesc(type=SemaphoreHandleType.SYNC_FD, handle=-1, device_uuid=context.device.info.uuid)
+    commands = context.device.create_command_list()
+    with context.device.import_semaphore(desc) as semaphore:
         commands.append_wait(semaphore)
-        soon(commands.query, "a wait for the sync file -1 is not met", bench.patience_s)
+        soon(commands.query, "a wait for the sync file -1 is not met", context.patience_s)
 
 
 # ---- export
 @check("XSEM-OWN-008")
-def each_export_is_a_handle_of_its_own(bench: Bench, case: Case) -> None:
+def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None:
     """Of two exports one is closed: the other is open, and what it imports is the object that was exported."""
     if case.kind == "memory":
-        _memory_is_exported_twice(bench, case.handle_type)
+        _memory_is_exported_twice(context, case.handle_type)
     else:
-        _semaphore_is_exported_twice(bench, case.handle_type)
+        _semaphore_is_exported_twice(context, case.handle_type)
 
 
-def _semaphore_is_exported_twice(bench: Bench, type: str) -> None:
+def _semaphore_is_exported_twice(context: CaseContext, type: str) -> None:
     value, second = value_of(type), value_of(type, 2)
-    commands = bench.device.create_command_list()
-    with bench.device.create_semaphore(SemaphoreHandleType(type)) as made:
+    commands = context.device.create_command_list()
+    with context.device.create_semaphore(SemaphoreHandleType(type)) as made:
         with made.export() as closed, made.export() as kept:
             _close_one(closed, kept)
             commands.append_signal(made, value)
             commands.append_wait(made, value)
-            commands.synchronize(timeout_s=bench.patience_s)
+            commands.synchronize(timeout_s=context.patience_s)
             try:
-                imported = bench.device.import_semaphore(kept)
+                imported = context.device.import_semaphore(kept)
             except UnsupportedError:
                 return   # it exports what it does not import
         with imported:
             commands.append_signal(imported, second)
             commands.append_wait(made, second)
-            commands.synchronize(timeout_s=bench.patience_s)
+            commands.synchronize(timeout_s=context.patience_s)
 
 
-def _memory_is_exported_twice(bench: Bench, type: str) -> None:
-    commands = bench.device.create_command_list()
-    with bench.device.create_memory(MemoryHandleType(type), 1 << 16) as made:
+def _memory_is_exported_twice(context: CaseContext, type: str) -> None:
+    commands = context.device.create_command_list()
+    with context.device.create_memory(MemoryHandleType(type), 1 << 16) as made:
         with made.export() as closed, made.export() as kept:
             _close_one(closed, kept)
             with made.map_buffer(0, 256) as buffer:
                 commands.append_fill(buffer, b"\x5a")
-                commands.synchronize(timeout_s=bench.patience_s)
+                commands.synchronize(timeout_s=context.patience_s)
             try:
-                imported = bench.device.import_memory(kept)
+                imported = context.device.import_memory(kept)
             except UnsupportedError:
                 return
         with imported, imported.map_buffer(0, 256) as buffer:
-            found = bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes())
+            found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
             expect(found == b"\x5a" * 256, "what one more export imports is not the memory that was exported")
 
 

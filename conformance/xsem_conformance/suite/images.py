@@ -15,8 +15,8 @@ import numpy as np
 
 import xsem
 from xsem.types import MemoryHandleType, MipmapDesc
-from xsem_conformance.bench import IN, Bench, Shared
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext, Shared
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 # Room for every image here, whatever the tiling: theirs are 32 KiB of pixels at most.
@@ -61,7 +61,7 @@ def _same(found: Any, data: Any) -> bool:
     return bool(found.shape == data.shape and found.dtype == data.dtype and found.tobytes() == data.tobytes())
 
 
-def _memory(bench: Bench, case: Case) -> tuple[Shared, xsem.Memory]:
+def _memory(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
     """Memory of the exporter's, of the case's type, in which the plainest image can be.
 
     Raises
@@ -69,8 +69,8 @@ def _memory(bench: Bench, case: Case) -> tuple[Shared, xsem.Memory]:
     BlockedError
         It cannot: a device may want memory that was made for an image, and an exporter of xsem makes none such.
     """
-    shared = bench.memory(_SIZE, case.handle_type)
-    memory: xsem.Memory = bench.here.get(shared.here)
+    shared = context.memory(_SIZE, case.handle_type)
+    memory: xsem.Memory = context.here.get(shared.here)
     try:
         memory.map_mipmapped_array(_PLAIN).release()
     except Exception as error:
@@ -78,11 +78,11 @@ def _memory(bench: Bench, case: Case) -> tuple[Shared, xsem.Memory]:
     return shared, memory
 
 
-def _refused(bench: Bench, case: Case) -> bool:
+def _refused(context: CaseContext, case: Case) -> bool:
     """Whether memory of the case's type takes no image at all, which xsem says before the driver is asked."""
     if case.handle_type != MemoryHandleType.DMABUF_FD.value:
         return False
-    memory: xsem.Memory = bench.here.get(bench.memory(_SIZE, case.handle_type).here)
+    memory: xsem.Memory = context.here.get(context.memory(_SIZE, case.handle_type).here)
     try:
         memory.map_mipmapped_array(_PLAIN)
     except xsem.BadArgumentError as error:
@@ -118,46 +118,46 @@ def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> 
 
 
 @check("XSEM-MIP-001", deadline_s=60)
-def images_of_every_format_keep_what_is_written(bench: Bench, case: Case) -> None:
+def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case) -> None:
     """Integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels: every byte is read as written."""
-    if _refused(bench, case):
+    if _refused(context, case):
         return
-    _, memory = _memory(bench, case)
+    _, memory = _memory(context, case)
     for seed, (name, channels) in enumerate((name, channels) for name in _FORMATS for channels in (1, 2, 4)):
         desc = MipmapDesc(extent=(33, 17, 0), format=name, channels=channels)
         _round_trip(memory, desc, f"of {channels} x {name}", seed)
 
 
 @check("XSEM-MIP-002")
-def levels_of_an_image_keep_what_is_written(bench: Bench, case: Case) -> None:
+def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) -> None:
     """Every level of a mapped image, down to one pixel, has its own extent and contents; there are as many as asked."""
-    if _refused(bench, case):
+    if _refused(context, case):
         return
-    _, memory = _memory(bench, case)
+    _, memory = _memory(context, case)
     _round_trip(memory, replace(_PLAIN, levels=6), "with 6 levels", 5)
-    token = bench.driver_memory(bench.memory(_SIZE, case.handle_type))
-    array = bench.driver.map_mipmapped_array(token, replace(_PLAIN, levels=3))
+    token = context.driver_memory(context.memory(_SIZE, case.handle_type))
+    array = context.driver.map_mipmapped_array(token, replace(_PLAIN, levels=3))
     try:
-        bench.driver.mipmap_level(array, 3)
+        context.driver.mipmap_level(array, 3)
     except xsem.XsemError:
         pass
     else:
         raise AssertionError("an image of 3 levels has a fourth")
     finally:
-        bench.driver.release_array(array)
-        bench.driver.release_memory(token)
+        context.driver.release_array(array)
+        context.driver.release_memory(token)
 
 
 @check("XSEM-MIP-003")
-def image_lies_at_its_offset_in_the_memory(bench: Bench, case: Case) -> None:
+def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> None:
     """The exporter sees the bytes before the image as they were, and others from there on.
 
     Images made again, over the same and over another import of the memory, show the same pixels.
     """
-    if _refused(bench, case):
+    if _refused(context, case):
         return
-    shared, memory = _memory(bench, case)
-    producer, _ = bench.ends(IN)
+    shared, memory = _memory(context, case)
+    producer, _ = context.ends(IN)
     commands = producer.new_list()
     length = 1 << 13
     for at in range(0, 2 * _OFFSET, length):
@@ -173,8 +173,8 @@ def image_lies_at_its_offset_in_the_memory(bench: Bench, case: Case) -> None:
     found = b"".join(map(producer.fetch, readings))
     expect(found[:_OFFSET] == b"\x5a" * _OFFSET, f"an image at offset {_OFFSET} changed bytes before it")
     expect(found[_OFFSET:] != b"\x5a" * _OFFSET, "an image changed none of the bytes from its offset on")
-    with bench.peer.export_memory(shared.there, bench.importer) as exported:
-        other: xsem.Memory = bench.here.get(bench.here.import_memory(exported))
+    with context.peer.export_memory(shared.there, context.importer) as exported:
+        other: xsem.Memory = context.here.get(context.here.import_memory(exported))
     for name, each in (("made again", memory), ("made over another import", other)):
         with _image(each, desc, name) as image:
             for index, data in enumerate(levels):
@@ -182,10 +182,10 @@ def image_lies_at_its_offset_in_the_memory(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-MIP-004", deadline_s=60)
-def images_of_every_shape_keep_what_is_written(bench: Bench, case: Case) -> None:
+def images_of_every_shape_keep_what_is_written(context: CaseContext, case: Case) -> None:
     """One, two and three dimensions, layers, cubemaps, colour attachments and surfaces, with levels and without."""
-    if _refused(bench, case):
+    if _refused(context, case):
         return
-    _, memory = _memory(bench, case)
+    _, memory = _memory(context, case)
     for seed, (what, desc) in enumerate(_SHAPES):
         _round_trip(memory, desc, what, 100 * seed)

@@ -11,8 +11,8 @@ import xsem
 from xsem.data.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.bench import IN, Bench, duplicate, soon, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext, duplicate, soon, value_of
 from xsem_conformance.descriptors import count, identity, is_open, null, others
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BrokenError, Case, expect
@@ -23,92 +23,92 @@ AT_ONCE_S: Final = 5.0
 
 # ---- import
 @check("XSEM-IMP-001")
-def declared_type_imports(bench: Bench, case: Case) -> None:
+def declared_type_imports(context: CaseContext, case: Case) -> None:
     """An object of a declared type imports, and is the same object on both sides."""
-    (_memory_imports if case.kind == "memory" else _semaphore_imports)(bench, case)
+    (_memory_imports if case.kind == "memory" else _semaphore_imports)(context, case)
 
 
-def _semaphore_imports(bench: Bench, case: Case) -> None:
+def _semaphore_imports(context: CaseContext, case: Case) -> None:
     """A semaphore of a declared type imports, and gets through one signal."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    _, device = bench.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    _, device = context.ends(IN)
     commands = device.new_list()
     device.signal(commands, semaphore, value)
     device.finish(commands, "a signal of a semaphore just imported")
 
 
-def _memory_imports(bench: Bench, case: Case) -> None:
+def _memory_imports(context: CaseContext, case: Case) -> None:
     """Memory of a declared type imports and maps, and has the size that its descriptor says."""
-    there, desc = bench.peer.create_memory(case.handle_type, 1 << 16, bench.importer)
+    there, desc = context.peer.create_memory(case.handle_type, 1 << 16, context.importer)
     with desc:
         expect(desc.allocation_size >= 1 << 16, f"the exporter's descriptor says {desc.allocation_size} bytes")
-        number = bench.here.import_memory(desc)
-    with bench.here.get(number).map_buffer() as buffer:
+        number = context.here.import_memory(desc)
+    with context.here.get(number).map_buffer() as buffer:
         expect(buffer.size >= 1 << 16, f"the mapping of all has {buffer.size} bytes")
-    bench.peer.release(there)
+    context.peer.release(there)
 
 
 @check("XSEM-IMP-002")
-def two_imports_are_one_object(bench: Bench, case: Case) -> None:
+def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
     """What is signalled or written through one import arrives through the other."""
     if case.kind == "memory":
-        shared = bench.memory()
-        with bench.peer.export_memory(shared.there, bench.importer) as memory_desc:
-            other = bench.here.import_memory(memory_desc)
-        commands = bench.here.new_list()
-        bench.here.write(commands, shared.here, 128, base64.b64encode(b"\x5a" * 64).decode())
-        reading = bench.here.read(commands, other, 128, 64)
-        bench.here.synchronize(commands, bench.patience_s)
-        found = base64.b64decode(bench.here.fetch(reading))
+        shared = context.memory()
+        with context.peer.export_memory(shared.there, context.importer) as memory_desc:
+            other = context.here.import_memory(memory_desc)
+        commands = context.here.new_list()
+        context.here.write(commands, shared.here, 128, base64.b64encode(b"\x5a" * 64).decode())
+        reading = context.here.read(commands, other, 128, 64)
+        context.here.synchronize(commands, context.patience_s)
+        found = base64.b64decode(context.here.fetch(reading))
         expect(found == b"\x5a" * 64, "what was written through one import is not read through the other")
         return
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
-        again = bench.here.get(bench.here.import_semaphore(desc))
-    order = bench.device.create_command_list()   # one: some devices have but a few queues
-    order.append_signal(bench.here.get(semaphore.here), value)   # first: not every wait may come before its signal
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
+        again = context.here.get(context.here.import_semaphore(desc))
+    order = context.device.create_command_list()   # one: some devices have but a few queues
+    order.append_signal(context.here.get(semaphore.here), value)   # first: not every wait may come before its signal
     order.append_wait(again, value)
-    order.synchronize(timeout_s=bench.patience_s)
+    order.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-OWN-009")
-def import_outlives_the_exporters_object(bench: Bench, case: Case) -> None:
+def import_outlives_the_exporters_object(context: CaseContext, case: Case) -> None:
     """The exporter releases its own object; the import goes on working."""
     if case.kind == "memory":
-        shared = bench.memory()
-        bench.peer.release(shared.there)
-        commands = bench.here.new_list()
-        bench.here.write(commands, shared.here, 0, base64.b64encode(b"\x21" * 64).decode())
-        reading = bench.here.read(commands, shared.here, 0, 64)
-        bench.here.synchronize(commands, bench.patience_s)
-        expect(base64.b64decode(bench.here.fetch(reading)) == b"\x21" * 64, "the memory lost what was written")
+        shared = context.memory()
+        context.peer.release(shared.there)
+        commands = context.here.new_list()
+        context.here.write(commands, shared.here, 0, base64.b64encode(b"\x21" * 64).decode())
+        reading = context.here.read(commands, shared.here, 0, 64)
+        context.here.synchronize(commands, context.patience_s)
+        expect(base64.b64decode(context.here.fetch(reading)) == b"\x21" * 64, "the memory lost what was written")
         return
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    bench.peer.release(semaphore.there)
-    order = bench.device.create_command_list()   # one: some devices have but a few queues
-    order.append_signal(bench.here.get(semaphore.here), value)
-    order.append_wait(bench.here.get(semaphore.here), value)
-    order.synchronize(timeout_s=bench.patience_s)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    context.peer.release(semaphore.there)
+    order = context.device.create_command_list()   # one: some devices have but a few queues
+    order.append_signal(context.here.get(semaphore.here), value)
+    order.append_wait(context.here.get(semaphore.here), value)
+    order.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-OWN-006", deadline_s=60)
-def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
+def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
     """Fifty imports, used and released: as many file descriptors as before, within what a driver keeps in store."""
     def once() -> None:
         if case.kind == "memory":
-            memory = bench.memory()
-            bench.here.mapping(memory.here)
-            bench.here.release(memory.here)
-            bench.peer.release(memory.there)
+            memory = context.memory()
+            context.here.mapping(memory.here)
+            context.here.release(memory.here)
+            context.peer.release(memory.there)
             return
-        semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-        imported = bench.here.get(semaphore.here)
-        commands = bench.device.create_command_list()
+        semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+        imported = context.here.get(semaphore.here)
+        commands = context.device.create_command_list()
         commands.append_signal(imported, value)
-        commands.synchronize(timeout_s=bench.patience_s)
+        commands.synchronize(timeout_s=context.patience_s)
         commands.release()
-        bench.here.release(semaphore.here)
-        bench.peer.release(semaphore.there)
+        context.here.release(semaphore.here)
+        context.peer.release(semaphore.there)
 
     for _ in range(5):
         once()
@@ -116,81 +116,81 @@ def imports_and_releases_leave_nothing(bench: Bench, case: Case) -> None:
     for _ in range(50):
         once()
     soon(lambda: count() <= before + 5, f"50 imports and releases left {count() - before} file descriptors open",
-         bench.patience_s)
+         context.patience_s)
 
 
 # ---- ownership, asked of the driver itself
 @check("XSEM-OWN-004")
-def driver_says_what_became_of_an_imported_handle(bench: Bench, case: Case) -> None:
+def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
     """After an import the driver has detached the handle exactly if the number is no longer the caller's to close."""
     memory = case.kind == "memory"
-    shared = bench.memory() if memory else bench.semaphore(case.handle_type)
-    desc = (bench.peer.export_memory if memory else bench.peer.export_semaphore)(shared.there, bench.importer)
+    shared = context.memory() if memory else context.semaphore(case.handle_type)
+    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
     with desc:
         own = duplicate(desc)
         number = own.fileno()
-        token = (bench.driver.import_memory if memory else bench.driver.import_semaphore)(desc, own)  # type: ignore[arg-type]
+        token = (context.driver.import_memory if memory else context.driver.import_semaphore)(desc, own)  # type: ignore[arg-type]
         taken = own.closed
         alive = is_open(number)
         if alive and not taken:
             own.close()
-        (bench.driver.release_memory if memory else bench.driver.release_semaphore)(token)
+        (context.driver.release_memory if memory else context.driver.release_semaphore)(token)
         expect(taken or alive, "the driver closed the handle and did not say so: the caller would close another's")
         assert isinstance(desc.handle, OwnedHandle)
         expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
 
 
 @check("XSEM-OWN-005")
-def driver_says_what_became_of_a_refused_handle(bench: Bench, case: Case) -> None:
+def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case) -> None:
     """A handle of the wrong sort is refused with `ImportFailure`, and what that says of the handle is true."""
-    _refused(bench, case, null(), "/dev/null")
+    _refused(context, case, null(), "/dev/null")
 
 
 @check("XSEM-IMP-003")
-def handles_of_other_things_are_refused(bench: Bench, case: Case) -> None:
+def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> None:
     """A pipe, a directory, a socket and /dev/null are each refused."""
     for what, number in others():
-        _refused(bench, case, number, what)
+        _refused(context, case, number, what)
 
 
 @check("XSEM-ERR-001")
-def refusal_carries_an_error_of_xsems(bench: Bench, case: Case) -> None:
+def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
     """The refusal of a bad handle has a reason, and call and code where a driver was asked."""
-    error = _refused(bench, case, null(), "/dev/null")
+    error = _refused(context, case, null(), "/dev/null")
     expect(error.reason and str(error), "the refusal has no reason, or no words")
     expect((error.call is None) == (error.code is None), "the refusal names a call or a code, and not the other")
 
 
 @check("XSEM-ERR-002")
-def device_is_as_before_after_a_refused_import(bench: Bench, case: Case) -> None:
+def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case) -> None:
     """After a refused import pending work goes on, and a good handle imports and synchronises."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    producer, device = bench.ends(IN)
-    waits, signals = bench.device.create_command_list(), producer.new_list()
-    another = bench.semaphore(case.handle_type)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    producer, device = context.ends(IN)
+    waits, signals = context.device.create_command_list(), producer.new_list()
+    another = context.semaphore(case.handle_type)
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
-        waits.append_wait(bench.here.get(semaphore.here), value)
-        _refused(bench, case, null(), "/dev/null")
+        waits.append_wait(context.here.get(semaphore.here), value)
+        _refused(context, case, null(), "/dev/null")
         hold.pending(waits.query, "a wait beside a refused import")
-    waits.append_signal(bench.here.get(another.here), value)
-    waits.append_wait(bench.here.get(another.here), value)
-    waits.synchronize(timeout_s=bench.patience_s)
+    waits.append_signal(context.here.get(another.here), value)
+    waits.append_wait(context.here.get(another.here), value)
+    waits.synchronize(timeout_s=context.patience_s)
 
 
-def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError:
+def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.XsemError:
     """Give the driver a handle that is none; the error it is refused with, whose word on the handle must be true."""
     before = identity(number)
     own = OwnedHandle(number)
-    uuid = bench.device.info.uuid
+    uuid = context.device.info.uuid
     try:
         if case.kind == "memory":
             memory = MemoryHandleType(case.handle_type)
-            bench.driver.import_memory(MemoryDesc(type=memory, handle=own, allocation_size=4096,
-                                                  device_uuid=uuid if memory.device_bound else None), own)
+            context.driver.import_memory(MemoryDesc(type=memory, handle=own, allocation_size=4096,
+                                                    device_uuid=uuid if memory.device_bound else None), own)
         else:
             semaphore = SemaphoreHandleType(case.handle_type)
-            bench.driver.import_semaphore(SemaphoreDesc(type=semaphore, handle=own,
-                                                        device_uuid=uuid if semaphore.device_bound else None), own)
+            context.driver.import_semaphore(SemaphoreDesc(type=semaphore, handle=own,
+                                                          device_uuid=uuid if semaphore.device_bound else None), own)
     except ImportFailure as failure:
         alive = identity(number) == before
         if failure.fate == "left":
@@ -214,13 +214,13 @@ def _refused(bench: Bench, case: Case, number: int, what: str) -> xsem.XsemError
 
 # ---- release
 @check("XSEM-LIFE-002")
-def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> None:
+def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case) -> None:
     """Release returns at once, twice is harmless, and the wait goes on and is met."""
-    producer, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    imported = bench.here.get(semaphore.here)
-    _, device = bench.ends(IN)
-    commands, signals = bench.device.create_command_list(), producer.new_list()
+    producer, _ = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    imported = context.here.get(semaphore.here)
+    _, device = context.ends(IN)
+    commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
         commands.append_wait(imported, value)
         began = time.monotonic()
@@ -228,36 +228,36 @@ def release_with_a_pending_wait_returns_at_once(bench: Bench, case: Case) -> Non
         imported.release()
         expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
         hold.pending(commands.query, "a wait whose semaphore was released")
-    commands.synchronize(timeout_s=bench.patience_s)
+    commands.synchronize(timeout_s=context.patience_s)
     commands.release()
     producer.side.release(signals)   # some devices have but a few queues
-    _release_behind_a_held_signal_keeps_it(bench, case)
+    _release_behind_a_held_signal_keeps_it(context, case)
 
 
-def _release_behind_a_held_signal_keeps_it(bench: Bench, case: Case) -> None:
+def _release_behind_a_held_signal_keeps_it(context: CaseContext, case: Case) -> None:
     """A semaphore released while its signal is held behind a wait is still signalled."""
-    producer, _ = bench.ends(IN)
-    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    producer, _ = context.ends(IN)
+    gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    _, device = bench.ends(IN)
-    commands, signals = bench.device.create_command_list(), producer.new_list()
+    _, device = context.ends(IN)
+    commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, gate, value)) as hold:
-        commands.append_wait(bench.here.get(gate.here), value)
-        commands.append_signal(bench.here.get(semaphore.here), value)
-        bench.here.get(semaphore.here).release()
+        commands.append_wait(context.here.get(gate.here), value)
+        commands.append_signal(context.here.get(semaphore.here), value)
+        context.here.get(semaphore.here).release()
         hold.pending(commands.query, "a signal behind a wait")
-    commands.synchronize(timeout_s=bench.patience_s)
+    commands.synchronize(timeout_s=context.patience_s)
     waits = producer.new_list()
     producer.wait(waits, semaphore, value)
     producer.finish(waits, "the exporter's wait for a signal whose semaphore was released")
 
 
 @check("XSEM-LIFE-003")
-def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> None:
+def memory_released_behind_a_wait_is_still_read(context: CaseContext, case: Case) -> None:
     """Memory released while a copy from it is held behind a wait is copied all the same."""
-    producer, device = bench.ends(IN)
-    type = bench.some_type()
-    semaphore, memory, value = bench.semaphore(type), bench.memory(), value_of(type)
+    producer, device = context.ends(IN)
+    type = context.some_type()
+    semaphore, memory, value = context.semaphore(type), context.memory(), value_of(type)
     waits, writes = device.new_list(), producer.new_list()
 
     def submit() -> None:
@@ -268,7 +268,7 @@ def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> Non
         device.wait(waits, semaphore, value, memory)
         reading = device.read(waits, memory, 64)
         began = time.monotonic()
-        bench.here.release(memory.here)
+        context.here.release(memory.here)
         expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
         hold.pending(lambda: device.done(waits), "a copy of released memory behind a wait")
     device.finish(waits, "the copy behind the wait")
@@ -276,20 +276,20 @@ def memory_released_behind_a_wait_is_still_read(bench: Bench, case: Case) -> Non
 
 
 @check("XSEM-LIFE-004")
-def imported_again_it_has_the_state_of_now(bench: Bench, case: Case) -> None:
+def imported_again_it_has_the_state_of_now(context: CaseContext, case: Case) -> None:
     """After release and a new import waits find the object's state of now, neither an older one nor a fresh one."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    commands = bench.device.create_command_list()
-    commands.append_signal(bench.here.get(semaphore.here), value)
-    commands.append_wait(bench.here.get(semaphore.here), value)
-    commands.synchronize(timeout_s=bench.patience_s)
-    bench.here.release(semaphore.here)
-    with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
-        again = bench.here.get(bench.here.import_semaphore(desc))
-    unused = bench.semaphore(case.handle_type)
-    with bench.peer.export_semaphore(unused.there, bench.importer) as desc:
-        fresh = bench.here.get(bench.here.import_semaphore(desc))
-    producer, device = bench.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    commands = context.device.create_command_list()
+    commands.append_signal(context.here.get(semaphore.here), value)
+    commands.append_wait(context.here.get(semaphore.here), value)
+    commands.synchronize(timeout_s=context.patience_s)
+    context.here.release(semaphore.here)
+    with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
+        again = context.here.get(context.here.import_semaphore(desc))
+    unused = context.semaphore(case.handle_type)
+    with context.peer.export_semaphore(unused.there, context.importer) as desc:
+        fresh = context.here.get(context.here.import_semaphore(desc))
+    producer, device = context.ends(IN)
     signals = producer.new_list()
     for there, here, wanted, what in ((semaphore, again, None if value is None else 2, "a wait after a new import"),
                                       (unused, fresh, value, "a wait for a new object, where another was signalled,")):
@@ -297,38 +297,38 @@ def imported_again_it_has_the_state_of_now(bench: Bench, case: Case) -> None:
                   functools.partial(producer.signal, signals, there, wanted)) as hold:
             commands.append_wait(here, wanted)
             hold.pending(commands.query, what)
-        commands.synchronize(timeout_s=bench.patience_s)
+        commands.synchronize(timeout_s=context.patience_s)
     commands.release()   # some devices have but a few queues
-    _signalled_before_it_was_imported_again(bench, case)
+    _signalled_before_it_was_imported_again(context, case)
 
 
-def _signalled_before_it_was_imported_again(bench: Bench, case: Case) -> None:
+def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) -> None:
     """An import takes nothing from the state: what is signalled by then meets a wait."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    commands = bench.device.create_command_list()
-    commands.append_signal(bench.here.get(semaphore.here), value)
-    commands.synchronize(timeout_s=bench.patience_s)
-    bench.here.release(semaphore.here)
-    with bench.peer.export_semaphore(semaphore.there, bench.importer) as desc:
-        again = bench.here.get(bench.here.import_semaphore(desc))
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    commands = context.device.create_command_list()
+    commands.append_signal(context.here.get(semaphore.here), value)
+    commands.synchronize(timeout_s=context.patience_s)
+    context.here.release(semaphore.here)
+    with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
+        again = context.here.get(context.here.import_semaphore(desc))
     commands.append_wait(again, value)
     try:
-        commands.synchronize(timeout_s=bench.patience_s)
+        commands.synchronize(timeout_s=context.patience_s)
     except xsem.WaitTimeoutError as error:
         raise AssertionError("a wait after a new import misses what was signalled before it") from error
 
 
 @check("XSEM-LIFE-007")
-def device_is_opened_again_and_again(bench: Bench, case: Case) -> None:
+def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
     """Of two drivers one works on when the other is closed; twenty openings leave no more descriptors than one."""
-    info = bench.device.info
+    info = context.device.info
     with xsem.open_device(info) as one, xsem.open_device(info) as two:
-        one.create_command_list().synchronize(timeout_s=bench.patience_s)
+        one.create_command_list().synchronize(timeout_s=context.patience_s)
         one.release()
-        two.create_command_list().synchronize(timeout_s=bench.patience_s)
+        two.create_command_list().synchronize(timeout_s=context.patience_s)
     before = count()
     for _ in range(20):
         with xsem.open_device(info) as device:
-            device.create_command_list().synchronize(timeout_s=bench.patience_s)
+            device.create_command_list().synchronize(timeout_s=context.patience_s)
     soon(lambda: count() <= before + 5, f"twenty openings left {count() - before} file descriptors open",
-         bench.patience_s)
+         context.patience_s)

@@ -12,102 +12,102 @@ from xsem import CommandList
 from xsem.errors import BusyError
 from xsem.types import SemaphoreDesc, WaitParams
 from xsem_conformance import measures
-from xsem_conformance.bench import IN, SETTLE_S, Bench, never, soon, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, SETTLE_S, CaseContext, never, soon, value_of
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 
 @check("XSEM-EVT-003")
-def event_is_reached_after_its_operation(bench: Bench, case: Case) -> None:
+def event_is_reached_after_its_operation(context: CaseContext, case: Case) -> None:
     """An event that a wait signals is not reached before the wait is met."""
-    producer, device = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    commands, event = bench.device.create_command_list(), bench.device.create_event()
+    producer, device = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    commands, event = context.device.create_command_list(), context.device.create_event()
     signals = producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
-        commands.append_wait(bench.here.get(semaphore.here), value, signal_event=event)
+        commands.append_wait(context.here.get(semaphore.here), value, signal_event=event)
         hold.pending(event.query, "the event of a wait")
-    event.wait(timeout_s=bench.patience_s)
+    event.wait(timeout_s=context.patience_s)
 
 
 @check("XSEM-EVT-002")
-def wait_events_order_two_lists(bench: Bench, case: Case) -> None:
+def wait_events_order_two_lists(context: CaseContext, case: Case) -> None:
     """Work that waits for another list's event is pending as long as that list is held."""
-    producer, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    first, second = bench.device.create_command_list(), bench.device.create_command_list()
-    held, after = bench.device.create_event(), bench.device.create_event()
-    first.append_wait(bench.here.get(semaphore.here), value, signal_event=held)
+    producer, _ = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    first, second = context.device.create_command_list(), context.device.create_command_list()
+    held, after = context.device.create_event(), context.device.create_event()
+    first.append_wait(context.here.get(semaphore.here), value, signal_event=held)
     second.append_barrier(wait_events=[held], signal_event=after)
     never(after.query, "a barrier that waits for a held list's event was passed")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
-    after.wait(timeout_s=bench.patience_s)
+    after.wait(timeout_s=context.patience_s)
 
 
 @check("XSEM-EVT-001")
-def signal_waits_for_its_events(bench: Bench, case: Case) -> None:
+def signal_waits_for_its_events(context: CaseContext, case: Case) -> None:
     """A signal with wait_events is not seen before those events are reached."""
-    producer, _ = bench.ends(IN)
-    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    producer, _ = context.ends(IN)
+    gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    first, second, third = (bench.device.create_command_list() for _ in range(3))
-    held = bench.device.create_event()
-    first.append_wait(bench.here.get(gate.here), value, signal_event=held)
-    second.append_signal(bench.here.get(semaphore.here), value, wait_events=[held])
-    third.append_wait(bench.here.get(semaphore.here), value)
+    first, second, third = (context.device.create_command_list() for _ in range(3))
+    held = context.device.create_event()
+    first.append_wait(context.here.get(gate.here), value, signal_event=held)
+    second.append_signal(context.here.get(semaphore.here), value, wait_events=[held])
+    third.append_wait(context.here.get(semaphore.here), value)
     never(third.query, "a signal was seen before the event that it waits for")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
-    third.synchronize(timeout_s=bench.patience_s)
+    third.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-LIST-001")
-def another_list_runs_while_one_waits(bench: Bench, case: Case) -> None:
+def another_list_runs_while_one_waits(context: CaseContext, case: Case) -> None:
     """A list that waits holds no other list: signals pass, also the one that it waits for."""
-    semaphore, other = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    semaphore, other = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    waits, works = bench.device.create_command_list(), bench.device.create_command_list()
-    waits.append_wait(bench.here.get(semaphore.here), value)
-    works.append_signal(bench.here.get(other.here), value)
-    works.synchronize(timeout_s=bench.patience_s)
+    waits, works = context.device.create_command_list(), context.device.create_command_list()
+    waits.append_wait(context.here.get(semaphore.here), value)
+    works.append_signal(context.here.get(other.here), value)
+    works.synchronize(timeout_s=context.patience_s)
     never(waits.query, "the wait was met by another semaphore's signal")
-    works.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=bench.patience_s)
+    works.append_signal(context.here.get(semaphore.here), value)
+    waits.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-ORD-004")
-def list_is_in_order(bench: Bench, case: Case) -> None:
+def list_is_in_order(context: CaseContext, case: Case) -> None:
     """A signal behind a wait on the same list is not seen before the wait is met."""
-    producer, device = bench.ends(IN)
-    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    producer, device = context.ends(IN)
+    gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    first, second = bench.device.create_command_list(), bench.device.create_command_list()
+    first, second = context.device.create_command_list(), context.device.create_command_list()
     signals = producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, gate, value)) as hold:
-        first.append_wait(bench.here.get(gate.here), value)
-        first.append_signal(bench.here.get(semaphore.here), value)
-        second.append_wait(bench.here.get(semaphore.here), value)
+        first.append_wait(context.here.get(gate.here), value)
+        first.append_signal(context.here.get(semaphore.here), value)
+        second.append_wait(context.here.get(semaphore.here), value)
         hold.pending(second.query, "a signal behind a wait on its own list")
-    second.synchronize(timeout_s=bench.patience_s)
+    second.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-THR-002", deadline_s=60)
-def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
+def threads_append_to_lists_of_their_own(context: CaseContext, case: Case) -> None:
     """Four threads, each with a list and a semaphore, signal and wait 100 times."""
     timeline = value_of(case.handle_type) is not None
     failures: list[BaseException] = []
-    semaphores = [bench.here.get(bench.semaphore(case.handle_type).here) for _ in range(4)]
+    semaphores = [context.here.get(context.semaphore(case.handle_type).here) for _ in range(4)]
 
     def work(index: int) -> None:
         try:
-            commands = bench.device.create_command_list()
+            commands = context.device.create_command_list()
             for turn in range(100):
                 value = turn + 1 if timeline else None
                 commands.append_signal(semaphores[index], value)
                 commands.append_wait(semaphores[index], value)
-            commands.synchronize(timeout_s=bench.patience_s)
+            commands.synchronize(timeout_s=context.patience_s)
         except BaseException as error:
             failures.append(error)
 
@@ -120,176 +120,176 @@ def threads_append_to_lists_of_their_own(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-KILL-001")
-def killed_exporter_leaves_the_device_usable(bench: Bench, case: Case) -> None:
+def killed_exporter_leaves_the_device_usable(context: CaseContext, case: Case) -> None:
     """With the exporter killed, a pending wait stays pending, the device's own signal meets it, new objects work."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
-    waits.append_wait(bench.here.get(semaphore.here), value)
-    bench.kill_peer()
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    waits, signals = context.device.create_command_list(), context.device.create_command_list()
+    waits.append_wait(context.here.get(semaphore.here), value)
+    context.kill_peer()
     never(waits.query, "the wait was met when its exporter was killed")
-    signals.append_signal(bench.here.get(semaphore.here), value)
-    soon(waits.query, "the device's own signal does not meet its wait once the exporter is gone", bench.patience_s)
-    another = bench.semaphore(case.handle_type)   # from a new exporter
-    signals.append_signal(bench.here.get(another.here), value)
-    signals.synchronize(timeout_s=bench.patience_s)
+    signals.append_signal(context.here.get(semaphore.here), value)
+    soon(waits.query, "the device's own signal does not meet its wait once the exporter is gone", context.patience_s)
+    another = context.semaphore(case.handle_type)   # from a new exporter
+    signals.append_signal(context.here.get(another.here), value)
+    signals.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-KILL-002")
-def devices_own_signal_meets_a_wait_whose_exporter_was_killed(bench: Bench, case: Case) -> None:
+def devices_own_signal_meets_a_wait_whose_exporter_was_killed(context: CaseContext, case: Case) -> None:
     """On another list of the device."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    waits, signals = bench.device.create_command_list(), bench.device.create_command_list()
-    waits.append_wait(bench.here.get(semaphore.here), value)
-    bench.kill_peer()
-    signals.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=bench.patience_s)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    waits, signals = context.device.create_command_list(), context.device.create_command_list()
+    waits.append_wait(context.here.get(semaphore.here), value)
+    context.kill_peer()
+    signals.append_signal(context.here.get(semaphore.here), value)
+    waits.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-WBS-003")
-def later_signal_of_another_list_frees_a_waiting_list(bench: Bench, case: Case) -> None:
+def later_signal_of_another_list_frees_a_waiting_list(context: CaseContext, case: Case) -> None:
     """The waiting list holds back nothing that could free it."""
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    waits = bench.device.create_command_list()
-    waits.append_wait(bench.here.get(semaphore.here), value)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    waits = context.device.create_command_list()
+    waits.append_wait(context.here.get(semaphore.here), value)
     never(waits.query, "a wait was met before any signal")
-    signals = bench.device.create_command_list()
-    signals.append_signal(bench.here.get(semaphore.here), value)
-    waits.synchronize(timeout_s=bench.patience_s)
+    signals = context.device.create_command_list()
+    signals.append_signal(context.here.get(semaphore.here), value)
+    waits.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-BIN-004")
-def one_signal_meets_one_of_two_waits(bench: Bench, case: Case) -> None:
+def one_signal_meets_one_of_two_waits(context: CaseContext, case: Case) -> None:
     """Of two waits on two lists one signal meets exactly one, and the next signal meets the other."""
-    producer, _ = bench.ends(IN)
-    semaphore = bench.semaphore(case.handle_type)
-    lists = [bench.device.create_command_list() for _ in range(2)]
+    producer, _ = context.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
+    lists = [context.device.create_command_list() for _ in range(2)]
     for each in lists:
-        each.append_wait(bench.here.get(semaphore.here))
+        each.append_wait(context.here.get(semaphore.here))
     signals = producer.new_list()
     producer.signal(signals, semaphore)
-    soon(lambda: any(each.query() for each in lists), "neither of two waits was met by a signal", bench.patience_s)
+    soon(lambda: any(each.query() for each in lists), "neither of two waits was met by a signal", context.patience_s)
     threading.Event().wait(SETTLE_S)
     expect(sum(each.query() for each in lists) == 1, "one signal met two waits")
     producer.signal(signals, semaphore)
     for each in lists:
-        each.synchronize(timeout_s=bench.patience_s)
+        each.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-EVT-004")
-def operation_without_events_waits_for_none(bench: Bench, case: Case) -> None:
+def operation_without_events_waits_for_none(context: CaseContext, case: Case) -> None:
     """It is done while an event of another list is not reached."""
-    producer, _ = bench.ends(IN)
-    gate, other = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    producer, _ = context.ends(IN)
+    gate, other = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    first, second = bench.device.create_command_list(), bench.device.create_command_list()
-    held = bench.device.create_event()
-    first.append_wait(bench.here.get(gate.here), value, signal_event=held)
-    second.append_signal(bench.here.get(other.here), value)
-    second.synchronize(timeout_s=bench.patience_s)
+    first, second = context.device.create_command_list(), context.device.create_command_list()
+    held = context.device.create_event()
+    first.append_wait(context.here.get(gate.here), value, signal_event=held)
+    second.append_signal(context.here.get(other.here), value)
+    second.synchronize(timeout_s=context.patience_s)
     never(held.query, "an event was reached before its wait was met")
     signals = producer.new_list()
     producer.signal(signals, gate, value)
-    held.wait(timeout_s=bench.patience_s)
+    held.wait(timeout_s=context.patience_s)
 
 
 @check("XSEM-EVT-005")
-def point_is_not_done_while_its_operation_is_held(bench: Bench, case: Case) -> None:
+def point_is_not_done_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
     """Asked of the driver: not done at once, `wait` ends with its time, and reached once it stays so."""
-    type = bench.some_type()
-    value, shared = value_of(type), bench.semaphore(type)
-    token = bench.driver_semaphore(shared)
-    commands = bench.driver.create_command_list()
-    producer, device = bench.ends(IN)
+    type = context.some_type()
+    value, shared = value_of(type), context.semaphore(type)
+    token = context.driver_semaphore(shared)
+    commands = context.driver.create_command_list()
+    producer, device = context.ends(IN)
     signals = producer.new_list()
     with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:
         point = commands.append_wait([token], [WaitParams(value=value)], (), (), True)
-        hold.pending(lambda: bench.driver.done(point), "the point of a held wait")
+        hold.pending(lambda: context.driver.done(point), "the point of a held wait")
         began = time.monotonic()
-        hold.pending(lambda: bench.driver.wait(point, 20_000_000), "waiting for the point of a held wait")
-        expect(time.monotonic() - began < bench.patience_s, "waiting for a point takes longer than it was given")
-    soon(lambda: bench.driver.done(point), "a point is never reached", bench.patience_s)
-    expect(bench.driver.done(point) and bench.driver.wait(point, 0), "a point that was reached is not any more")
-    bench.driver.release_point(point)
-    bench.driver.release_semaphore(token)
+        hold.pending(lambda: context.driver.wait(point, 20_000_000), "waiting for the point of a held wait")
+        expect(time.monotonic() - began < context.patience_s, "waiting for a point takes longer than it was given")
+    soon(lambda: context.driver.done(point), "a point is never reached", context.patience_s)
+    expect(context.driver.done(point) and context.driver.wait(point, 0), "a point that was reached is not any more")
+    context.driver.release_point(point)
+    context.driver.release_semaphore(token)
     commands.close()
 
 
 @check("XSEM-ORD-005")
-def append_behind_an_unmet_wait_returns(bench: Bench, case: Case) -> None:
+def append_behind_an_unmet_wait_returns(context: CaseContext, case: Case) -> None:
     """A wait that is not met and a signal behind it return to the caller while both are pending."""
-    producer, _ = bench.ends(IN)
-    gate, semaphore = bench.semaphore(case.handle_type), bench.semaphore(case.handle_type)
+    producer, _ = context.ends(IN)
+    gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    _, device = bench.ends(IN)
-    commands, signals = bench.device.create_command_list(), producer.new_list()
+    _, device = context.ends(IN)
+    commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, gate, value)) as hold:
         began = time.monotonic()
-        commands.append_wait(bench.here.get(gate.here), value)
-        commands.append_signal(bench.here.get(semaphore.here), value)
-        expect(time.monotonic() - began < bench.patience_s / 2, "an append waited for its wait to be met")
+        commands.append_wait(context.here.get(gate.here), value)
+        commands.append_signal(context.here.get(semaphore.here), value)
+        expect(time.monotonic() - began < context.patience_s / 2, "an append waited for its wait to be met")
         hold.pending(commands.query, "a signal behind a wait")
-    commands.synchronize(timeout_s=bench.patience_s)
+    commands.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-LIST-002")
-def last_list_runs_while_all_others_wait(bench: Bench, case: Case) -> None:
+def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> None:
     """Of as many lists as are declared independent, at most 64, all but one wait and the last one runs to its end."""
-    type = bench.some_type()
+    type = context.some_type()
     value = value_of(type)
-    count = min(64, bench.device.capabilities.independent_lists)
-    other = bench.semaphore(type)
-    gates = [bench.semaphore(type) for _ in range(count - 1 if value is None else 1)]
-    lists = [bench.device.create_command_list() for _ in range(count)]
+    count = min(64, context.device.capabilities.independent_lists)
+    other = context.semaphore(type)
+    gates = [context.semaphore(type) for _ in range(count - 1 if value is None else 1)]
+    lists = [context.device.create_command_list() for _ in range(count)]
     for index, each in enumerate(lists[:-1]):
-        each.append_wait(bench.here.get(gates[index % len(gates)].here), value)
-    lists[-1].append_signal(bench.here.get(other.here), value)
-    lists[-1].synchronize(timeout_s=bench.patience_s)
+        each.append_wait(context.here.get(gates[index % len(gates)].here), value)
+    lists[-1].append_signal(context.here.get(other.here), value)
+    lists[-1].synchronize(timeout_s=context.patience_s)
     never(lambda: any(each.query() for each in lists[:-1]), "a held list is done")
     for gate in gates:
-        bench.peer.host_signal(gate.there, value)
+        context.peer.host_signal(gate.there, value)
     for each in lists:
-        each.synchronize(timeout_s=bench.patience_s)
+        each.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-LIST-003")
-def copy_behind_another_lists_event_reads_what_that_wrote(bench: Bench, case: Case) -> None:
+def copy_behind_another_lists_event_reads_what_that_wrote(context: CaseContext, case: Case) -> None:
     """One list writes behind a gate, another copies behind its event: seen pending, let go, the copy is new."""
-    producer, device = bench.ends(IN)
-    (gate, opening), new = bench.gate(device), b"\xee" * 256
-    source, middle, copied = (bench.memory(4096) for _ in range(3))
+    producer, device = context.ends(IN)
+    (gate, opening), new = context.gate(device), b"\xee" * 256
+    source, middle, copied = (context.memory(4096) for _ in range(3))
     puts = producer.new_list()
     for memory, data in ((source, new), (middle, b"\x11" * 256), (copied, b"\x22" * 256)):
         producer.write(puts, memory, data)
     producer.finish(puts, "copies")
-    views = [bench.here.mapping(each.here).view((256,), "uint8") for each in (source, middle, copied)]
-    writes, copies = bench.device.create_command_list(), bench.device.create_command_list()
-    written, done = bench.device.create_event(), bench.device.create_event()
-    writes.append_wait(bench.here.get(gate.here), opening)
+    views = [context.here.mapping(each.here).view((256,), "uint8") for each in (source, middle, copied)]
+    writes, copies = context.device.create_command_list(), context.device.create_command_list()
+    written, done = context.device.create_event(), context.device.create_event()
+    writes.append_wait(context.here.get(gate.here), opening)
     writes.append_copy(views[1], views[0], signal_event=written)
     copies.append_copy(views[2], views[1], wait_events=[written], signal_event=done)
     never(done.query, "a copy that waits for a held list's event was made")
-    bench.peer.host_signal(gate.there, opening)
-    done.wait(timeout_s=bench.patience_s)
-    expect(measures.read_there(bench, copied, 256) == new, "the copy did not read what the other list wrote")
-    writes.synchronize(timeout_s=bench.patience_s)
+    context.peer.host_signal(gate.there, opening)
+    done.wait(timeout_s=context.patience_s)
+    expect(measures.read_there(context, copied, 256) == new, "the copy did not read what the other list wrote")
+    writes.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-THR-001", deadline_s=60)
-def threads_import_use_and_release(bench: Bench, case: Case) -> None:
+def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
     """Eight threads import, use and release semaphores at once."""
     value = value_of(case.handle_type)
-    descs = [[bench.peer.export_semaphore(bench.semaphore(case.handle_type).there, bench.importer) for _ in range(4)]
-             for _ in range(8)]
+    descs = [[context.peer.export_semaphore(context.semaphore(case.handle_type).there, context.importer)
+              for _ in range(4)] for _ in range(8)]
     failures: list[BaseException] = []
 
     def work(mine: list[SemaphoreDesc]) -> None:
         try:
             for desc in mine:
-                with desc, bench.device.import_semaphore(desc) as semaphore:
-                    commands = _list_in_turn(bench)
+                with desc, context.device.import_semaphore(desc) as semaphore:
+                    commands = _list_in_turn(context)
                     commands.append_signal(semaphore, value)
                     commands.append_wait(semaphore, value)
-                    commands.synchronize(timeout_s=bench.patience_s)
+                    commands.synchronize(timeout_s=context.patience_s)
                     commands.release()
         except BaseException as error:
             failures.append(error)
@@ -302,12 +302,12 @@ def threads_import_use_and_release(bench: Bench, case: Case) -> None:
     expect(not failures, f"a thread failed: {failures[:1]}")
 
 
-def _list_in_turn(bench: Bench) -> CommandList:
+def _list_in_turn(context: CaseContext) -> CommandList:
     """A list, as soon as the device has one: some have but a few queues, and say so."""
-    deadline = time.monotonic() + bench.patience_s
+    deadline = time.monotonic() + context.patience_s
     while True:
         try:
-            return bench.device.create_command_list()
+            return context.device.create_command_list()
         except BusyError:
             if time.monotonic() > deadline:
                 raise
@@ -315,17 +315,17 @@ def _list_in_turn(bench: Bench) -> CommandList:
 
 
 @check("XSEM-FORK-002")
-def parent_goes_on_after_a_child_was_forked(bench: Bench, case: Case) -> None:
+def parent_goes_on_after_a_child_was_forked(context: CaseContext, case: Case) -> None:
     """After a child was forked and has ended, a pending wait is still pending, and is met; new imports work."""
-    type = bench.some_type()
-    value, semaphore = value_of(type), bench.semaphore(type)
-    commands = bench.device.create_command_list()
+    type = context.some_type()
+    value, semaphore = value_of(type), context.semaphore(type)
+    commands = context.device.create_command_list()
     if sys.platform == "win32":
         raise BlockedError("there is no fork here")
-    producer, device = bench.ends(IN)
+    producer, device = context.ends(IN)
     signals = producer.new_list()
     with held(producer, device, signals, type, lambda: producer.signal(signals, semaphore, value)) as hold:
-        commands.append_wait(bench.here.get(semaphore.here), value)
+        commands.append_wait(context.here.get(semaphore.here), value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)   # of forking with threads: that is what is tested
             child = os.fork()
@@ -333,7 +333,7 @@ def parent_goes_on_after_a_child_was_forked(bench: Bench, case: Case) -> None:
             os._exit(0)
         os.waitpid(child, 0)
         hold.pending(commands.query, "a wait beside a child's end")
-    commands.synchronize(timeout_s=bench.patience_s)
-    another = bench.semaphore(type)
-    commands.append_signal(bench.here.get(another.here), value)
-    commands.synchronize(timeout_s=bench.patience_s)
+    commands.synchronize(timeout_s=context.patience_s)
+    another = context.semaphore(type)
+    commands.append_signal(context.here.get(another.here), value)
+    commands.synchronize(timeout_s=context.patience_s)

@@ -7,18 +7,18 @@ import base64
 import numpy as np
 
 from xsem_conformance import measures
-from xsem_conformance.bench import IN, Bench
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext
 from xsem_conformance.outcomes import Case, expect
 
 SIZE = 1 << 16
 _PAGES = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 
 
-def _written(bench: Bench, offsets: list[int]) -> tuple[int, list[bytes]]:
+def _written(context: CaseContext, offsets: list[int]) -> tuple[int, list[bytes]]:
     """Memory with a page of its own at each offset, by the exporter; its number on the device's side."""
-    producer, _ = bench.ends(IN)
-    memory = bench.memory(SIZE)
+    producer, _ = context.ends(IN)
+    memory = context.memory(SIZE)
     commands = producer.new_list()
     for offset, page in zip(offsets, _PAGES, strict=False):
         producer.write(commands, memory, page, offset)
@@ -27,12 +27,12 @@ def _written(bench: Bench, offsets: list[int]) -> tuple[int, list[bytes]]:
 
 
 @check("XSEM-BUF-001")
-def consumer_reads_what_the_producer_wrote(bench: Bench, case: Case) -> None:
+def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> None:
     """Both see the same bytes from the first to the last, in memory of one page, of an odd number, and of 16 MiB."""
-    one, other = bench.ends(case.direction)
+    one, other = context.ends(case.direction)
     commands, reads = one.new_list(), other.new_list()
     for size in (4096, 7 * 4096, 1 << 24):
-        memory = bench.memory(size)
+        memory = context.memory(size)
         for offset in (0, size // 2 - 100, size - 256):
             data = bytes((offset + index * 7 + size) & 0xFF for index in range(256))
             one.write(commands, memory, data, offset)
@@ -44,68 +44,68 @@ def consumer_reads_what_the_producer_wrote(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-BUF-002")
-def mapping_begins_at_its_offset(bench: Bench, case: Case) -> None:
+def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
     """A mapping at an offset shows the memory from there, also where the offset is not a page's."""
     offsets = [0, 4096, 8192 + 256]
-    number, pages = _written(bench, offsets)
-    memory = bench.here.get(number)
+    number, pages = _written(context, offsets)
+    memory = context.here.get(number)
     for offset, page in zip(offsets, pages, strict=True):
         with memory.map_buffer(offset, 256) as buffer:
             expect(buffer.size == 256, f"a mapping of 256 bytes has {buffer.size}")
-            data = bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes())
+            data = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
             expect(data == page, f"the mapping at {offset} shows {data[:4].hex()}…, not {page[:4].hex()}…")
 
 
 @check("XSEM-BUF-004")
-def several_mappings_side_by_side(bench: Bench, case: Case) -> None:
+def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
     """Mappings side by side each write to their own part alone, and stay when one, and other memory, is released."""
-    producer, _ = bench.ends(IN)
-    shared = bench.memory(SIZE)
-    memory = bench.here.get(shared.here)
+    producer, _ = context.ends(IN)
+    shared = context.memory(SIZE)
+    memory = context.here.get(shared.here)
     buffers = [memory.map_buffer(4096 * index, 4096) for index in range(4)]
     for index, buffer in enumerate(buffers):
-        buffer.copy_from_host(np.full(4096, index + 1, np.uint8), timeout_s=bench.patience_s)
+        buffer.copy_from_host(np.full(4096, index + 1, np.uint8), timeout_s=context.patience_s)
     reads = producer.new_list()
     readings = [producer.read(reads, shared, 256, 4096 * index + 1024) for index in range(4)]
     producer.finish(reads, "copies")
     for index, reading in enumerate(readings):
         expect(producer.fetch(reading) == bytes([index + 1]) * 256, f"mapping {index} wrote elsewhere")
-    other = bench.memory(SIZE)
-    bench.here.get(other.here).map_buffer().release()
-    bench.here.release(other.here)
+    other = context.memory(SIZE)
+    context.here.get(other.here).map_buffer().release()
+    context.here.release(other.here)
     buffers.pop(0).release()
-    bench.let_go()
+    context.let_go()
     for index, buffer in enumerate(buffers, 1):
-        found = buffer.copy_to_host(timeout_s=bench.patience_s)
+        found = buffer.copy_to_host(timeout_s=context.patience_s)
         expect((found == index + 1).all(), f"mapping {index} shows other bytes after another one was unmapped")
     for buffer in buffers:
         buffer.release()
-    _overlapping(bench)
+    _overlapping(context)
 
 
-def _overlapping(bench: Bench) -> None:
-    number, pages = _written(bench, [4096])
-    memory = bench.here.get(number)
+def _overlapping(context: CaseContext) -> None:
+    number, pages = _written(context, [4096])
+    memory = context.here.get(number)
     with memory.map_buffer(0, SIZE) as whole, memory.map_buffer(4096, 256, overlap=True) as part:
-        found = bytes(part.copy_to_host(timeout_s=bench.patience_s).tobytes())
+        found = bytes(part.copy_to_host(timeout_s=context.patience_s).tobytes())
         expect(found == pages[0], "the overlapping mapping shows other bytes")
         expect(whole.size == SIZE, "the mapping of all is not all")
 
 
 @check("XSEM-BUF-003")
-def fill_changes_exactly_its_bytes(bench: Bench, case: Case) -> None:
+def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
     """Fills with patterns of 1, 2 and 4 bytes: the bytes before and behind stay as they were."""
-    producer, _ = bench.ends(IN)
-    shared = bench.memory(SIZE)
+    producer, _ = context.ends(IN)
+    shared = context.memory(SIZE)
     commands = producer.new_list()
     producer.write(commands, shared, b"\x99" * 2048, 0)
     producer.finish(commands, "a copy")
     reads = producer.new_list()
-    fills = bench.device.create_command_list()
-    with bench.here.get(shared.here).map_buffer(0, 2048) as whole:
+    fills = context.device.create_command_list()
+    with context.here.get(shared.here).map_buffer(0, 2048) as whole:
         for at, pattern in ((256, b"\x01"), (512, b"\x02\x03"), (768, b"\x04\x05\x06\x07")):
             fills.append_fill(whole.view((64,), "uint8", offset=at), pattern)
-            fills.synchronize(timeout_s=bench.patience_s)
+            fills.synchronize(timeout_s=context.patience_s)
             reading = producer.read(reads, shared, 128, at - 32)
             producer.finish(reads, "a copy")
             expected = b"\x99" * 32 + pattern * (64 // len(pattern)) + b"\x99" * 32
@@ -113,45 +113,45 @@ def fill_changes_exactly_its_bytes(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-BUF-005")
-def overlapping_mappings_and_each_other(bench: Bench, case: Case) -> str:
+def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str:
     """Fills through one of two overlapping mappings, copies through the other, and tells what was copied."""
-    old, new, seen = measures.overlap(bench, case.handle_type)
+    old, new, seen = measures.overlap(context, case.handle_type)
     expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, which nobody wrote")
     verb = "is" if seen == new else "is not"
     return f"what is written through one of two overlapping mappings {verb} read in the other"
 
 
 @check("XSEM-BUF-006")
-def dlpack_device_is_one_that_dlpack_knows(bench: Bench, case: Case) -> None:
+def dlpack_device_is_one_that_dlpack_knows(context: CaseContext, case: Case) -> None:
     """Type and id are DLPack's, and the same each time."""
-    found = bench.driver.dlpack_device()
-    expect(found == bench.driver.dlpack_device(), "dlpack_device differs from call to call")
+    found = context.driver.dlpack_device()
+    expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
     expect(1 <= found[0] <= 17 and found[1] >= 0, f"{found} is no device of DLPack's")
 
 
 @check("XSEM-KILL-003")
-def memory_of_a_killed_process_stays(bench: Bench, case: Case) -> None:
+def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
     """It stays mapped, readable and writable, with the bytes that it had."""
-    number, pages = _written(bench, [0])
-    buffer = bench.here.get(number).map_buffer(0, 256)
-    bench.kill_peer()
-    expect(bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes()) == pages[0], "the bytes are gone")
-    buffer.copy_from_host(np.full(256, 9, np.uint8), timeout_s=bench.patience_s)
-    found = bytes(buffer.copy_to_host(timeout_s=bench.patience_s).tobytes())
+    number, pages = _written(context, [0])
+    buffer = context.here.get(number).map_buffer(0, 256)
+    context.kill_peer()
+    expect(bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes()) == pages[0], "the bytes are gone")
+    buffer.copy_from_host(np.full(256, 9, np.uint8), timeout_s=context.patience_s)
+    found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
     expect(found == b"\x09" * 256, "what was written afterwards is not read")
     buffer.release()
 
 
 @check("XSEM-ORD-006")
-def copies_and_fills_of_a_list_are_in_order(bench: Bench, case: Case) -> None:
+def copies_and_fills_of_a_list_are_in_order(context: CaseContext, case: Case) -> None:
     """A fill, a copy of it, a fill over it, and a copy of that: each copy has what was there in its turn."""
-    shared = bench.memory(SIZE)
-    buffer = bench.here.mapping(shared.here).view((4096,), "uint8")
-    commands, readings = bench.here.new_list(), []
+    shared = context.memory(SIZE)
+    buffer = context.here.mapping(shared.here).view((4096,), "uint8")
+    commands, readings = context.here.new_list(), []
     for value in (1, 2, 3):
-        bench.here.get(commands).append_fill(buffer, bytes([value]))
-        bench.here.get(commands).append_barrier()
-        readings.append(bench.here.read(commands, shared.here, 0, 4096))
-    bench.here.synchronize(commands, bench.patience_s)
+        context.here.get(commands).append_fill(buffer, bytes([value]))
+        context.here.get(commands).append_barrier()
+        readings.append(context.here.read(commands, shared.here, 0, 4096))
+    context.here.synchronize(commands, context.patience_s)
     for value, reading in zip((1, 2, 3), readings, strict=True):
-        expect(base64.b64decode(bench.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order")
+        expect(base64.b64decode(context.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from xsem.types import Kind, SemaphoreHandleType
-from xsem_conformance.bench import IN, Bench, End, Shared, value_of
+from xsem.types import SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext, CaseParticipant, Shared, value_of
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import Case, expect
 
@@ -16,7 +16,7 @@ _WORK_S: Final = 0.5
 """Before the write behind which a sync file is signalled: a wait that passes at once reads before it."""
 
 
-def _put(end: End, memory: Shared, data: bytes) -> None:
+def _put(end: CaseParticipant, memory: Shared, data: bytes) -> None:
     commands = end.new_list()
     end.write(commands, memory, data)
     end.finish(commands, "a copy with nothing before it")
@@ -24,13 +24,13 @@ def _put(end: End, memory: Shared, data: bytes) -> None:
 
 
 @check("XSEM-ORD-001")
-def later_work_sees_what_was_written_before_the_signal(bench: Bench, case: Case) -> None:
+def later_work_sees_what_was_written_before_the_signal(context: CaseContext, case: Case) -> None:
     """Append the consumer's wait and read, see both pending, and only then write and signal.
 
     Where the signal must be submitted first, write and signal are held back behind work of the producer's.
     """
-    producer, consumer = bench.ends(case.direction)
-    semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
+    producer, consumer = context.ends(case.direction)
+    semaphore, memory = context.semaphore(case.handle_type), context.memory()
     value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     waits, writes = consumer.new_list(), producer.new_list()
@@ -50,10 +50,10 @@ def later_work_sees_what_was_written_before_the_signal(bench: Bench, case: Case)
 
 
 @check("XSEM-ORD-002")
-def without_the_wait_the_same_read_sees_the_old_data(bench: Bench, case: Case) -> None:
+def without_the_wait_the_same_read_sees_the_old_data(context: CaseContext, case: Case) -> None:
     """The control: the same read without the wait is done before the producer starts."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
+    producer, consumer = context.ends(case.direction)
+    semaphore, memory = context.semaphore(case.handle_type), context.memory()
     value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     reads, writes = consumer.new_list(), producer.new_list()
@@ -72,15 +72,15 @@ def without_the_wait_the_same_read_sees_the_old_data(bench: Bench, case: Case) -
 
 
 @check("XSEM-ORD-003")
-def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
+def signal_waits_for_the_work_before_it(context: CaseContext, case: Case) -> None:
     """Hold the producer's queue by a gate: its signal, appended, must not overtake what it waits behind."""
-    producer, consumer = bench.ends(case.direction)
+    producer, consumer = context.ends(case.direction)
     if not consumer.waits_early(case.handle_type):
         # A gate whose opening is not submitted either is no way out: nothing that the signal depends on may be.
-        later_work_sees_what_was_written_before_the_signal(bench, case)
+        later_work_sees_what_was_written_before_the_signal(context, case)
         return
-    gate, opening = bench.gate(producer)
-    semaphore, memory = bench.semaphore(case.handle_type), bench.memory()
+    gate, opening = context.gate(producer)
+    semaphore, memory = context.semaphore(case.handle_type), context.memory()
     value = value_of(case.handle_type)
     _put(producer, memory, OLD)
     writes, waits = producer.new_list(), consumer.new_list()
@@ -91,7 +91,7 @@ def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
     reading = consumer.read(waits, memory, len(NEW))
     consumer.stays_pending(waits, "the read behind the wait")
     producer.stays_pending(writes, "the write behind the gate")
-    bench.peer.host_signal(gate.there, opening)
+    context.peer.host_signal(gate.there, opening)
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)
@@ -99,11 +99,11 @@ def signal_waits_for_the_work_before_it(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-ORD-012")
-def work_behind_a_sync_file_sees_what_was_done_before_its_signal(bench: Bench, case: Case) -> None:
+def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseContext, case: Case) -> None:
     """Export a signal that stands behind long work and a write; wait for it elsewhere and read; and once more."""
-    producer, device = bench.ends(IN)
-    memory = bench.memory()
-    drawn, first = bench.peer.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
+    producer, device = context.ends(IN)
+    memory = context.memory()
+    drawn, first = context.peer.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
     first.close()
     writes, reads = producer.new_list(), device.new_list()
     for turn in range(2):
@@ -111,9 +111,9 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(bench: Bench, c
         producer.finish(writes, "a copy with nothing before it")
         producer.occupy(writes, _WORK_S)
         producer.write(writes, memory, NEW)
-        bench.peer.signal(writes, [drawn], [None], [memory.there])
-        with bench.peer.export_semaphore(drawn, None) as desc:
-            fence = Shared(bench.here.import_semaphore(desc), drawn)
+        context.peer.signal(writes, [drawn], [None], [memory.there])
+        with context.peer.export_semaphore(drawn, None) as desc:
+            fence = Shared(context.here.import_semaphore(desc), drawn)
         device.wait(reads, fence, None, memory)
         reading = device.read(reads, memory, len(NEW))
         device.finish(reads, "the read behind the sync file")
@@ -123,13 +123,13 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(bench: Bench, c
 
 
 @check("XSEM-STR-001", deadline_s=60)
-def a_hundred_rounds_lose_nothing(bench: Bench, case: Case) -> None:
+def a_hundred_rounds_lose_nothing(context: CaseContext, case: Case) -> None:
     """Take turns on one buffer: each side reads what the other wrote, 100 times."""
-    producer, consumer = bench.ends(case.direction)
-    timeline = SemaphoreHandleType(case.handle_type).kind is Kind.TIMELINE
-    there = bench.semaphore(case.handle_type)
-    back = there if timeline else bench.semaphore(case.handle_type)
-    memory = bench.memory()
+    producer, consumer = context.ends(case.direction)
+    timeline = SemaphoreHandleType(case.handle_type).kind is SemaphoreKind.TIMELINE
+    there = context.semaphore(case.handle_type)
+    back = there if timeline else context.semaphore(case.handle_type)
+    memory = context.memory()
     writes, reads = producer.new_list(), consumer.new_list()
     for turn in range(100):
         data = turn.to_bytes(2, "little") * 32

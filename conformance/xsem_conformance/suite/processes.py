@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 
-from xsem_conformance.bench import IN, Bench, End, Shared, gets_through, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, CaseContext, CaseParticipant, Shared, gets_through, value_of
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 
 @check("XSEM-PROC-001")
-def object_of_another_process_is_the_same_object(bench: Bench, case: Case) -> None:
+def object_of_another_process_is_the_same_object(context: CaseContext, case: Case) -> None:
     """A wait is met by the other process's signal; the bytes that one process wrote are read in the other."""
-    if bench.peer.about()["pid"] == os.getpid():
+    if context.peer.about()["pid"] == os.getpid():
         raise BlockedError("the exporter is in the device's process")
-    producer, consumer = bench.ends(case.direction)
+    producer, consumer = context.ends(case.direction)
     if case.kind == "semaphore":
-        shared = bench.semaphore(case.handle_type)
+        shared = context.semaphore(case.handle_type)
         for value in (1, 2):
             gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, value))
         return
-    memory = bench.memory(type=case.handle_type)
+    memory = context.memory(type=case.handle_type)
     writes, reads = producer.new_list(), consumer.new_list()
     for data in (b"\x11" * 64, bytes(range(64))):
         producer.write(writes, memory, data, 4096 - 32)
@@ -32,11 +32,11 @@ def object_of_another_process_is_the_same_object(bench: Bench, case: Case) -> No
 
 
 @check("XSEM-PROC-002", deadline_s=60)
-def two_processes_of_the_device_see_one_timeline(bench: Bench, case: Case) -> None:
+def two_processes_of_the_device_see_one_timeline(context: CaseContext, case: Case) -> None:
     """Both wait for the exporter's signal, then each for the other's; every wait is seen pending first."""
-    shared = bench.semaphore(case.handle_type)
-    exporter, first = bench.ends(IN)
-    second = bench.second_end(shared)
+    shared = context.semaphore(case.handle_type)
+    exporter, first = context.ends(IN)
+    second = context.second_end(shared)
     early = first.waits_early(case.handle_type)
     lists = [(end, end.new_list()) for end in (first, second)]
     if not early:
@@ -53,22 +53,22 @@ def two_processes_of_the_device_see_one_timeline(bench: Bench, case: Case) -> No
     gets_through(second, first, shared, case.handle_type, 3)
 
 
-def _signals(end: End, shared: Shared) -> None:
+def _signals(end: CaseParticipant, shared: Shared) -> None:
     commands = end.new_list()
     end.signal(commands, shared, 1)
     end.finish(commands, "a signal")
 
 
 @check("XSEM-PROC-003", deadline_s=60)
-def semaphore_outlives_the_process_that_exported_it(bench: Bench, case: Case) -> None:
+def semaphore_outlives_the_process_that_exported_it(context: CaseContext, case: Case) -> None:
     """The exporter's process ends by itself; the device still waits for the semaphore and signals it."""
-    shared, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    _, device = bench.ends(IN)
-    early = device.waits_early(case.handle_type) and bench.device.capabilities.independent_lists >= 2
+    shared, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    _, device = context.ends(IN)
+    early = device.waits_early(case.handle_type) and context.device.capabilities.independent_lists >= 2
     waits = device.new_list()
     if early:
         device.wait(waits, shared, value)
-    bench.end_peer()
+    context.end_peer()
     if early:
         device.stays_pending(waits, "a wait whose exporter has ended")
     signals = device.new_list() if early else waits   # on one list a signal comes before the wait that it is for
@@ -83,34 +83,34 @@ def semaphore_outlives_the_process_that_exported_it(bench: Bench, case: Case) ->
 
 
 @check("XSEM-KILL-004", deadline_s=60)
-def exporter_and_object_outlive_a_killed_process_of_the_device(bench: Bench, case: Case) -> None:
+def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseContext, case: Case) -> None:
     """Killed in a wait, it neither signals nor takes anything: the exporter works on, and the object imports anew."""
     type, value = case.handle_type, value_of(case.handle_type)
-    exporter, device = bench.ends(IN)
-    there, desc = bench.peer.create_semaphore(type, bench.importer)
+    exporter, device = context.ends(IN)
+    there, desc = context.peer.create_semaphore(type, context.importer)
     desc.close()
     unseen = Shared(0, there)   # imported by the second process alone, so that this one imports it anew
-    second = bench.second_end(unseen)
+    second = context.second_end(unseen)
     held = second.new_list()
     second.wait(held, unseen, value)
     second.stays_pending(held, "a wait")
-    bench.kill_second()
-    gets_through(exporter, device, bench.semaphore(type), type, value)
-    with bench.peer.export_semaphore(there, bench.importer) as again:
-        shared = Shared(bench.here.import_semaphore(again), there)
+    context.kill_second()
+    gets_through(exporter, device, context.semaphore(type), type, value)
+    with context.peer.export_semaphore(there, context.importer) as again:
+        shared = Shared(context.here.import_semaphore(again), there)
     gets_through(exporter, device, shared, type, value)
     gets_through(device, exporter, shared, type, value_of(type, 2))
 
 
 @check("XSEM-LIFE-008", deadline_s=60)
-def process_ends_with_a_wait_unmet(bench: Bench, case: Case) -> None:
+def process_ends_with_a_wait_unmet(context: CaseContext, case: Case) -> None:
     """A second process that has a wait pending is asked to end, and does."""
-    type = bench.some_type()
-    there, desc = bench.peer.create_semaphore(type, bench.importer)
+    type = context.some_type()
+    there, desc = context.peer.create_semaphore(type, context.importer)
     desc.close()
     unseen = Shared(0, there)
-    second = bench.second_end(unseen)
+    second = context.second_end(unseen)
     held = second.new_list()
     second.wait(held, unseen, value_of(type))
     second.stays_pending(held, "a wait")
-    expect(bench.second_ends(), "a process with a wait unmet does not end")
+    expect(context.second_ends(), "a process with a wait unmet does not end")

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import threading
 
-from xsem.types import Feature, Kind
-from xsem_conformance.bench import IN, SETTLE_S, Bench
+from xsem.types import Feature, SemaphoreKind
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, SETTLE_S, CaseContext
 from xsem_conformance.outcomes import Case, expect
 
 
 @check("XSEM-ORD-008")
-def recorded_work_runs_in_replays_with_their_values(bench: Bench, case: Case) -> None:
+def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
     """A wait and a signal are recorded: nothing runs until a replay, which waits and signals as it was told.
 
     Once of two timelines, and once of one, whose value to wait for and to signal are given as a pair.
     """
-    type = bench.some_type(Kind.TIMELINE)
-    _, device = bench.ends(IN)
-    gate, after = bench.semaphore(type), bench.semaphore(type)
-    commands = bench.device.create_command_list()
+    type = context.some_type(SemaphoreKind.TIMELINE)
+    _, device = context.ends(IN)
+    gate, after = context.semaphore(type), context.semaphore(type)
+    commands = context.device.create_command_list()
     with commands.record() as recording:
-        commands.append_wait(bench.here.get(gate.here), 1)
-        commands.append_signal(bench.here.get(after.here), 1)
-    bench.peer.host_signal(gate.there, 1)
+        commands.append_wait(context.here.get(gate.here), 1)
+        commands.append_signal(context.here.get(after.here), 1)
+    context.peer.host_signal(gate.there, 1)
     waits = device.new_list()
     device.wait(waits, after, 1)
     device.stays_pending(waits, "a wait for what was recorded and not replayed")
     for turn, (awaited, signalled) in enumerate(((5, 7), (11, 13))):
-        recording.replay({bench.here.get(gate.here): awaited, bench.here.get(after.here): signalled})
+        recording.replay({context.here.get(gate.here): awaited, context.here.get(after.here): signalled})
         if turn:
             device.wait(waits, after, signalled)
         device.stays_pending(waits, f"a wait for a replay that waits for {awaited}")
-        bench.peer.host_signal(gate.there, awaited)
+        context.peer.host_signal(gate.there, awaited)
         device.finish(waits, f"a wait for the replay's signal of {signalled}")
         device.wait(waits, after, signalled)
         device.finish(waits, f"a wait for {signalled}")
-        if Feature.READ_VALUE.value in bench.peer.about()["features"]:
-            found = bench.peer.value(after.there)
+        if Feature.READ_VALUE.value in context.peer.about()["features"]:
+            found = context.peer.value(after.there)
             expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}")
     threading.Event().wait(SETTLE_S)
-    commands.synchronize(timeout_s=bench.patience_s)
+    commands.synchronize(timeout_s=context.patience_s)
     recording.release()
-    turns = bench.semaphore(type)
-    both = bench.here.get(turns.here)
+    turns = context.semaphore(type)
+    both = context.here.get(turns.here)
     with commands.record() as recording:
         commands.append_wait(both, 1)
         commands.append_signal(both, 2)
@@ -51,7 +51,7 @@ def recorded_work_runs_in_replays_with_their_values(bench: Bench, case: Case) ->
         recording.replay({both: (awaited, signalled)})
         device.wait(waits, turns, signalled)
         device.stays_pending(waits, f"a wait for a replay that waits for {awaited} of the timeline that it signals")
-        bench.peer.host_signal(turns.there, awaited)
+        context.peer.host_signal(turns.there, awaited)
         device.finish(waits, f"a wait for the replay's signal of {signalled} on the timeline that it waits for")
-    commands.synchronize(timeout_s=bench.patience_s)
+    commands.synchronize(timeout_s=context.patience_s)
     recording.release()

@@ -8,8 +8,8 @@ from typing import Final
 from xsem.errors import UnsupportedError, WaitTimeoutError
 from xsem.types import Feature
 from xsem_conformance import measures
-from xsem_conformance.bench import IN, SETTLE_S, Bench, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, SETTLE_S, CaseContext, value_of
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
@@ -18,10 +18,10 @@ EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 
 # ---- both kinds
 @check("XSEM-WBS-001")
-def wait_is_pending_until_its_signal(bench: Bench, case: Case) -> None:
+def wait_is_pending_until_its_signal(context: CaseContext, case: Case) -> None:
     """A wait that is appended first stays pending, and is met by the signal."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     if not consumer.waits_early(case.handle_type):
         raise BlockedError(f"{consumer.name} may not wait before the signal is submitted")
     waits, signals = consumer.new_list(), producer.new_list()
@@ -32,10 +32,10 @@ def wait_is_pending_until_its_signal(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-BIN-002")
-def wait_is_met_by_an_earlier_signal(bench: Bench, case: Case) -> None:
+def wait_is_met_by_an_earlier_signal(context: CaseContext, case: Case) -> None:
     """A signal that is done before the wait is appended meets it."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, semaphore, value)
     producer.finish(signals, "a signal")
@@ -49,26 +49,26 @@ def wait_is_met_by_an_earlier_signal(bench: Bench, case: Case) -> None:
 
 # ---- binary
 @check("XSEM-BIN-001")
-def wait_is_pending_while_its_signal_is_held_back(bench: Bench, case: Case) -> None:
+def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Case) -> None:
     """The signal is submitted behind a gate, then the wait: both are pending until the gate is opened."""
-    producer, consumer = bench.ends(case.direction)
-    (gate, opening), semaphore = bench.gate(producer), bench.semaphore(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    (gate, opening), semaphore = context.gate(producer), context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
     producer.wait(signals, gate, opening)
     producer.signal(signals, semaphore)
     consumer.wait(waits, semaphore)
     consumer.stays_pending(waits, "a wait whose signal is held back")
     producer.stays_pending(signals, "a signal behind a gate")
-    bench.peer.host_signal(gate.there, opening)
+    context.peer.host_signal(gate.there, opening)
     producer.finish(signals, "a signal whose gate was opened")
     consumer.finish(waits, "a wait whose signal was let go")
 
 
 @check("XSEM-BIN-003")
-def met_wait_resets(bench: Bench, case: Case) -> None:
+def met_wait_resets(context: CaseContext, case: Case) -> None:
     """One signal meets one wait: the next one is pending until the next signal."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore = bench.semaphore(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    semaphore = context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
     for _ in range(3):
         producer.signal(signals, semaphore)
@@ -85,10 +85,10 @@ def met_wait_resets(bench: Bench, case: Case) -> None:
 
 # ---- timelines
 @check("XSEM-TL-001")
-def value_below_does_not_meet_a_wait(bench: Bench, case: Case) -> None:
+def value_below_does_not_meet_a_wait(context: CaseContext, case: Case) -> None:
     """A wait for 7 is pending at 6, and met at 7."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore = bench.semaphore(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    semaphore = context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
     consumer.wait(waits, semaphore, 7)
     producer.signal(signals, semaphore, 6)
@@ -99,10 +99,10 @@ def value_below_does_not_meet_a_wait(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-TL-002")
-def value_above_meets_a_wait(bench: Bench, case: Case) -> None:
+def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
     """A wait for 7 is met by 100; and so are all later ones for less."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore = bench.semaphore(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    semaphore = context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
     consumer.wait(waits, semaphore, 7)
     producer.signal(signals, semaphore, 100)
@@ -113,11 +113,11 @@ def value_above_meets_a_wait(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-TL-005")
-def values_are_compared_as_64_unsigned_bits(bench: Bench, case: Case) -> None:
+def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) -> None:
     """A wait for the edges of 31, 32, 63 and 64 bits is pending one below, and met at the value."""
-    producer, consumer = bench.ends(case.direction)
-    limit = min(bench.device.capabilities.max_value_difference, 2**64 - 1)
-    semaphore = bench.semaphore(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    limit = min(context.device.capabilities.max_value_difference, 2**64 - 1)
+    semaphore = context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
     below = 0
     for value in EDGES:
@@ -134,27 +134,27 @@ def values_are_compared_as_64_unsigned_bits(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-TL-003")
-def signal_sets_the_value(bench: Bench, case: Case) -> None:
+def signal_sets_the_value(context: CaseContext, case: Case) -> None:
     """What the device signals, the exporter reads: exactly."""
-    if Feature.READ_VALUE.value not in bench.peer.about()["features"]:
+    if Feature.READ_VALUE.value not in context.peer.about()["features"]:
         raise BlockedError("the exporter cannot read a timeline's value")
-    semaphore = bench.semaphore(case.handle_type)
-    _, device = bench.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
+    _, device = context.ends(IN)
     commands = device.new_list()
     for value in EDGES:
-        if value > bench.device.capabilities.max_value_difference:
+        if value > context.device.capabilities.max_value_difference:
             break
         device.signal(commands, semaphore, value)
         device.finish(commands, "a signal")
-        found = bench.peer.value(semaphore.there)
+        found = context.peer.value(semaphore.there)
         expect(found == value, f"the device signalled {value}, and the timeline is at {found}")
 
 
 @check("XSEM-TL-004")
-def timeline_starts_at_its_initial_value(bench: Bench, case: Case) -> None:
+def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> None:
     """A new timeline is at 0: a wait for that passes, one for 1 is pending."""
-    semaphore = bench.semaphore(case.handle_type)
-    _, device = bench.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
+    _, device = context.ends(IN)
     passes, waits = device.new_list(), device.new_list()
     device.wait(passes, semaphore, 0)
     device.finish(passes, "a wait for the initial value")
@@ -165,37 +165,37 @@ def timeline_starts_at_its_initial_value(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-TL-006")
-def value_after_a_signal_below_it(bench: Bench, case: Case) -> str:
+def value_after_a_signal_below_it(context: CaseContext, case: Case) -> str:
     """Signals 5 and then 3, and tells what the exporter reads."""
-    found = measures.value_after_going_back(bench, case.handle_type)
+    found = measures.value_after_going_back(context, case.handle_type)
     expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}")
     return "after a signal of 5 and one of 3 the timeline is at " + ("3" if found == 3 else "5: it never goes back")
 
 
 @check("XSEM-TL-007")
-def device_reads_the_value(bench: Bench, case: Case) -> None:
+def device_reads_the_value(context: CaseContext, case: Case) -> None:
     """The device reads what the exporter signalled last, and what it signalled itself."""
-    producer, device = bench.ends(IN)
-    semaphore = bench.semaphore(case.handle_type)
+    producer, device = context.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
     for end, value in ((producer, 5), (device, 9), (producer, 2**33)):
         commands = end.new_list()
         end.signal(commands, semaphore, value)
         end.finish(commands, "a signal")
-        found = bench.here.get(semaphore.here).value()
+        found = context.here.get(semaphore.here).value()
         expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}")
 
 
 @check("XSEM-TL-008")
-def signal_from_the_devices_host_meets_the_exporters_wait(bench: Bench, case: Case) -> None:
+def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, case: Case) -> None:
     """A wait of the exporter's is pending until the device's host signals."""
-    exporter, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
+    exporter, _ = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits = exporter.new_list()
     if exporter.waits_early(case.handle_type):
         exporter.wait(waits, semaphore, value)
         exporter.stays_pending(waits, "a wait")
     try:
-        bench.here.get(semaphore.here).host_signal(value)
+        context.here.get(semaphore.here).host_signal(value)
     except UnsupportedError:
         if value is not None:
             raise
@@ -206,11 +206,11 @@ def signal_from_the_devices_host_meets_the_exporters_wait(bench: Bench, case: Ca
 
 
 @check("XSEM-TL-009")
-def wait_of_the_devices_host(bench: Bench, case: Case) -> None:
+def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
     """It says when its time ends unmet, and when the exporter has signalled."""
-    exporter, _ = bench.ends(IN)
-    semaphore, value = bench.semaphore(case.handle_type), value_of(case.handle_type)
-    imported = bench.here.get(semaphore.here)
+    exporter, _ = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    imported = context.here.get(semaphore.here)
     try:
         imported.host_wait(value, timeout_s=SETTLE_S)
     except WaitTimeoutError:
@@ -223,14 +223,14 @@ def wait_of_the_devices_host(bench: Bench, case: Case) -> None:
         raise AssertionError("a host wait was met without a signal")
     commands = exporter.new_list()
     exporter.signal(commands, semaphore, value)
-    imported.host_wait(value, timeout_s=bench.patience_s)
+    imported.host_wait(value, timeout_s=context.patience_s)
 
 
 @check("XSEM-WBS-002")
-def rising_waits_are_met_as_the_values_come(bench: Bench, case: Case) -> None:
+def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) -> None:
     """Each signal lets exactly those waits go that it reaches."""
-    producer, consumer = bench.ends(case.direction)
-    semaphore = bench.semaphore(case.handle_type)
+    producer, consumer = context.ends(case.direction)
+    semaphore = context.semaphore(case.handle_type)
     lists = [consumer.new_list() for _ in range(3)]
     for index, waits in enumerate(lists):
         consumer.wait(waits, semaphore, 10 * (index + 1))
@@ -246,10 +246,10 @@ def rising_waits_are_met_as_the_values_come(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-STR-002", deadline_s=90)
-def a_thousand_values_in_turn(bench: Bench, case: Case) -> None:
+def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
     """Odd values by one side and even ones by the other: each waits for the other's."""
-    exporter, device = bench.ends(IN)
-    semaphore = bench.semaphore(case.handle_type)
+    exporter, device = context.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
     one, other = exporter.new_list(), device.new_list()
     for value in range(1, 1001, 2):
         exporter.wait(one, semaphore, value - 1)
@@ -264,10 +264,10 @@ def a_thousand_values_in_turn(bench: Bench, case: Case) -> None:
 
 # ---- batches
 @check("XSEM-BATCH-001")
-def batched_wait_needs_all(bench: Bench, case: Case) -> None:
+def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
     """A wait for several is pending as long as one of them is not met, whichever."""
-    producer, consumer = bench.ends(case.direction)
-    semaphores = [bench.semaphore(case.handle_type) for _ in range(3)]
+    producer, consumer = context.ends(case.direction)
+    semaphores = [context.semaphore(case.handle_type) for _ in range(3)]
     values = [value_of(case.handle_type, 10 * each) for each in (1, 2, 3)]
     waits, signals = consumer.new_list(), producer.new_list()
     for last in range(3):
@@ -285,10 +285,10 @@ def batched_wait_needs_all(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-BATCH-002")
-def batched_signal_signals_each_with_its_own_value(bench: Bench, case: Case) -> None:
+def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: Case) -> None:
     """Every semaphore of a batch gets its own value, and no other's."""
-    producer, consumer = bench.ends(case.direction)
-    semaphores = [bench.semaphore(case.handle_type) for _ in range(4)]
+    producer, consumer = context.ends(case.direction)
+    semaphores = [context.semaphore(case.handle_type) for _ in range(4)]
     values = [value_of(case.handle_type, each) for each in (40, 10, 30, 20)]
     signals = producer.new_list()
     producer.signal(signals, semaphores, values)
@@ -305,10 +305,10 @@ def batched_signal_signals_each_with_its_own_value(bench: Bench, case: Case) -> 
 
 
 @check("XSEM-BATCH-003")
-def batch_of_both_kinds(bench: Bench, case: Case) -> None:
+def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
     """A batch of a binary semaphore and a timeline waits for both and signals both, each by its own rule."""
-    producer, consumer = bench.ends(case.direction)
-    binary, timeline = bench.semaphore("opaque_fd"), bench.semaphore("timeline_semaphore_fd")
+    producer, consumer = context.ends(case.direction)
+    binary, timeline = context.semaphore("opaque_fd"), context.semaphore("timeline_semaphore_fd")
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, [binary, timeline], [None, 7])
     producer.finish(signals, "a batch of both kinds")
@@ -324,10 +324,10 @@ def batch_of_both_kinds(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-BATCH-004")
-def sixty_four_in_one_batch(bench: Bench, case: Case) -> None:
+def sixty_four_in_one_batch(context: CaseContext, case: Case) -> None:
     """A batch of 64 is signalled and waited for whole."""
-    producer, consumer = bench.ends(case.direction)
-    semaphores = [bench.semaphore(case.handle_type) for _ in range(64)]
+    producer, consumer = context.ends(case.direction)
+    semaphores = [context.semaphore(case.handle_type) for _ in range(64)]
     values = [value_of(case.handle_type, each + 1) for each in range(64)]
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, semaphores, values)

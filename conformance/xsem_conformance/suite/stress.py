@@ -10,8 +10,8 @@ from typing import Final
 
 from xsem import CommandList, Event
 from xsem.types import Feature
-from xsem_conformance.bench import SETTLE_S, Bench, Shared, soon
 from xsem_conformance.checks import check
+from xsem_conformance.context import SETTLE_S, CaseContext, Shared, soon
 from xsem_conformance.outcomes import Case, expect
 
 TIMELINES: Final = 16
@@ -47,28 +47,28 @@ class _Model:
 
 
 @check("XSEM-STR-003", deadline_s=60)
-def random_waits_and_signals_end_as_a_model_says(bench: Bench, case: Case) -> None:
+def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Case) -> None:
     """Sixteen timelines, four lists, six rounds: what the model has done is done, what it has pending is pending."""
     seed = 20
     chance, model = random.Random(seed), _Model()  # noqa: S311 - the same each time
-    timelines = [bench.semaphore(_TYPE) for _ in range(TIMELINES)]
-    lists = [bench.device.create_command_list() for _ in range(LISTS)]
+    timelines = [context.semaphore(_TYPE) for _ in range(TIMELINES)]
+    lists = [context.device.create_command_list() for _ in range(LISTS)]
     submitted = [0] * TIMELINES
     events: list[Event] = []
     for turn in range(ROUNDS):
         for _ in range(_PER_ROUND):
-            events.append(bench.device.create_event())
-            _append(bench, chance, model, timelines, lists, submitted, events)
+            events.append(context.device.create_event())
+            _append(context, chance, model, timelines, lists, submitted, events)
         for timeline in _exporters():
             if chance.random() < 0.5:
-                _exporter_signals(bench, model, timelines, submitted, timeline, submitted[timeline] + 1)
-        _compare(bench, model, events, f"seed {seed}, round {turn}")
+                _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 1)
+        _compare(context, model, events, f"seed {seed}, round {turn}")
     for timeline in _exporters():   # the values that anybody may still wait for
-        _exporter_signals(bench, model, timelines, submitted, timeline, submitted[timeline] + 3)
-    _compare(bench, model, events, f"seed {seed}, at the end")
+        _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 3)
+    _compare(context, model, events, f"seed {seed}, at the end")
     expect(len(model.done) == len(events), "the model itself has not come to its end")
-    if Feature.READ_VALUE.value in bench.peer.about()["features"]:
-        found = [bench.peer.value(each.there) for each in timelines]
+    if Feature.READ_VALUE.value in context.peer.about()["features"]:
+        found = [context.peer.value(each.there) for each in timelines]
         expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}")
 
 
@@ -82,7 +82,7 @@ def _exporters() -> list[int]:
 
 
 def _append(
-    bench: Bench, chance: random.Random, model: _Model, timelines: list[Shared], lists: list[CommandList],
+    context: CaseContext, chance: random.Random, model: _Model, timelines: list[Shared], lists: list[CommandList],
     submitted: list[int], events: list[Event],
 ) -> None:
     index, number = chance.randrange(LISTS), len(events) - 1
@@ -96,23 +96,23 @@ def _append(
         timeline = chance.choice([each for each in range(TIMELINES) if _owner(each) == index])
         submitted[timeline] += chance.randint(1, 5)
         value = submitted[timeline]
-    commands, semaphore = lists[index], bench.here.get(timelines[timeline].here)
+    commands, semaphore = lists[index], context.here.get(timelines[timeline].here)
     (commands.append_wait if waits else commands.append_signal)(semaphore, value, signal_event=events[-1])
     model.queues[index].append((number, timeline, value, waits))
 
 
 def _exporter_signals(
-    bench: Bench, model: _Model, timelines: list[Shared], submitted: list[int], timeline: int, value: int
+    context: CaseContext, model: _Model, timelines: list[Shared], submitted: list[int], timeline: int, value: int
 ) -> None:
     submitted[timeline] = value
-    bench.peer.host_signal(timelines[timeline].there, value)
+    context.peer.host_signal(timelines[timeline].there, value)
     model.values[timeline] = value
 
 
-def _compare(bench: Bench, model: _Model, events: list[Event], when: str) -> None:
+def _compare(context: CaseContext, model: _Model, events: list[Event], when: str) -> None:
     model.settle()
     soon(lambda: all(events[each].query() for each in model.done),
-         f"{when}: an operation that the model has done is not done", bench.patience_s)
+         f"{when}: an operation that the model has done is not done", context.patience_s)
     time.sleep(SETTLE_S)
     early = [each for each in range(len(events)) if each not in model.done and events[each].query()]
     expect(not early, f"{when}: operations {early[:5]} are done, and the model has them pending")

@@ -14,8 +14,8 @@ from xsem.errors import WaitTimeoutError
 from xsem.spi import Token
 from xsem.types import Feature, SignalParams, WaitParams
 from xsem_conformance import measures
-from xsem_conformance.bench import IN, SETTLE_S, Bench, duplicate, soon, value_of
 from xsem_conformance.checks import check
+from xsem_conformance.context import IN, SETTLE_S, CaseContext, duplicate, soon, value_of
 from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
@@ -39,19 +39,19 @@ def _elsewhere(work: Callable[[], object], patience_s: float, otherwise: str) ->
 
 
 @check("XSEM-THR-003")
-def other_threads_run_while_one_waits(bench: Bench, case: Case) -> None:
+def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     """With one thread inside the driver's wait another asks for points, appends and signals what meets it."""
-    type = bench.some_type()
-    driver, value = bench.driver, value_of(type)
-    gate, free = bench.semaphore(type), bench.semaphore(type)
-    held, other = bench.driver_semaphore(gate), bench.driver_semaphore(free)
+    type = context.some_type()
+    driver, value = context.driver, value_of(type)
+    gate, free = context.semaphore(type), context.semaphore(type)
+    held, other = context.driver_semaphore(gate), context.driver_semaphore(free)
     waits, works = driver.create_command_list(), driver.create_command_list()
     point = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
     inside = threading.Event()
     met: list[float] = []
 
     def wait() -> None:
-        deadline = time.monotonic() + bench.patience_s
+        deadline = time.monotonic() + context.patience_s
         inside.set()
         # Far longer than the slices that the facade waits in: who is kept out is kept out until the end.
         while not met and time.monotonic() < deadline:
@@ -63,24 +63,24 @@ def other_threads_run_while_one_waits(bench: Bench, case: Case) -> None:
     inside.wait()
     time.sleep(SETTLE_S)   # so that it is inside the driver
     expect(not driver.done(point), "the point of a held wait is done")
-    alone = bench.device.capabilities.independent_lists < 2
+    alone = context.device.capabilities.independent_lists < 2
     if not alone:
         beside = works.append_signal([other], [SignalParams(value=value)], (), (), True)
-        soon(lambda: driver.done(beside), "another list's signal is not done while a thread waits", bench.patience_s)
+        soon(lambda: driver.done(beside), "another list's signal is not done while a thread waits", context.patience_s)
         driver.release_point(beside)
     marker = waits.append_barrier((), True)   # nor is the waiting list itself kept from its user
     expect(not driver.done(marker), "a barrier behind a held wait is done")
     before = time.monotonic()
     last = [marker]
     if alone:
-        bench.peer.host_signal(gate.there, value)
+        context.peer.host_signal(gate.there, value)
     else:
         last.append(works.append_signal([held], [SignalParams(value=value)], (), (), True))
-    thread.join(bench.patience_s)
+    thread.join(context.patience_s)
     expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait")
     # The wait may be met before the list that met it is idle, as it must be when it is closed.
     soon(lambda: all(driver.done(each) for each in last), "a barrier behind a met wait or the signal that met it is "
-         "not done", bench.patience_s)
+         "not done", context.patience_s)
     for each in (point, *last):
         driver.release_point(each)
     for commands in (waits, works):
@@ -90,42 +90,42 @@ def other_threads_run_while_one_waits(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-THR-004")
-def objects_belong_to_no_thread(bench: Bench, case: Case) -> None:
+def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     """What this thread imported, a new one appends to, asks for, maps and releases."""
-    type = bench.some_type()
-    driver, value = bench.driver, value_of(type)
-    shared, memory = bench.semaphore(type), bench.memory()
-    semaphore, mine = bench.driver_semaphore(shared), bench.driver_memory(memory)
+    type = context.some_type()
+    driver, value = context.driver, value_of(type)
+    shared, memory = context.semaphore(type), context.memory()
+    semaphore, mine = context.driver_semaphore(shared), context.driver_memory(memory)
     commands = driver.create_command_list()
 
     def work() -> None:
         buffer, address = driver.map_buffer(mine, 0, 4096)
         commands.append_fill(address, b"\x5a", 256, (), False)
         point = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
-        soon(lambda: driver.done(point), "what another thread appended is not done", bench.patience_s)
+        soon(lambda: driver.done(point), "what another thread appended is not done", context.patience_s)
         driver.release_point(point)
         driver.unmap_buffer(buffer)
         driver.release_memory(mine)
         driver.release_semaphore(semaphore)
 
-    _elsewhere(work, 2 * bench.patience_s, "a thread that had called no driver before hangs in one")
+    _elsewhere(work, 2 * context.patience_s, "a thread that had called no driver before hangs in one")
     commands.close()
-    bench.arrives(shared, value)
-    expect(measures.read_there(bench, memory, 256) == b"\x5a" * 256, "what another thread filled is not there")
+    context.arrives(shared, value)
+    expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "what another thread filled is not there")
 
 
 @check("XSEM-ORD-007")
-def other_calls_return_while_a_list_waits(bench: Bench, case: Case) -> None:
+def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
     """With a wait pending, importing, mapping, a new list, points and values are to be had at once."""
-    type = bench.some_type()
-    driver, value = bench.driver, value_of(type)
-    gate, shared, memory = bench.semaphore(type), bench.semaphore(type), bench.memory()
-    held = bench.driver_semaphore(gate)
+    type = context.some_type()
+    driver, value = context.driver, value_of(type)
+    gate, shared, memory = context.semaphore(type), context.semaphore(type), context.memory()
+    held = context.driver_semaphore(gate)
     waits = driver.create_command_list()
     point = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
     made: dict[str, Token] = {}
-    with (bench.peer.export_semaphore(shared.there, bench.importer) as desc, duplicate(desc) as own,
-          bench.peer.export_memory(memory.there, bench.importer) as memory_desc, duplicate(memory_desc) as other):
+    with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
+          context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
 
         def calls() -> None:
             made["semaphore"] = driver.import_semaphore(desc, own)
@@ -136,9 +136,9 @@ def other_calls_return_while_a_list_waits(bench: Bench, case: Case) -> None:
             if Feature.READ_VALUE in driver.capabilities.features and value is not None:
                 driver.semaphore_value(made["semaphore"])
 
-        returned = not measures.is_held(calls, lambda: bench.peer.host_signal(gate.there, value), bench.patience_s,
-                                        bench.patience_s)
-    soon(lambda: driver.done(point), "a wait was not met by its signal", bench.patience_s)
+        returned = not measures.is_held(calls, lambda: context.peer.host_signal(gate.there, value), context.patience_s,
+                                        context.patience_s)
+    soon(lambda: driver.done(point), "a wait was not met by its signal", context.patience_s)
     made["list"].close()
     waits.close()
     driver.release_point(point)
@@ -151,17 +151,18 @@ def other_calls_return_while_a_list_waits(bench: Bench, case: Case) -> None:
 
 
 @check("XSEM-INT-002")
-def wait_of_the_device_outlives_an_interrupt(bench: Bench, case: Case) -> None:
+def wait_of_the_device_outlives_an_interrupt(context: CaseContext, case: Case) -> None:
     """Ctrl-C in the host's wait: the device's is still pending, is met by its signal, and the list goes on."""
     if threading.current_thread() is not threading.main_thread():
         raise BlockedError("Python handles an interrupt in the main thread alone, and this is another")
-    type = bench.some_type()
-    producer, device = bench.ends(IN)
-    shared, after, value = bench.semaphore(type), bench.semaphore(type), value_of(type)
+    type = context.some_type()
+    producer, device = context.ends(IN)
+    shared, after, value = context.semaphore(type), context.semaphore(type), value_of(type)
     waits, signals = device.new_list(), producer.new_list()
     with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:
         device.wait(waits, shared, value)
-        expect(_interrupted(lambda: bench.here.synchronize(waits, bench.patience_s)), "an interrupt ends no host wait")
+        expect(_interrupted(lambda: context.here.synchronize(waits, context.patience_s)),
+               "an interrupt ends no host wait")
         hold.pending(lambda: device.done(waits), "a wait, the host's wait for which was interrupted,")
     device.finish(waits, "a wait, the host's wait for which was interrupted,")
     device.signal(waits, after, value)

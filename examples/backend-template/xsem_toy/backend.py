@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError
 from xsem.spi import Backend
-from xsem.types import Check, DeviceInfo
+from xsem.types import DeviceInfo, HealthCheck
 from xsem_toy.device import ToyDevice
 
 __all__ = ["ToyBackend"]
@@ -34,8 +34,8 @@ class ToyBackend(Backend):
             raise DeviceNotFoundError("there is one toy, toy:0", reason="no_such_device", backend=self.name)
         return ToyDevice()
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """What ``xsem doctor`` prints. Never raises."""
         ok = hasattr(os, "eventfd") and hasattr(os, "preadv")
-        return (Check(name="eventfd", ok=ok, detail="available" if ok else "this Python has no os.eventfd",
-                      remedy="" if ok else "use Linux"),)
+        return (HealthCheck(name="eventfd", ok=ok, detail="available" if ok else "this Python has no os.eventfd",
+                            remedy="" if ok else "use Linux"),)

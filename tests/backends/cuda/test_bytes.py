@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 from support.cuda_sim import stand_in_environment
 
-from xsem.types import Carrier
 from xsem.types import MemoryHandleType as M
+from xsem.types import OsHandleKind
 from xsem.types import SemaphoreHandleType as S
 
 SEMAPHORES = [each for each in S if "cuda" in each.native]
@@ -33,8 +33,8 @@ SCRIPT = f"""
 import os, sys
 import numpy as np
 import xsem
-from xsem.types import (Carrier, Kind, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle, SemaphoreDesc,
-                        SemaphoreHandleType, SignalParams, WaitParams)
+from xsem.types import (OsHandleKind, SemaphoreKind, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle,
+                        SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams)
 from xsem_cuda._backend import CudaBackend
 
 S, M = SemaphoreHandleType, MemoryHandleType
@@ -54,14 +54,14 @@ def own_fd(exported):
     return own
 
 def semaphore(type):
-    if type.carrier is not Carrier.FD:
+    if type.os_handle_kind is not OsHandleKind.FD:
         return device.import_semaphore(SemaphoreDesc(type=type, handle=HANDLE + type.native["cuda"][1]), None)
     with host.create_semaphore(type).export() as exported:
         own = own_fd(exported)
         return device.import_semaphore(SemaphoreDesc(type=type, handle=own.fileno()), own)
 
 def memory(type, size=SIZE, **more):
-    if type.carrier is not Carrier.FD:
+    if type.os_handle_kind is not OsHandleKind.FD:
         return device.import_memory(MemoryDesc(type=type, handle=HANDLE, allocation_size=size, **more), None)
     with host.create_memory(M.OPAQUE_FD, 1 << 20).export() as exported:
         own = own_fd(exported)
@@ -74,7 +74,7 @@ def under(label, act, *args, **more):
 for type in S:
     if type in declared.semaphore_import:
         under("semaphore " + type.name, semaphore, type)
-        if type.carrier is Carrier.NT:
+        if type.os_handle_kind is OsHandleKind.NT:
             under("named semaphore " + type.name, device.import_semaphore, SemaphoreDesc(type=type, name=NAME), None)
 for type in M:
     if type in declared.memory_import:
@@ -82,7 +82,7 @@ for type in M:
         under("buffer " + type.name, device.map_buffer, imported, 0x1000_3000, 0x2_0010)
         if type in (M.OPAQUE_FD, M.OPAQUE_WIN32, M.OPAQUE_WIN32_KMT, M.D3D12_HEAP):
             under("dedicated memory " + type.name, memory, type, dedicated=True)
-        if type.carrier is Carrier.NT:
+        if type.os_handle_kind is OsHandleKind.NT:
             desc = MemoryDesc(type=type, name=NAME, allocation_size=SIZE)
             under("named memory " + type.name, device.import_memory, desc, None)
 """
@@ -182,7 +182,8 @@ def log_of(platform: str) -> dict[str, Part]:
 
 
 def part_of(handle_type: S | M, label: str) -> Part:
-    platform = {Carrier.NT: "windows", Carrier.KMT: "windows", Carrier.NVSCI: "tegra"}.get(handle_type.carrier, "linux")
+    platforms = {OsHandleKind.NT: "windows", OsHandleKind.KMT: "windows", OsHandleKind.NVSCI: "tegra"}
+    platform = platforms.get(handle_type.os_handle_kind, "linux")
     return log_of("tegra" if handle_type is M.DMABUF_FD else platform)[f"{label} {handle_type.name}"]
 
 
@@ -193,7 +194,7 @@ def data_of(part: Part, function: str) -> bytes:
 
 
 def expected_handle(handle_type: S | M, part: Part, number: int) -> bytes:
-    if handle_type.carrier is Carrier.FD:
+    if handle_type.os_handle_kind is OsHandleKind.FD:
         return struct.pack("<i12x", part.notes["fd"])
     return struct.pack("<Q8x", number)
 
@@ -240,7 +241,8 @@ def test_memory_is_dedicated_where_that_is_said(handle_type: M) -> None:
     assert struct.unpack_from("<QI", data, 24) == (SIZE, 1)
 
 
-@pytest.mark.parametrize("handle_type", [each for each in SEMAPHORES + MEMORIES if each.carrier is Carrier.NT])
+@pytest.mark.parametrize(
+    "handle_type", [each for each in SEMAPHORES + MEMORIES if each.os_handle_kind is OsHandleKind.NT])
 def test_name_is_utf16_up_to_a_zero_and_there_is_no_handle(handle_type: S | M) -> None:
     kind, function = ("semaphore", "cuImportExternalSemaphore") if isinstance(handle_type, S) else (
         "memory", "cuImportExternalMemory")
@@ -276,7 +278,7 @@ def fields(part: Part, function: str) -> list[Fields]:
 
 def test_batch_of_all_of_windows_types_gives_each_its_own() -> None:
     named = {S[each] for each in re.findall(r"S\.(\w+)", ON_WINDOWS)}
-    assert named == {each for each in SEMAPHORES if each.carrier in (Carrier.NT, Carrier.KMT)}
+    assert named == {each for each in SEMAPHORES if each.os_handle_kind in (OsHandleKind.NT, OsHandleKind.KMT)}
     log = log_of("windows")
     assert fields(log["batch of signals"], "cuSignalExternalSemaphoresAsync") == [
         Fields(value=2**64 - 1), Fields(), Fields(key=2**63 + 1), Fields(), Fields(value=2**32), Fields(key=5),

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from xsem.types import Carrier, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_cuda._capabilities import Attributes, capabilities_of
 
 S = SemaphoreHandleType
@@ -31,9 +31,9 @@ def test_timelines_need_the_attribute(platform: str, timeline: SemaphoreHandleTy
 
 def test_windows_declares_every_type_without_fd_or_nvsci() -> None:
     capabilities = capabilities_of("win32", MODERN)
-    windows = (Carrier.NT, Carrier.KMT)
-    assert capabilities.semaphore_import == {each for each in S if each.carrier in windows}
-    assert capabilities.memory_import == {each for each in M if each.carrier in windows}
+    windows = (OsHandleKind.NT, OsHandleKind.KMT)
+    assert capabilities.semaphore_import == {each for each in S if each.os_handle_kind in windows}
+    assert capabilities.memory_import == {each for each in M if each.os_handle_kind in windows}
     assert not capabilities.wait_before_signal
 
 

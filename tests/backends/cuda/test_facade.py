@@ -460,7 +460,8 @@ def test_semaphore_outlives_its_killed_exporter() -> None:
     ours, theirs = socket.socketpair()
     with xsem.open_device("cuda:0") as cuda, ours:
         child = subprocess.Popen(
-            [sys.executable, "-c", "import sys, test_cuda_facade as t; t.exporter(int(sys.argv[1]))",
+            [sys.executable, "-c",
+             "import sys; from backends.cuda import test_facade as t; t.exporter(int(sys.argv[1]))",
              str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": str(TESTS)})
         theirs.close()

@@ -11,7 +11,7 @@ from support.cuda_recorder import Recorder
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, WrongDeviceError
-from xsem.types import Kind
+from xsem.types import SemaphoreKind
 from xsem_cuda._context import Context, Quiet
 from xsem_cuda._lists import PerThreadList, StreamList
 from xsem_cuda._points import Point, Points, native_event
@@ -74,7 +74,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def token(kind: Kind = Kind.TIMELINE) -> SemaphoreToken:
+def token(kind: SemaphoreKind = SemaphoreKind.TIMELINE) -> SemaphoreToken:
     return SemaphoreToken(cuda.CUexternalSemaphore(0x77), kind)
 
 

@@ -235,7 +235,7 @@ def test_release_behind_a_prepared_wait_returns_at_once_and_holds_nobody() -> No
 def test_prepared_without_the_functions_address_goes_over_the_bindings() -> None:
     from support.cuda_recorder import Recorder
 
-    from xsem.types import Kind
+    from xsem.types import SemaphoreKind
     from xsem_cuda._context import Context
     from xsem_cuda._lists import StreamList
     from xsem_cuda._points import Points
@@ -246,7 +246,7 @@ def test_prepared_without_the_functions_address_goes_over_the_bindings() -> None
     recorder = Recorder(cuda)
     context = Context(recorder, cuda.CUcontext(0xC0))
     commands = StreamList(recorder, context, Points(recorder, context), 0x5000)
-    tokens = [SemaphoreToken(cuda.CUexternalSemaphore(address), Kind.TIMELINE) for address in (0x70, 0x80)]
+    tokens = [SemaphoreToken(cuda.CUexternalSemaphore(address), SemaphoreKind.TIMELINE) for address in (0x70, 0x80)]
 
     def lacking(*_: object) -> tuple[Any, ...]:
         raise RuntimeError("cuGetProcAddress is not found")

@@ -11,7 +11,15 @@ import pytest
 import xsem
 from xsem.data import descriptors
 from xsem.errors import BadArgumentError
-from xsem.types import Carrier, Kind, MemoryDesc, MemoryHandleType, MipmapDesc, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OsHandleKind,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+    SemaphoreKind,
+)
 from xsem_cuda._arrays import ArrayToken, mipmap_descriptor
 from xsem_cuda._memory import buffer_descriptor, memory_descriptor
 from xsem_cuda._semaphores import Batches, SemaphoreToken, semaphore_descriptor
@@ -33,31 +41,31 @@ def fields(data: bytes, layout: str, at: int = 0) -> tuple[Any, ...]:
     return struct.unpack_from(layout, data, at)
 
 
-def number_for(carrier: Carrier) -> int:
-    return NUMBER if carrier is Carrier.FD else HANDLE
+def number_for(os_handle_kind: OsHandleKind) -> int:
+    return NUMBER if os_handle_kind is OsHandleKind.FD else HANDLE
 
 
-def expected_handle(carrier: Carrier) -> bytes:
-    return struct.pack("<i4x8x" if carrier is Carrier.FD else "<Q8x", number_for(carrier))
+def expected_handle(os_handle_kind: OsHandleKind) -> bytes:
+    return struct.pack("<i4x8x" if os_handle_kind is OsHandleKind.FD else "<Q8x", number_for(os_handle_kind))
 
 
 @pytest.mark.parametrize("handle_type", CUDA_SEMAPHORES)
 def test_semaphore_descriptor_of_each_type(handle_type: SemaphoreHandleType) -> None:
-    desc = SemaphoreDesc(type=handle_type, handle=number_for(handle_type.carrier))
+    desc = SemaphoreDesc(type=handle_type, handle=number_for(handle_type.os_handle_kind))
     native, _keep = semaphore_descriptor(cuda, desc, None)
     data = content(native, 96)
     assert fields(data, "<i") == (handle_type.native["cuda"][1],)
-    assert data[8:24] == expected_handle(handle_type.carrier)
+    assert data[8:24] == expected_handle(handle_type.os_handle_kind)
     assert data[24:] == bytes(72)  # flags and reserved
 
 
 @pytest.mark.parametrize("handle_type", CUDA_MEMORIES)
 def test_memory_descriptor_of_each_type(handle_type: MemoryHandleType) -> None:
-    desc = MemoryDesc(type=handle_type, handle=number_for(handle_type.carrier), allocation_size=0x1_0000_2000)
+    desc = MemoryDesc(type=handle_type, handle=number_for(handle_type.os_handle_kind), allocation_size=0x1_0000_2000)
     native, _keep = memory_descriptor(cuda, desc, None)
     data = content(native, 104)
     assert fields(data, "<i") == (handle_type.native["cuda"][1],)
-    assert data[8:24] == expected_handle(handle_type.carrier)
+    assert data[8:24] == expected_handle(handle_type.os_handle_kind)
     assert fields(data, "<QI", 24) == (0x1_0000_2000, 1 if handle_type.dedicated else 0)
     assert data[36:] == bytes(68)
 
@@ -78,13 +86,13 @@ def test_dedicated_flag_is_set_when_asked_for() -> None:
 NAME = "Local\\främes \N{MOVIE CAMERA}"
 
 
-@pytest.mark.parametrize("handle_type", [each for each in CUDA_SEMAPHORES if each.carrier is Carrier.NT])
+@pytest.mark.parametrize("handle_type", [each for each in CUDA_SEMAPHORES if each.os_handle_kind is OsHandleKind.NT])
 def test_semaphore_name_is_utf16_with_a_terminator(handle_type: SemaphoreHandleType) -> None:
     native, keep = semaphore_descriptor(cuda, SemaphoreDesc(type=handle_type, name=NAME), None)
     check_name(content(native, 96), keep)
 
 
-@pytest.mark.parametrize("handle_type", [each for each in CUDA_MEMORIES if each.carrier is Carrier.NT])
+@pytest.mark.parametrize("handle_type", [each for each in CUDA_MEMORIES if each.os_handle_kind is OsHandleKind.NT])
 def test_memory_name_is_utf16_with_a_terminator(handle_type: MemoryHandleType) -> None:
     native, keep = memory_descriptor(cuda, MemoryDesc(type=handle_type, name=NAME, allocation_size=1), None)
     check_name(content(native, 104), keep)
@@ -98,7 +106,7 @@ def check_name(data: bytes, keep: object) -> None:
     assert ctypes.string_at(address, len(wanted)) == wanted
 
 
-def token(kind: Kind) -> SemaphoreToken:
+def token(kind: SemaphoreKind) -> SemaphoreToken:
     return SemaphoreToken(cuda.CUexternalSemaphore(HANDLE), kind)
 
 
@@ -106,16 +114,17 @@ def token(kind: Kind) -> SemaphoreToken:
 @pytest.mark.parametrize(
     ("kind", "param", "value", "fence", "key", "flags"),
     [
-        (Kind.BINARY, xsem.SignalParams(), 0, 0, 0, 0),
-        (Kind.TIMELINE, xsem.SignalParams(value=2**64 - 1), 2**64 - 1, 0, 0, 0),
-        (Kind.TIMELINE, xsem.SignalParams(value=0), 0, 0, 0, 0),
-        (Kind.KEYED_MUTEX, xsem.SignalParams(key=2**63), 0, 0, 2**63, 0),
-        (Kind.NVSCISYNC, xsem.SignalParams(nvscisync_fence=HANDLE), 0, HANDLE, 0, 0),
-        (Kind.NVSCISYNC, xsem.SignalParams(nvscisync_fence=HANDLE, skip_nvscibuf_memsync=True), 0, HANDLE, 0, 1),
+        (SemaphoreKind.BINARY, xsem.SignalParams(), 0, 0, 0, 0),
+        (SemaphoreKind.TIMELINE, xsem.SignalParams(value=2**64 - 1), 2**64 - 1, 0, 0, 0),
+        (SemaphoreKind.TIMELINE, xsem.SignalParams(value=0), 0, 0, 0, 0),
+        (SemaphoreKind.KEYED_MUTEX, xsem.SignalParams(key=2**63), 0, 0, 2**63, 0),
+        (SemaphoreKind.NVSCISYNC, xsem.SignalParams(nvscisync_fence=HANDLE), 0, HANDLE, 0, 0),
+        (SemaphoreKind.NVSCISYNC, xsem.SignalParams(nvscisync_fence=HANDLE, skip_nvscibuf_memsync=True),
+         0, HANDLE, 0, 1),
     ],
 )
 def test_signal_parameters(
-    kind: Kind, param: xsem.SignalParams, value: int, fence: int, key: int, flags: int
+    kind: SemaphoreKind, param: xsem.SignalParams, value: int, fence: int, key: int, flags: int
 ) -> None:
     natives, structs = Batches(cuda, signal=True).fill([token(kind)], [param])
     assert [int(native) for native in natives] == [HANDLE]
@@ -129,16 +138,17 @@ def test_signal_parameters(
 @pytest.mark.parametrize(
     ("kind", "param", "value", "fence", "key", "timeout", "flags"),
     [
-        (Kind.BINARY, xsem.WaitParams(), 0, 0, 0, 0, 0),
-        (Kind.TIMELINE, xsem.WaitParams(value=2**63 + 1), 2**63 + 1, 0, 0, 0, 0),
-        (Kind.KEYED_MUTEX, xsem.WaitParams(key=0), 0, 0, 0, 0xFFFFFFFF, 0),
-        (Kind.KEYED_MUTEX, xsem.WaitParams(key=3, timeout_ms=0), 0, 0, 3, 0, 0),
-        (Kind.KEYED_MUTEX, xsem.WaitParams(key=3, timeout_ms=xsem.INFINITE), 0, 0, 3, 0xFFFFFFFF, 0),
-        (Kind.NVSCISYNC, xsem.WaitParams(nvscisync_fence=HANDLE, skip_nvscibuf_memsync=True), 0, HANDLE, 0, 0, 2),
+        (SemaphoreKind.BINARY, xsem.WaitParams(), 0, 0, 0, 0, 0),
+        (SemaphoreKind.TIMELINE, xsem.WaitParams(value=2**63 + 1), 2**63 + 1, 0, 0, 0, 0),
+        (SemaphoreKind.KEYED_MUTEX, xsem.WaitParams(key=0), 0, 0, 0, 0xFFFFFFFF, 0),
+        (SemaphoreKind.KEYED_MUTEX, xsem.WaitParams(key=3, timeout_ms=0), 0, 0, 3, 0, 0),
+        (SemaphoreKind.KEYED_MUTEX, xsem.WaitParams(key=3, timeout_ms=xsem.INFINITE), 0, 0, 3, 0xFFFFFFFF, 0),
+        (SemaphoreKind.NVSCISYNC, xsem.WaitParams(nvscisync_fence=HANDLE, skip_nvscibuf_memsync=True),
+         0, HANDLE, 0, 0, 2),
     ],
 )
 def test_wait_parameters(
-    kind: Kind, param: xsem.WaitParams, value: int, fence: int, key: int, timeout: int, flags: int
+    kind: SemaphoreKind, param: xsem.WaitParams, value: int, fence: int, key: int, timeout: int, flags: int
 ) -> None:
     _natives, structs = Batches(cuda, signal=False).fill([token(kind)], [param])
     data = content(structs[0], 144)
@@ -149,20 +159,20 @@ def test_wait_parameters(
 def test_batch_keeps_each_value_with_its_semaphore() -> None:
     batches = Batches(cuda, signal=True)
     for count in (1, 8, 3, 64, 8):
-        semaphores = [token(Kind.TIMELINE) for _ in range(count)]
+        semaphores = [token(SemaphoreKind.TIMELINE) for _ in range(count)]
         _natives, structs = batches.fill(semaphores, [xsem.SignalParams(value=100 * count + i) for i in range(count)])
         assert [fields(content(each, 144), "<Q")[0] for each in structs] == [100 * count + i for i in range(count)]
 
 
 def test_reused_struct_forgets_the_last_value() -> None:
     batches = Batches(cuda, signal=True)
-    batches.fill([token(Kind.TIMELINE)], [xsem.SignalParams(value=77)])
-    _natives, structs = batches.fill([token(Kind.BINARY)], [xsem.SignalParams()])
+    batches.fill([token(SemaphoreKind.TIMELINE)], [xsem.SignalParams(value=77)])
+    _natives, structs = batches.fill([token(SemaphoreKind.BINARY)], [xsem.SignalParams()])
     assert content(structs[0], 144) == bytes(144)
 
 
 def test_mixed_batch_gives_each_its_own_fields() -> None:
-    semaphores = [token(Kind.TIMELINE), token(Kind.KEYED_MUTEX), token(Kind.BINARY)]
+    semaphores = [token(SemaphoreKind.TIMELINE), token(SemaphoreKind.KEYED_MUTEX), token(SemaphoreKind.BINARY)]
     params = [xsem.WaitParams(value=7), xsem.WaitParams(key=8), xsem.WaitParams()]
     _natives, structs = Batches(cuda, signal=False).fill(semaphores, params)
     found = [fields(content(each, 144), "<QQQI") for each in structs]

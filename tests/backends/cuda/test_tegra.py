@@ -18,7 +18,7 @@ from support.cuda_sim import on_stand_in
 from support.importer import BOUND_S, soon
 
 import xsem
-from xsem.types import Kind, MemoryHandleType, MipmapDesc, SemaphoreHandleType, SignalParams, WaitParams
+from xsem.types import MemoryHandleType, MipmapDesc, SemaphoreHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_cuda._load import bindings
 
 S, M = SemaphoreHandleType, MemoryHandleType
@@ -96,7 +96,7 @@ def test_signal_writes_the_callers_fence_and_a_wait_reads_one() -> None:
     with opened() as device:
         here = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
         there = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))   # the same object, as another side's
-        assert here.kind is Kind.NVSCISYNC
+        assert here.kind is SemaphoreKind.NVSCISYNC
         first, second = fence(), fence()
         signals, waits = device.create_command_list(), device.create_command_list()
         gate = device.create_event()

@@ -11,8 +11,8 @@ import pytest
 from support.cuda_sim import on_stand_in
 
 import xsem
-from xsem.types import Kind, MipmapDesc
 from xsem.types import MemoryHandleType as M
+from xsem.types import MipmapDesc, SemaphoreKind
 from xsem.types import SemaphoreHandleType as S
 
 BOUND_S = 20.0
@@ -27,7 +27,7 @@ def everything_works(kinds: list[S]) -> None:
             there = host.create_semaphore(kind)
             with there.export(for_device=cuda) as desc:
                 here = cuda.import_semaphore(desc)
-            first, second = (1, 2) if kind.kind is Kind.TIMELINE else (None, None)
+            first, second = (1, 2) if kind.kind is SemaphoreKind.TIMELINE else (None, None)
             commands.append_wait(here, first)
             assert not commands.query()
             there.host_signal(first)

@@ -17,12 +17,12 @@ import xsem
 from xsem.facade.device import Device
 from xsem.spi import CommandListDriver
 from xsem.types import (
-    Kind,
     MemoryDesc,
     MemoryHandleType,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
+    SemaphoreKind,
     SignalParams,
     WaitParams,
 )
@@ -63,16 +63,16 @@ def is_done(device: Any, commands: CommandListDriver) -> bool:
     return True
 
 
-def use(device: Any, semaphore: Any, kind: Kind) -> None:
+def use(device: Any, semaphore: Any, kind: SemaphoreKind) -> None:
     """Signal it, then wait for that."""
     commands = device.create_command_list()
-    if kind is Kind.KEYED_MUTEX:
+    if kind is SemaphoreKind.KEYED_MUTEX:
         commands.append_wait([semaphore], [WaitParams(key=0)], (), (), False)
         commands.append_signal([semaphore], [SignalParams(key=3)], (), (), False)
         commands.append_wait([semaphore], [WaitParams(key=3, timeout_ms=20_000)], (), (), False)
         commands.append_signal([semaphore], [SignalParams(key=0)], (), (), False)
     else:
-        value = 2**40 if kind is Kind.TIMELINE else None
+        value = 2**40 if kind is SemaphoreKind.TIMELINE else None
         commands.append_signal([semaphore], [SignalParams(value=value)], (), (), False)
         commands.append_wait([semaphore], [WaitParams(value=value)], (), (), False)
     assert is_done(device, commands)
@@ -100,7 +100,7 @@ def test_handle_in_a_signed_int_reaches_the_driver_as_the_same_bits() -> None:
     signed = -0x3FFF_FFC0   # a KMT handle of 32 bits, read as a signed int
     with opened() as device:
         semaphore = device.import_semaphore(SemaphoreDesc(type=S.OPAQUE_WIN32_KMT, handle=signed), None)
-        use(device, semaphore, Kind.BINARY)
+        use(device, semaphore, SemaphoreKind.BINARY)
         device.release_semaphore(semaphore)
         memory = device.import_memory(MemoryDesc(type=M.OPAQUE_WIN32_KMT, handle=signed, allocation_size=8192), None)
         device.release_memory(memory)
@@ -115,12 +115,12 @@ def test_semaphores_of_one_name_are_one(handle_type: SemaphoreHandleType) -> Non
         desc = SemaphoreDesc(type=handle_type, name="Local\\frames-ß")
         first, second = device.import_semaphore(desc, None), device.import_semaphore(desc, None)
         commands = device.create_command_list()
-        if handle_type.kind is Kind.KEYED_MUTEX:
+        if handle_type.kind is SemaphoreKind.KEYED_MUTEX:
             commands.append_wait([first], [WaitParams(key=0)], (), (), False)
             commands.append_signal([first], [SignalParams(key=7)], (), (), False)
             commands.append_wait([second], [WaitParams(key=7)], (), (), False)
         else:
-            value = 7 if handle_type.kind is Kind.TIMELINE else None
+            value = 7 if handle_type.kind is SemaphoreKind.TIMELINE else None
             commands.append_signal([first], [SignalParams(value=value)], (), (), False)
             commands.append_wait([second], [WaitParams(value=value)], (), (), False)
         assert is_done(device, commands)

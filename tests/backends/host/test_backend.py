@@ -11,7 +11,7 @@ import pytest
 
 import xsem_host
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError
-from xsem.promises import check_device_promises, check_list_promises
+from xsem.plugins import check_implements, check_list_implements
 from xsem.spi import Backend
 from xsem_host import HostBackend, linux
 
@@ -36,8 +36,8 @@ def test_device_belongs_to_no_physical_device() -> None:
 def test_driver_has_what_it_declares() -> None:
     driver = HostBackend().open(0)
     (info,) = HostBackend().devices()
-    check_device_promises(info, driver)
-    check_list_promises(info, driver.capabilities, driver.create_command_list())
+    check_implements(info, driver)
+    check_list_implements(info, driver.capabilities, driver.create_command_list())
     driver.close()
 
 

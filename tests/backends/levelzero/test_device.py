@@ -339,7 +339,7 @@ def test_driver_refuses_what_it_does_not_declare() -> None:
         driver = driver_of(at.here)
         for kind in SemaphoreHandleType:
             if kind not in KINDS:
-                handle: Any = 64 if kind.carrier.value != "fd" else OwnedHandle(os.dup(0))
+                handle: Any = 64 if kind.os_handle_kind.value != "fd" else OwnedHandle(os.dup(0))
                 with pytest.raises((xsem.UnsupportedError, ImportFailure)):
                     driver.import_semaphore(SemaphoreDesc(type=kind, handle=handle), None)
 

@@ -14,12 +14,12 @@ from support.levelzero_sim import on_level_zero
 
 from xsem.errors import UnsupportedError
 from xsem.types import (
-    Kind,
     MemoryDesc,
     MemoryHandleType,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
+    SemaphoreKind,
     SignalParams,
     WaitParams,
 )
@@ -71,12 +71,12 @@ def test_types_of_windows_are_not_declared_where_the_extension_is_not_listed() -
 @on_level_zero(**WINDOWS)
 def test_semaphore_is_imported_signalled_waited_for_and_released(kind: SemaphoreHandleType) -> None:
     with OwnedHandle(os.eventfd(0)) as handle, opened() as device:   # a number that stands for an NT handle
-        kmt = kind.carrier.value == "kmt"
+        kmt = kind.os_handle_kind.value == "kmt"
         desc = SemaphoreDesc(type=kind, handle=KMT if kmt else handle)
         semaphore = device.import_semaphore(desc, None if kmt else handle)
         assert not handle.closed   # Windows' handles stay the caller's
         commands = device.create_command_list()
-        mutex, timeline = kind.kind is Kind.KEYED_MUTEX, kind.kind is Kind.TIMELINE
+        mutex, timeline = kind.kind is SemaphoreKind.KEYED_MUTEX, kind.kind is SemaphoreKind.TIMELINE
         value, key = 5 if timeline else None, 5 if mutex else None
         commands.append_signal([semaphore], [SignalParams(value=value, key=key)], (), (), False)
         point = commands.append_wait([semaphore], [WaitParams(value=value, key=key)], (), (), True)

@@ -18,7 +18,15 @@ from xsem.errors import (
     UnsupportedError,
     WrongDeviceError,
 )
-from xsem.types import Carrier, Feature, MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    Feature,
+    MemoryDesc,
+    MemoryHandleType,
+    OsHandleKind,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
 from xsem_opencl._checks import nvidia_icd
 
 
@@ -69,7 +77,7 @@ def test_every_type_is_refused_by_facade_and_driver_alike() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         for type in SemaphoreHandleType:
-            if type.carrier is not Carrier.FD:
+            if type.os_handle_kind is not OsHandleKind.FD:
                 continue
             desc = SemaphoreDesc(type=type, handle=0, device_uuid=None)
             with pytest.raises(UnsupportedError, match=type.value):

@@ -17,7 +17,7 @@ from xsem_vulkan.gpu import Gpu
 PROGRAM = """
 import os, sys
 import xsem
-from test_vulkan_validation import misuse
+from backends.vulkan.test_validation import misuse
 from support.vulkan_sim import BINARY, MEMORY, driver_of, peer
 
 with xsem.open_device("vulkan:0") as device, peer() as other:
@@ -57,15 +57,15 @@ print("ended")
 # The importer, as the suite uses it, with its exporter in a second process whose layer writes to the same place.
 CONFORMANCE = """
 import sys
-from xsem_conformance.bench import Bench
+from xsem_conformance.context import CaseContext
 from xsem_conformance.requirements import load
 from xsem_conformance.session import survey
 from xsem_conformance.worker import _run
-from test_vulkan_validation import misuse
+from backends.vulkan.test_validation import misuse
 
 wanted = [each for each in load().requirements.values() if each.id.startswith(tuple(sys.argv[1:]))]
 cases = [each.case for each in survey("vulkan:0", "vulkan:0", wanted).cases if not each.undeclared]
-bench = Bench("vulkan:0", "vulkan:0")
+bench = CaseContext("vulkan:0", "vulkan:0")
 misuse(bench.device._device_state.driver._gpu)
 print("misused", flush=True)
 for case in cases:

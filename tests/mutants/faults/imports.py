@@ -9,7 +9,7 @@ from typing import Any
 from faults.base import Driver, a_driver
 from xsem import spi
 from xsem.errors import DriverError, UnsupportedError
-from xsem.types import Kind, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 
 # ---- import
@@ -126,7 +126,7 @@ class StaleAfterReimport(Driver):
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         kept = self._kept.get(desc.type)
-        if kept is not None and desc.type.kind is Kind.TIMELINE:
+        if kept is not None and desc.type.kind is SemaphoreKind.TIMELINE:
             kept[1] += 1
             return kept[0]
         token = self.inner.import_semaphore(desc, handle)

@@ -8,7 +8,7 @@ from typing import Any
 
 import xsem_cuda._backend as backend
 from patches.base import instead, patch
-from xsem.types import Capabilities, Check
+from xsem.types import Capabilities, HealthCheck
 from xsem_cuda import _arrays, _call, _device, _lists, _points
 from xsem_cuda._backend import CudaBackend
 from xsem_cuda._context import Context
@@ -152,4 +152,4 @@ def check_without_a_remedy() -> None:
     """A check that is not ok does not say how to mend it."""
     @instead(CudaBackend, "checks")
     def checks(before: Any, self: Any) -> Any:
-        return (*before(self), Check(name="device nodes", ok=False, detail="no access"))
+        return (*before(self), HealthCheck(name="device nodes", ok=False, detail="no access"))

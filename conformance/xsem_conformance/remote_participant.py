@@ -18,16 +18,16 @@ import xsem
 from xsem import ipc
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
-from xsem_conformance.actor import OPERATIONS, Actor
 from xsem_conformance.endings import end_with
 from xsem_conformance.outcomes import BlockedError, BrokenError
+from xsem_conformance.participant import OPERATIONS, LocalParticipant
 
-__all__ = ["Peer", "PeerFailedError", "SecondFailedError", "main"]
+__all__ = ["ParticipantFailedError", "RemoteParticipant", "SecondFailedError", "main"]
 
 _ANSWER_S: Final = 60.0
 
 
-class PeerFailedError(Exception):
+class ParticipantFailedError(Exception):
     """What the other process reports, or that it is gone; `reason` is the error's where it has one."""
 
     def __init__(self, message: str, *, reason: str = "") -> None:
@@ -35,12 +35,12 @@ class PeerFailedError(Exception):
         self.reason = reason
 
 
-class SecondFailedError(PeerFailedError, BrokenError):
+class SecondFailedError(ParticipantFailedError, BrokenError):
     """The same where that process has the device under test open: the device's failure, not the suite's."""
 
 
-class Peer:
-    """A `Side` in another process.
+class RemoteParticipant:
+    """A `Participant` in another process.
 
     Parameters
     ----------
@@ -48,14 +48,16 @@ class Peer:
         As `xsem.open_device` takes it.
     role : str
         What it is called in messages.
-    failure : type of PeerFailedError
+    failure : type of ParticipantFailedError
         What is raised where it fails.
     """
 
     _socket: socket.socket
     _process: subprocess.Popen[bytes]
 
-    def __init__(self, device: str, role: str = "exporter", failure: type[PeerFailedError] = PeerFailedError) -> None:
+    def __init__(
+        self, device: str, role: str = "exporter", failure: type[ParticipantFailedError] = ParticipantFailedError
+    ) -> None:
         self.device = device
         self.role = role
         self._failure = failure
@@ -184,17 +186,17 @@ def main(connection: socket.socket, name: str) -> None:
         _serve(connection, None, {"reason": error.reason, "message": error.message})
         return
     with device:
-        _serve(connection, Actor(device), {})
+        _serve(connection, LocalParticipant(device), {})
 
 
-def _serve(connection: socket.socket, actor: Actor | None, failure: dict[str, str]) -> None:
+def _serve(connection: socket.socket, participant: LocalParticipant | None, failure: dict[str, str]) -> None:
     while True:
         try:
             message = ipc.receive(connection, timeout_s=None)
         except XsemError:
             return  # the other end is gone
         with message:
-            answer, descs = _answer(actor, message) if actor is not None else ({"error": failure}, [])
+            answer, descs = _answer(participant, message) if participant is not None else ({"error": failure}, [])
         try:
             ipc.send(connection, *descs, payload=json.dumps(answer).encode())
         except BadArgumentError as error:
@@ -206,13 +208,15 @@ def _serve(connection: socket.socket, actor: Actor | None, failure: dict[str, st
                 desc.close()
 
 
-def _answer(actor: Actor, message: ipc.Message) -> tuple[dict[str, Any], list[SemaphoreDesc | MemoryDesc]]:
+def _answer(
+    participant: LocalParticipant, message: ipc.Message
+) -> tuple[dict[str, Any], list[SemaphoreDesc | MemoryDesc]]:
     asked = json.loads(message.payload)
     operation = asked["operation"]
     if operation not in OPERATIONS:
         return {"error": {"reason": "unknown_operation", "message": f"no operation {operation!r}"}}, []
     try:
-        result = getattr(actor, operation)(*message.semaphores, *message.memories, *asked["arguments"])
+        result = getattr(participant, operation)(*message.semaphores, *message.memories, *asked["arguments"])
     except XsemError as error:
         return {"error": {"reason": error.reason, "message": str(error)}}, []
     except Exception as error:

@@ -13,12 +13,13 @@ from typing import Any, Final, cast
 import xsem
 from xsem.plugins import registry
 from xsem.spi import DeviceDriver, Token
-from xsem.types import Kind, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.actor import Actor, Side
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.outcomes import BlockedError, expect
-from xsem_conformance.peer import Peer, PeerFailedError, SecondFailedError
+from xsem_conformance.participant import LocalParticipant, Participant
+from xsem_conformance.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
 
-__all__ = ["IN", "OUT", "Bench", "End", "Shared", "duplicate", "gets_through", "never", "soon", "value_of"]
+__all__ = ["IN", "OUT", "CaseContext", "CaseParticipant", "Shared", "duplicate", "gets_through", "never", "soon",
+           "value_of"]
 
 IN: Final = "in"
 """The exporter produces, the device consumes."""
@@ -44,10 +45,10 @@ class Shared:
     there: int
 
 
-class End:
+class CaseParticipant:
     """One side of a test, with shared objects in place of numbers."""
 
-    def __init__(self, side: Side, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
+    def __init__(self, side: Participant, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
         self.side = side
         self._patience_s = patience_s
         self.name = name
@@ -107,13 +108,13 @@ class End:
         """The list gets idle."""
         try:
             self.side.synchronize(commands, self._patience_s)
-        except (xsem.WaitTimeoutError, PeerFailedError) as error:
+        except (xsem.WaitTimeoutError, ParticipantFailedError) as error:
             if error.reason != "timeout":
                 raise
             raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
 
 
-class Bench:
+class CaseContext:
     """One device and one exporter, for one check after the other.
 
     Parameters
@@ -127,17 +128,17 @@ class Bench:
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
         self.patience_s = patience_s
         self.device = xsem.open_device(device)
-        self.here = Actor(self.device, lambda size: self.memory(size).here)
+        self.here = LocalParticipant(self.device, lambda size: self.memory(size).here)
         self._exporter = exporter
-        self._peer: Peer | None = None
-        self._second: Peer | None = None
+        self._peer: RemoteParticipant | None = None
+        self._second: RemoteParticipant | None = None
         self._about: dict[str, Any] = {}
         self._driver: DeviceDriver | None = None
         uuid = self.device.info.uuid
         self.importer = None if uuid is None else uuid.hex
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> RemoteParticipant:
         """The exporter's process.
 
         Raises
@@ -146,10 +147,10 @@ class Bench:
             It cannot open its device.
         """
         if self._peer is None:
-            peer = Peer(self._exporter)
+            peer = RemoteParticipant(self._exporter)
             try:
                 self._about = peer.about()
-            except PeerFailedError as error:
+            except ParticipantFailedError as error:
                 peer.close()
                 raise BlockedError(f"the exporter {self._exporter} cannot be opened: {error}") from error
             self._peer = peer
@@ -179,10 +180,10 @@ class Bench:
             self._peer = None
 
     @property
-    def second(self) -> Peer:
+    def second(self) -> RemoteParticipant:
         """A second process that has the device open; what it fails in, the device does."""
         if self._second is None:
-            self._second = Peer(self.device.info.id, "second process", SecondFailedError)
+            self._second = RemoteParticipant(self.device.info.id, "second process", SecondFailedError)
         return self._second
 
     def kill_second(self) -> None:
@@ -222,7 +223,7 @@ class Bench:
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
 
-    def some_type(self, kind: Kind | None = None) -> str:
+    def some_type(self, kind: SemaphoreKind | None = None) -> str:
         """The first type of semaphore, of that kind, that the exporter makes and the device imports.
 
         One that may be waited for before its signal, where there is one; no sync file, which is one signal's.
@@ -235,14 +236,15 @@ class Bench:
         made = self.peer.about()["semaphore_export"]
         declared = self.device.capabilities
         both = sorted((each for each in declared.semaphore_import
-                       if each.value in made and each.kind is not Kind.SYNC_FILE and kind in (None, each.kind)),
+                       if each.value in made and each.kind is not SemaphoreKind.SYNC_FILE
+                       and kind in (None, each.kind)),
                       key=lambda each: (each not in declared.wait_before_signal, each.value))
         if not both:
             raise BlockedError(f"{self._about['id']} makes no {'' if kind is None else kind.value + ' '}semaphore that "
                                f"{self.device.info.id} imports")
         return both[0].value
 
-    def gate(self, producer: End) -> tuple[Shared, int | None]:
+    def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
         """What holds `producer` back when waited for, and its value: until the exporter's host signals it.
 
         Raises
@@ -253,7 +255,7 @@ class Bench:
         made = [SemaphoreHandleType(each) for each in self.peer.about()["semaphore_export"]]
         known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
         early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
-                       key=lambda each: (each.kind is not Kind.TIMELINE, each.value))
+                       key=lambda each: (each.kind is not SemaphoreKind.TIMELINE, each.value))
         if not early:
             raise BlockedError(f"nothing can hold {producer.name} back: it may wait for nothing before its signal")
         type = early[0].value
@@ -294,21 +296,21 @@ class Bench:
         """What the device signals, the exporter's host sees."""
         try:
             self.peer.host_wait(shared.there, value, self.patience_s)
-        except PeerFailedError as error:
+        except ParticipantFailedError as error:
             if error.reason != "timeout":
                 raise
             raise AssertionError(f"the device's signal does not reach the exporter: {error}") from error
 
-    def second_end(self, shared: Shared) -> End:
+    def second_end(self, shared: Shared) -> CaseParticipant:
         """The second process as a side, which has imported that semaphore, of which alone it can be asked."""
         with self.peer.export_semaphore(shared.there, self.importer) as desc:
             number = self.second.import_semaphore(desc)
-        return End(self.second, lambda _shared: number, "the second process", self.patience_s)
+        return CaseParticipant(self.second, lambda _shared: number, "the second process", self.patience_s)
 
-    def ends(self, direction: str) -> tuple[End, End]:
+    def ends(self, direction: str) -> tuple[CaseParticipant, CaseParticipant]:
         """Producer and consumer."""
-        device = End(self.here, lambda shared: shared.here, "device", self.patience_s)
-        exporter = End(self.peer, lambda shared: shared.there, "exporter", self.patience_s)
+        device = CaseParticipant(self.here, lambda shared: shared.here, "device", self.patience_s)
+        exporter = CaseParticipant(self.peer, lambda shared: shared.there, "exporter", self.patience_s)
         return (exporter, device) if direction == IN else (device, exporter)
 
     @contextmanager
@@ -323,7 +325,7 @@ class Bench:
                 if each is not None:
                     try:
                         each.forget()
-                    except PeerFailedError:
+                    except ParticipantFailedError:
                         kill()
 
     def let_go(self) -> None:
@@ -348,10 +350,12 @@ class Bench:
 
 def value_of(type: str, value: int = 1) -> int | None:
     """`value` where semaphores of that type have values, else None."""
-    return value if SemaphoreHandleType(type).kind is Kind.TIMELINE else None
+    return value if SemaphoreHandleType(type).kind is SemaphoreKind.TIMELINE else None
 
 
-def gets_through(producer: End, consumer: End, shared: Shared, type: str, value: int | None) -> None:
+def gets_through(
+    producer: CaseParticipant, consumer: CaseParticipant, shared: Shared, type: str, value: int | None
+) -> None:
     """A wait of the consumer's, seen pending where it may come first, is met by a signal of the producer's."""
     waits, signals = consumer.new_list(), producer.new_list()
     early = consumer.waits_early(type)

@@ -18,7 +18,7 @@ import xsem
 from xsem.errors import BusyError, UnsupportedError
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 
-__all__ = ["OPERATIONS", "Actor", "Side"]
+__all__ = ["OPERATIONS", "LocalParticipant", "Participant"]
 
 _CPU: Final = 1
 _LISTS_S: Final = 5.0
@@ -35,7 +35,7 @@ OPERATIONS: Final = frozenset({
 """What may be asked of an actor in another process."""
 
 
-class Side(Protocol):
+class Participant(Protocol):
     """What a test does with either side."""
 
     def about(self) -> dict[str, Any]: ...
@@ -64,8 +64,8 @@ class Side(Protocol):
     def forget(self) -> None: ...
 
 
-class Actor:
-    """A `Side` in this process.
+class LocalParticipant:
+    """A `Participant` in this process.
 
     Parameters
     ----------
