@@ -12,14 +12,18 @@ Exit status of every command:
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
+import threading
+from typing import Any
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    sys.unraisablehook = _report
     try:
         status = _run()
         # The interpreter now joins threads and clears modules. With SIG_DFL, Ctrl-C ends it without a traceback.
@@ -27,6 +31,17 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
+
+
+def _report(unraisable: Any) -> None:
+    """Report an exception that Python ignores, as in a finalizer; but Ctrl-C there is delivered again."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+    elif hasattr(signal, "pthread_kill"):
+        # On another thread: here the main thread is still inside the finalizer.
+        _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    else:
+        _thread.start_new_thread(_thread.interrupt_main, ())
 
 
 def _run() -> int:
