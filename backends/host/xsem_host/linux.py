@@ -269,8 +269,9 @@ class Pages:
             raise _failure("munmap", OSError(code, os.strerror(code)))
 
     def __del__(self) -> None:
-        # Nothing is mapped if the constructor failed.
-        if getattr(self, "_mapped", False):
+        # Nothing is mapped if the constructor failed. At the interpreter's exit a worker may still copy here, without
+        # the interpreter's lock; the end of the process unmaps all.
+        if getattr(self, "_mapped", False) and not sys.is_finalizing():
             try:
                 self.close()
             except BaseException:

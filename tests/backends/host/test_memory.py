@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -139,3 +141,21 @@ def test_interrupted_unmapping_leaves_no_stale_address(device: HostDevice, monke
     device.unmap_buffer(again)
     assert not covered(address, size)
     device.release_memory(memory)
+
+
+def test_pages_stay_mapped_at_the_interpreters_exit() -> None:
+    # A worker may copy there without the interpreter's lock. Here the last finalizer reads in its place.
+    done = subprocess.run([sys.executable, "-c", """
+import ctypes, mmap
+from xsem_host.linux import Pages
+_pages = Pages(4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+
+class Worker:
+    def __init__(self):
+        self.address, self.at = _pages.address, ctypes.c_char.from_address
+    def __del__(self):
+        self.at(self.address).value
+
+worker = Worker()   # cleared after names that begin with an underscore
+"""], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
