@@ -87,6 +87,12 @@ def test_backend_that_sees_more_of_xsem_is_reported(copy: Path, backend: str, pl
     assert f"{backend}.planted -> xsem" in said
 
 
+def test_every_folder_with_modules_is_a_package() -> None:
+    # A module in a folder without __init__.py is installed, and no contract sees it.
+    folders = {path.parent for root in contracts.packages(ROOT).values() for path in root.rglob("*.py")}
+    assert [str(each) for each in folders if not (each / "__init__.py").exists()] == []
+
+
 def test_backend_that_sees_what_it_may_is_not_reported(copy: Path) -> None:
     add_package(copy, "backends/acme/xsem_acme",
                 "import xsem.spi\nfrom xsem.types import SemaphoreKind\nimport xsem.errors\n")
