@@ -1,1 +1,1 @@
-"""Plain data: handle types, descriptors, parameters. Nothing here has a lifetime in a driver."""
+"""Plain data: handle types, descriptors and parameters. These objects hold no driver resources."""

@@ -1,7 +1,7 @@
-"""Descriptors: all that an importer must know about one semaphore or memory, checked when made.
+"""Descriptors of external semaphores and memory, for import. The constructor checks the fields.
 
-The rules are those of cuImportExternalSemaphore and cuImportExternalMemory. Whether the platform and the device can
-take such a handle is asked at import, so that a descriptor of any type can be made, sent and tested anywhere.
+The rules are those of cuImportExternalSemaphore and cuImportExternalMemory. The import checks whether the platform and
+the device support the handle type. A descriptor of any type can therefore be created, sent and tested on any platform.
 """
 
 from __future__ import annotations
@@ -24,28 +24,46 @@ _FORMATS: Final = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float
 
 @dataclass(frozen=True, kw_only=True)
 class SemaphoreDesc:
-    """A semaphore that another API, device or process exported.
+    """Description of a semaphore that another API, device or process exported.
 
-    Made by hand with the constructor named as the handle type, by `Semaphore.export`, or by `xsem.ipc.receive`.
+    `Semaphore.export` and `xsem.ipc.receive` return descriptors. For a handle from elsewhere, call the class method
+    named after the handle type.
 
     Attributes
     ----------
     type : SemaphoreHandleType
-        What the handle is. It cannot be seen from a file descriptor: NVIDIA's driver imports a timeline's fd as a
-        binary semaphore, and the reverse, without complaint.
+        The handle type. A file descriptor does not show its handle type: NVIDIA's driver imports a timeline's fd as a
+        binary semaphore, and the reverse, without an error.
     handle : OwnedHandle, object with ``fileno()``, int or None
-        An int or a file is borrowed and never closed by xsem. NvSciSync: the address of the object.
-        SYNC_FD: -1 stands for "already signalled". Windows: an int may be signed; the same 64 bits are the same handle.
-        Null and INVALID_HANDLE_VALUE (-1 or 2**64 - 1) are refused, and of NT handles the pseudo handles -2 to -6.
+        The handle. xsem borrows an int or a file and never closes it. NVSCISYNC: the address of the object. SYNC_FD:
+        -1 means "already signalled". Windows: an int may be signed or unsigned; the same 64 bits are the same handle.
+        The constructor refuses null and INVALID_HANDLE_VALUE (-1 or 2**64 - 1). For NT handles it also refuses the
+        pseudo handles -2 to -6.
     name : str or None
-        Windows: the shared object's name, in place of a handle. Non-empty, without NUL and without lone surrogates.
+        Windows: the name of the shared object, in place of a handle. The name is a non-empty str without NUL and
+        without lone surrogates.
     device_uuid, driver_uuid : uuid.UUID or None
-        The exporting device and driver; None means not known.
+        UUIDs of the exporting device and driver; None: unknown.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_type``, ``bad_uuid``; ``handle_xor_name``, ``name_not_allowed``, ``bad_name``; ``not_an_int``,
+        ``not_a_handle``.
+    BadHandleError
+        ``no_handle``, ``negative_fd``, ``handle_out_of_range``, ``null_handle``, ``pseudo_handle``.
 
     Notes
     -----
-    Ownership: importing a descriptor takes nothing from it, on success or failure. `close` (also the end of ``with``)
-    closes an `OwnedHandle` in it and nothing else. It can be pickled while multiprocessing spawns a process, only then.
+    Ownership: an import does not take the handle from the descriptor, neither on success nor on failure. `close` and
+    the end of ``with`` close an `OwnedHandle` and leave any other handle open. After an error of the constructor, the
+    caller still owns the handle. A descriptor can be pickled only while multiprocessing spawns a process.
+
+    Examples
+    --------
+    >>> desc = SemaphoreDesc.timeline_fd(7, device_uuid=bytes(16))  # 7 stands for the exported fd
+    >>> desc.type.kind.value
+    'timeline'
     """
 
     type: SemaphoreHandleType
@@ -60,7 +78,7 @@ class SemaphoreDesc:
         _check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
 
     def close(self) -> None:
-        """Close the handle if it is an `OwnedHandle`; a borrowed one is left alone."""
+        """Close the handle if it is an `OwnedHandle`. A borrowed handle stays open."""
         _close(self.handle)
 
     def __enter__(self) -> Self:
@@ -74,7 +92,7 @@ class SemaphoreDesc:
 
     @classmethod
     def opaque_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
-        """A binary semaphore's fd (Vulkan OPAQUE_FD)."""
+        """Describe a binary semaphore by its fd (Vulkan OPAQUE_FD)."""
         return cls(type=SemaphoreHandleType.OPAQUE_FD, handle=fd, **_identity(device_uuid, driver_uuid))
 
     @classmethod
@@ -82,7 +100,7 @@ class SemaphoreDesc:
         cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """A binary semaphore's NT handle, or its name: exactly one of the two."""
+        """Describe a binary semaphore by its NT handle or its name: exactly one of the two."""
         return cls(type=SemaphoreHandleType.OPAQUE_WIN32, handle=handle, name=name,
                    **_identity(device_uuid, driver_uuid))
 
@@ -90,37 +108,37 @@ class SemaphoreDesc:
     def opaque_win32_kmt(
         cls, handle: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None
     ) -> Self:
-        """A binary semaphore's KMT handle; it holds no reference to the object."""
+        """Describe a binary semaphore by its KMT handle. A KMT handle holds no reference to the object."""
         return cls(type=SemaphoreHandleType.OPAQUE_WIN32_KMT, handle=handle, **_identity(device_uuid, driver_uuid))
 
     @classmethod
     def d3d12_fence(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """An ID3D12Fence's NT handle (ID3D12Device::CreateSharedHandle), or its name."""
+        """Describe an ID3D12Fence by its NT handle (ID3D12Device::CreateSharedHandle) or its name."""
         return cls(type=SemaphoreHandleType.D3D12_FENCE, handle=handle, name=name)
 
     @classmethod
     def d3d11_fence(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """An ID3D11Fence's NT handle (ID3D11Fence::CreateSharedHandle), or its name."""
+        """Describe an ID3D11Fence by its NT handle (ID3D11Fence::CreateSharedHandle) or its name."""
         return cls(type=SemaphoreHandleType.D3D11_FENCE, handle=handle, name=name)
 
     @classmethod
     def nvscisync(cls, address: int) -> Self:
-        """An NvSciSyncObj, by its address in this process; it must outlive the import."""
+        """Describe an NvSciSyncObj by its address in this process. The object must outlive the import."""
         return cls(type=SemaphoreHandleType.NVSCISYNC, handle=address)
 
     @classmethod
     def d3d11_keyed_mutex(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """An IDXGIKeyedMutex's NT handle (IDXGIResource1::CreateSharedHandle), or its name."""
+        """Describe an IDXGIKeyedMutex by its NT handle (IDXGIResource1::CreateSharedHandle) or its name."""
         return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX, handle=handle, name=name)
 
     @classmethod
     def d3d11_keyed_mutex_kmt(cls, handle: Handle) -> Self:
-        """An IDXGIKeyedMutex's KMT handle (IDXGIResource::GetSharedHandle)."""
+        """Describe an IDXGIKeyedMutex by its KMT handle (IDXGIResource::GetSharedHandle)."""
         return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT, handle=handle)
 
     @classmethod
     def timeline_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
-        """A timeline semaphore's fd."""
+        """Describe a timeline semaphore by its fd."""
         return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, handle=fd, **_identity(device_uuid, driver_uuid))
 
     @classmethod
@@ -128,35 +146,52 @@ class SemaphoreDesc:
         cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """A timeline semaphore's NT handle, or its name."""
+        """Describe a timeline semaphore by its NT handle or its name."""
         return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32, handle=handle, name=name,
                    **_identity(device_uuid, driver_uuid))
 
     @classmethod
     def sync_fd(cls, fd: Handle) -> Self:
-        """A Linux sync file; -1 is one that is signalled already."""
+        """Describe a Linux sync file by its fd; -1 means an already signalled sync file."""
         return cls(type=SemaphoreHandleType.SYNC_FD, handle=fd)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDesc:
-    """Memory that another API, device or process exported.
+    """Description of memory that another API, device or process exported.
+
+    `Memory.export` and `xsem.ipc.receive` return descriptors. For a handle from elsewhere, call the class method named
+    after the handle type.
 
     Attributes
     ----------
     type : MemoryHandleType
-        What the handle is.
+        The handle type.
     allocation_size : int
-        Bytes that the exporter allocated (Vulkan: VkMemoryAllocateInfo::allocationSize), not what the buffer needs.
-        It cannot be checked on a GPU driver: NVIDIA's accepts a size 16 times too large.
+        Size of the exporter's allocation in bytes (Vulkan: VkMemoryAllocateInfo::allocationSize), not the size that the
+        buffer needs. A GPU driver does not check it: NVIDIA's driver accepts a size 16 times too large.
     handle, name, device_uuid, driver_uuid
-        As in `SemaphoreDesc`. NvSciBuf: `handle` is the address of the object.
+        As in `SemaphoreDesc`. NVSCIBUF: `handle` is the address of the object.
     dedicated : bool
-        CUDA_EXTERNAL_MEMORY_DEDICATED; set by itself for the three D3D resource types, refused for DMABUF_FD.
+        CUDA_EXTERNAL_MEMORY_DEDICATED. The constructor sets it for D3D12_RESOURCE, D3D11_RESOURCE and
+        D3D11_RESOURCE_KMT, and refuses it for DMABUF_FD.
+
+    Raises
+    ------
+    BadArgumentError
+        As in `SemaphoreDesc`; also ``bad_size``, ``dedicated_dmabuf``, ``not_a_bool``.
+    BadHandleError
+        As in `SemaphoreDesc`.
 
     Notes
     -----
     Ownership: as in `SemaphoreDesc`.
+
+    Examples
+    --------
+    >>> desc = MemoryDesc.opaque_fd(7, allocation_size=1 << 20, device_uuid=bytes(16))  # 7 stands for the exported fd
+    >>> desc.allocation_size
+    1048576
     """
 
     type: MemoryHandleType
@@ -181,7 +216,7 @@ class MemoryDesc:
             )
 
     def close(self) -> None:
-        """Close the handle if it is an `OwnedHandle`; a borrowed one is left alone."""
+        """Close the handle if it is an `OwnedHandle`. A borrowed handle stays open."""
         _close(self.handle)
 
     def __enter__(self) -> Self:
@@ -198,7 +233,7 @@ class MemoryDesc:
         cls, fd: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Device memory's fd (Vulkan OPAQUE_FD); `dedicated` as the exporter allocated it."""
+        """Describe device memory by its fd (Vulkan OPAQUE_FD). `dedicated` must match the exporter's allocation."""
         return cls(type=MemoryHandleType.OPAQUE_FD, handle=fd, allocation_size=allocation_size, dedicated=dedicated,
                    **_identity(device_uuid, driver_uuid))
 
@@ -207,7 +242,7 @@ class MemoryDesc:
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
         device_uuid: UUIDLike | None, dedicated: bool = False, driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Device memory's NT handle, or its name: exactly one of the two."""
+        """Describe device memory by its NT handle or its name: exactly one of the two."""
         return cls(type=MemoryHandleType.OPAQUE_WIN32, handle=handle, name=name, allocation_size=allocation_size,
                    dedicated=dedicated, **_identity(device_uuid, driver_uuid))
 
@@ -216,38 +251,38 @@ class MemoryDesc:
         cls, handle: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Device memory's KMT handle; it holds no reference to the object."""
+        """Describe device memory by its KMT handle. A KMT handle holds no reference to the object."""
         return cls(type=MemoryHandleType.OPAQUE_WIN32_KMT, handle=handle, allocation_size=allocation_size,
                    dedicated=dedicated, **_identity(device_uuid, driver_uuid))
 
     @classmethod
     def d3d12_heap(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
-        """An ID3D12Heap's NT handle, or its name."""
+        """Describe an ID3D12Heap by its NT handle or its name."""
         return cls(type=MemoryHandleType.D3D12_HEAP, handle=handle, name=name, allocation_size=allocation_size)
 
     @classmethod
     def d3d12_resource(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
-        """A committed ID3D12Resource's NT handle, or its name; dedicated is implied."""
+        """Describe a committed ID3D12Resource by its NT handle or its name. `dedicated` is always True."""
         return cls(type=MemoryHandleType.D3D12_RESOURCE, handle=handle, name=name, allocation_size=allocation_size)
 
     @classmethod
     def d3d11_resource(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
-        """An ID3D11Resource's NT handle, or its name; dedicated is implied."""
+        """Describe an ID3D11Resource by its NT handle or its name. `dedicated` is always True."""
         return cls(type=MemoryHandleType.D3D11_RESOURCE, handle=handle, name=name, allocation_size=allocation_size)
 
     @classmethod
     def d3d11_resource_kmt(cls, handle: Handle, *, allocation_size: int) -> Self:
-        """An ID3D11Resource's KMT handle; dedicated is implied."""
+        """Describe an ID3D11Resource by its KMT handle. `dedicated` is always True."""
         return cls(type=MemoryHandleType.D3D11_RESOURCE_KMT, handle=handle, allocation_size=allocation_size)
 
     @classmethod
     def nvscibuf(cls, address: int, *, allocation_size: int) -> Self:
-        """An NvSciBuf object, by its address in this process; it must outlive the import."""
+        """Describe an NvSciBuf object by its address in this process. The object must outlive the import."""
         return cls(type=MemoryHandleType.NVSCIBUF, handle=address, allocation_size=allocation_size)
 
     @classmethod
     def dmabuf_fd(cls, fd: Handle, *, allocation_size: int) -> Self:
-        """A Linux dma-buf's fd."""
+        """Describe a Linux dma-buf by its fd."""
         return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size)
 
 
@@ -258,18 +293,32 @@ class MipmapDesc:
     Attributes
     ----------
     extent : tuple of int
-        Width, height, depth of level 0 in elements; height and depth 0 for fewer dimensions.
+        Width, height and depth of level 0 in elements. One dimension: height and depth are 0. Two dimensions: depth
+        is 0.
     format, channels : str, int
-        Component type, as the dtype name of one of CUarray_format's: 8, 16 or 32 bit ``"uint8"`` … ``"int32"``,
-        ``"float16"``, ``"float32"``; and 1, 2 or 4 components.
+        Component type of CUarray_format, as a dtype name: ``"uint8"``, ``"uint16"``, ``"uint32"``, ``"int8"``,
+        ``"int16"``, ``"int32"``, ``"float16"`` or ``"float32"``. Number of components: 1, 2 or 4.
     levels : int
-        Levels in the chain; 1 for NvSciBuf memory.
+        Number of mipmap levels; 1 for NvSciBuf memory.
     layers : int
-        0: not layered. Cubemaps: 6, or a multiple of 6.
+        Number of layers; 0: not layered. Cubemaps: 6 or a multiple of 6.
     offset : int
         Bytes from the start of the memory to level 0.
     cubemap, surface_load_store, color_attachment : bool
-        CUDA_ARRAY3D_CUBEMAP, …_SURFACE_LDST and …_COLOR_ATTACHMENT (bound as a colour target in the graphics API).
+        CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_SURFACE_LDST and CUDA_ARRAY3D_COLOR_ATTACHMENT. The last means that the
+        graphics API binds the image as a colour target.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_extent``, ``bad_format``, ``bad_channels``, ``bad_levels``, ``bad_layers``, ``bad_offset``,
+        ``not_an_int``, ``not_a_bool``.
+
+    Examples
+    --------
+    >>> image = MipmapDesc(extent=(640, 480, 0), format="uint8", channels=4)
+    >>> image.levels, image.layers, image.offset
+    (1, 0, 0)
     """
 
     extent: tuple[int, int, int]
@@ -292,14 +341,14 @@ class MipmapDesc:
         check_int("depth", depth, 0, UINT64_MAX, reason="bad_extent")
         if depth and not height:
             raise BadArgumentError("an image with a depth has a height", reason="bad_extent")
-        # A dtype object compares equal to its name, but the backends' tables have only names as keys.
+        # A dtype object is equal to its name, but the keys of the backends' tables are only names.
         if not isinstance(self.format, str) or self.format not in _FORMATS:
             raise BadArgumentError(f"format is one of the names {', '.join(_FORMATS)}, not {self.format!r}",
                                    reason="bad_format")
         check_int("channels", self.channels, 1, 4, reason="bad_channels")
         if self.channels == 3:
             raise BadArgumentError("channels is 1, 2 or 4, not 3", reason="bad_channels")
-        # One more than the driver can make would be given as fewer, without a word.
+        # For a number of levels above the maximum, the driver creates fewer levels and reports no error.
         check_int("levels", self.levels, 1, max(width, height, depth).bit_length(), reason="bad_levels")
         check_int("layers", self.layers, 0, 2**32 - 1, reason="bad_layers")
         check_int("offset", self.offset, 0, UINT64_MAX, reason="bad_offset")
@@ -312,7 +361,7 @@ class MipmapDesc:
 
     @property
     def beyond_image(self) -> str | None:
-        """What it asks for beyond `Feature.IMAGE`, in words; None where that is enough."""
+        """First property of the image that `Feature.IMAGE` excludes, in words; None: no such property."""
         asked = {"more than one level": self.levels > 1, "an offset": self.offset, "a cubemap": self.cubemap,
                  "a colour attachment": self.color_attachment}
         return next((what for what, wanted in asked.items() if wanted), None)
@@ -348,7 +397,8 @@ def _check_handle(
         )
     if name is not None:
         if not isinstance(name, str) or not name or "\0" in name:
-            raise BadArgumentError(f"{name!r} is not an object's name", reason="bad_name", handle_type=handle_type)
+            raise BadArgumentError(f"name must be a non-empty str without NUL, not {name!r}", reason="bad_name",
+                                   handle_type=handle_type)
         # Level Zero takes a semaphore's name in UTF-8, which cannot encode a lone surrogate.
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise BadArgumentError(f"the name {name!r} has a surrogate that is not part of a pair", reason="bad_name",
@@ -359,7 +409,7 @@ def _check_handle(
     if isinstance(handle, bool):
         raise BadArgumentError("a handle is an int, not bool", reason="not_an_int", handle_type=handle_type)
     if not isinstance(handle, int):
-        # A KMT handle and an NvSci object's address cannot be closed, so nothing can own them.
+        # A KMT handle and the address of an NvSci object cannot be closed. An OwnedHandle therefore cannot own them.
         owned_nt = os_handle_kind is OsHandleKind.NT and isinstance(handle, OwnedHandle)
         if os_handle_kind is not OsHandleKind.FD and not owned_nt:
             raise BadArgumentError(
@@ -373,7 +423,7 @@ def _check_handle(
     if os_handle_kind is OsHandleKind.FD:
         if handle < 0 and not (handle == -1 and handle_type is SemaphoreHandleType.SYNC_FD):
             raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd", handle_type=handle_type)
-    # Windows handles also come as signed ints; what does not fit a pointer would be cut by ctypes in silence.
+    # A Windows handle can be a signed int. ctypes truncates an int that does not fit in a pointer, without an error.
     elif not (0 if os_handle_kind is OsHandleKind.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
         raise BadHandleError(f"{spelled}: {handle:#x} is not a pointer", reason="handle_out_of_range",
                              handle_type=handle_type)

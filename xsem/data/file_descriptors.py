@@ -1,4 +1,4 @@
-"""File descriptors: whether two numbers are one open file, and duplicates that a driver is given."""
+"""Comparison of file descriptors, and duplicates for drivers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 _KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
 _KCMP_FILE: Final = 0
-# Duplicates for drivers get high numbers, because the application's own calls get the lowest free ones. If
-# RLIMIT_NOFILE leaves none in this range, the search begins at `_LOWER`; the last resort is any number.
+# Duplicates for drivers get high numbers, because the application's own calls get the lowest free numbers. If
+# RLIMIT_NOFILE leaves no free number in this range, the search begins at `_LOWER`. After that, any number is accepted.
 _TURN: Final = range(512, 4096)
 _LOWER: Final = 128
 
 
 class _Numbers:
-    """For each number, the count of duplicates that got it; and where the search for a driver's next one begins."""
+    """Count of duplicates for each number, and the start of the next search for a driver's number."""
 
-    # Re-entrant: a finalizer or a signal handler of the application can import something.
+    # Re-entrant, because a finalizer or a signal handler of the application can import a handle.
     lock = threading.RLock()
     turn = _TURN.start
     issued: ClassVar[dict[int, int]] = {}
 
 
 def _new_lock() -> None:
-    # The thread that held the old one does not exist in the child.
+    # The thread that held the old lock does not exist in the child.
     _Numbers.lock = threading.RLock()
 
 
@@ -43,9 +43,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def same_open_file(a: int, b: int) -> bool | None:
-    """Whether two fds of this process mean the same open file description; None where the kernel cannot tell.
+    """Tell whether two fds of this process refer to the same open file description.
 
-    So a backend finds out whether its driver has closed a handle: keep a duplicate, and compare the number with it.
+    A backend can thus detect that its driver closed a handle: keep a duplicate and compare the number with it.
+
+    Parameters
+    ----------
+    a, b : int
+        File descriptors. Both are borrowed.
+
+    Returns
+    -------
+    bool or None
+        True if both refer to the same open file description. False if they differ, or if a number is not open. None if
+        the kernel cannot compare them.
     """
     if sys.platform != "linux":
         return None
@@ -56,7 +67,7 @@ def same_open_file(a: int, b: int) -> bool | None:
     except OSError as error:
         if error.errno == errno.EBADF:
             return False
-    # fstat cannot stand in: all anonymous inodes (eventfd, sync files, device memory) share one inode number.
+    # fstat is not a substitute: all anonymous inodes (eventfd, sync files, device memory) share one inode number.
     if _KCMP is None:
         return None
     libc = ctypes.CDLL(None, use_errno=True)
@@ -69,7 +80,7 @@ def same_open_file(a: int, b: int) -> bool | None:
 
 
 def kernel_can_compare() -> bool:
-    """Whether `same_open_file` has an answer here."""
+    """Tell whether the kernel supports `same_open_file`."""
     with own(os.open, os.devnull, os.O_RDONLY) as file:
         return same_open_file(file.fileno(), file.fileno()) is not None
 
@@ -80,21 +91,21 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
     Parameters
     ----------
     fd : int
-        Borrowed.
+        The file descriptor. It is borrowed and stays open.
     for_driver : bool
-        True: a high number that no recent duplicate had. False: the lowest free number.
+        True: the duplicate gets a high number that no recent duplicate had. False: the lowest free number.
 
     Returns
     -------
     OwnedHandle
-        Owned by the caller.
+        The duplicate. The caller owns it.
 
     Raises
     ------
     BadHandleError
-        ``closed_fd``.
+        ``closed_fd``: `fd` is not open.
     BusyError
-        ``fd_limit``.
+        ``fd_limit``: the process cannot open another file descriptor.
     """
     try:
         with _Numbers.lock:
@@ -127,29 +138,38 @@ def _dup_high(fd: int) -> OwnedHandle:
             try:
                 return own(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, least)
             except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.EMFILE):  # EINVAL: beyond the limit. EMFILE: all taken
+                if error.errno not in (errno.EINVAL, errno.EMFILE):  # EINVAL: above the limit. EMFILE: no free number
                     raise
     return own(os.dup, fd)
 
 
 class DriverFd:
-    """A file descriptor for a driver, which can tell afterwards whether the driver has closed it.
+    """File descriptor for a driver, with a test whether the driver has closed it.
 
-    Make the object before the driver's call. A comparison by the kernel is not enough, because it cannot tell two
-    duplicates of one file apart. A number that the driver closed may soon belong to another import of the same file.
-    Each number therefore has a count of the duplicates that got it: a new count means that the number was closed.
+    Create the object before the driver's call. A comparison by the kernel is not enough, because it cannot distinguish
+    two duplicates of one file. A number that the driver closed can soon belong to another import of the same file.
+    Each number therefore has a count of its duplicates: a new count means that the number was closed.
 
     Parameters
     ----------
     given : OwnedHandle
-        The descriptor for the driver.
+        The file descriptor for the driver.
     kept : OwnedHandle
-        Another descriptor of the same open file. It stays open as long as this object is in use.
+        Another file descriptor of the same open file. It must stay open while this object is in use.
 
     Attributes
     ----------
     number : int
         The number of `given`.
+
+    Examples
+    --------
+    >>> import os
+    >>> kept = own(os.open, os.devnull, os.O_RDONLY)
+    >>> fd = DriverFd(duplicate_fd(kept.fileno()), kept)
+    >>> # here comes the driver's call with fd.number
+    >>> fd.settle()                     # closes the number if the driver left it open
+    >>> kept.close()
     """
 
     __slots__ = ("_given", "_issued", "_kept", "number")
@@ -161,9 +181,13 @@ class DriverFd:
         self._issued = _Numbers.issued.get(self.number, 0)
 
     def left_open(self) -> bool | None:
-        """Whether the driver has left the number open; None if the kernel cannot tell.
+        """Tell whether the driver has left the number open.
 
-        False is final. True is valid until the driver's next call that may close the number.
+        Returns
+        -------
+        bool or None
+            None if the kernel cannot compare file descriptors. False is final. True is valid until the driver's next
+            call that can close the number.
         """
         with _Numbers.lock:
             if _Numbers.issued.get(self.number, 0) != self._issued:
@@ -171,9 +195,10 @@ class DriverFd:
             return same_open_file(self._kept.fileno(), self.number)
 
     def settle(self) -> None:
-        """Close the number if the driver left it open; otherwise give it up.
+        """Close the number if the driver left it open. Otherwise give it up without closing it.
 
-        If the kernel cannot tell, the number leaks, so that xsem never closes the number of another import.
+        If the kernel cannot compare file descriptors, the number leaks. xsem thus never closes the number of another
+        import.
         """
         if self._given.closed:
             return

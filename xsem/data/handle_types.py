@@ -1,4 +1,4 @@
-"""Handle types of semaphores and memory, with each vendor's own name and number for them."""
+"""Handle types of semaphores and memory, with the names and numbers of each vendor."""
 
 from __future__ import annotations
 
@@ -11,109 +11,157 @@ __all__ = ["MemoryHandleType", "OsHandleKind", "SemaphoreHandleType", "Semaphore
 
 
 class SemaphoreKind(str, enum.Enum):
-    """What signalling and waiting mean for a semaphore, whatever carries its handle."""
+    """Kind of a semaphore: the meaning of its signals and waits, independent of the handle.
+
+    Examples
+    --------
+    >>> SemaphoreHandleType.D3D12_FENCE.kind is SemaphoreKind.TIMELINE
+    True
+    """
 
     BINARY = "binary"
+    """Two states, signalled and not signalled. Signals and waits take no value."""
     TIMELINE = "timeline"
+    """A 64-bit value, also of a D3D fence. A wait is met when the value is at least the requested one."""
     KEYED_MUTEX = "keyed_mutex"
+    """An IDXGIKeyedMutex. A wait acquires it with a key, and a signal releases it with a key."""
     NVSCISYNC = "nvscisync"
+    """An NvSciSync object. Each signal and wait takes the address of an NvSciSyncFence."""
     SYNC_FILE = "sync_file"
+    """A Linux sync file. It holds one signal, for one wait or one export."""
 
 
 class OsHandleKind(str, enum.Enum):
-    """What a handle is, to the operating system."""
+    """Kind of a handle in the operating system.
+
+    Examples
+    --------
+    >>> MemoryHandleType.DMABUF_FD.os_handle_kind is OsHandleKind.FD
+    True
+    """
 
     FD = "fd"
     """A POSIX file descriptor."""
     NT = "nt"
-    """A Windows NT handle, or the name of the object behind one."""
+    """A Windows NT handle, or the name of its object."""
     KMT = "kmt"
-    """A Windows global share handle: a number that holds no reference and cannot be closed."""
+    """A Windows global share handle (KMT handle). It holds no reference and cannot be closed."""
     NVSCI = "nvsci"
     """The address of an NvSciBuf or NvSciSync object in this process."""
 
 
 class SemaphoreHandleType(str, enum.Enum):
-    """Handle types of external semaphores; the value is the spelling on the wire, in reports and in options.
+    """Handle type of an external semaphore. Reports and command-line options use the value as its spelling.
 
-    The names are CUDA's (``CUexternalSemaphoreHandleType``), plus SYNC_FD, which OpenCL and Vulkan have.
+    The names are those of CUDA (``CUexternalSemaphoreHandleType``). SYNC_FD comes from OpenCL and Vulkan.
+
+    Examples
+    --------
+    >>> SemaphoreHandleType("opaque_fd").native["cuda"]
+    ('CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD', 1)
     """
 
     OPAQUE_FD = "opaque_fd"
+    """File descriptor of a binary semaphore."""
     OPAQUE_WIN32 = "opaque_win32"
+    """NT handle of a binary semaphore."""
     OPAQUE_WIN32_KMT = "opaque_win32_kmt"
+    """KMT handle of a binary semaphore."""
     D3D12_FENCE = "d3d12_fence"
+    """NT handle of an ID3D12Fence."""
     D3D11_FENCE = "d3d11_fence"
+    """NT handle of an ID3D11Fence."""
     NVSCISYNC = "nvscisync"
+    """Address of an NvSciSyncObj."""
     D3D11_KEYED_MUTEX = "d3d11_keyed_mutex"
+    """NT handle of an IDXGIKeyedMutex."""
     D3D11_KEYED_MUTEX_KMT = "d3d11_keyed_mutex_kmt"
+    """KMT handle of an IDXGIKeyedMutex."""
     TIMELINE_SEMAPHORE_FD = "timeline_semaphore_fd"
+    """File descriptor of a timeline semaphore."""
     TIMELINE_SEMAPHORE_WIN32 = "timeline_semaphore_win32"
+    """NT handle of a timeline semaphore."""
     SYNC_FD = "sync_fd"
+    """File descriptor of a Linux sync file."""
 
     @property
     def kind(self) -> SemaphoreKind:
-        """Binary, timeline, keyed mutex, NvSciSync or sync file."""
+        """Kind of the semaphore: binary, timeline, keyed mutex, NvSciSync or sync file."""
         return _SEMAPHORES[self][0]
 
     @property
     def os_handle_kind(self) -> OsHandleKind:
-        """File descriptor, NT handle, KMT handle or NvSci object."""
+        """Kind of the handle: file descriptor, NT handle, KMT handle or NvSci object."""
         return _SEMAPHORES[self][1]
 
     @property
     def device_bound(self) -> bool:
-        """Whether a handle of this type means something on the exporting device alone."""
+        """True if a handle of this type is valid only on the exporting device."""
         return _SEMAPHORES[self][2]
 
     @property
     def native(self) -> Mapping[str, tuple[str, int]]:
-        """The vendors' names and numbers: ``{"cuda": (name, number), "cudart": …, "levelzero": …, …}``.
+        """Names and numbers of the vendors: ``{"cuda": (name, number), "cudart": …, "levelzero": …, …}``.
 
-        A vendor without an equivalent is absent. Vulkan and OpenCL carry a timeline in an opaque handle and tell
-        the kind by other means, so TIMELINE_SEMAPHORE_FD has Vulkan's OPAQUE_FD bit.
+        A vendor without an equivalent type is absent. Vulkan and OpenCL export a timeline as an opaque handle and
+        specify its kind separately. TIMELINE_SEMAPHORE_FD therefore has Vulkan's OPAQUE_FD bit.
         """
         return _SEMAPHORE_NATIVE[self]
 
 
 class MemoryHandleType(str, enum.Enum):
-    """Handle types of external memory, named as CUDA names them (``CUexternalMemoryHandleType``)."""
+    """Handle type of external memory. The names are those of CUDA (``CUexternalMemoryHandleType``).
+
+    Examples
+    --------
+    >>> MemoryHandleType.DMABUF_FD.native["vulkan"]
+    ('VK_EXTERNAL_MEMORY_HANDLE_TYPE_DMA_BUF_BIT_EXT', 512)
+    """
 
     OPAQUE_FD = "opaque_fd"
+    """File descriptor of device memory."""
     OPAQUE_WIN32 = "opaque_win32"
+    """NT handle of device memory."""
     OPAQUE_WIN32_KMT = "opaque_win32_kmt"
+    """KMT handle of device memory."""
     D3D12_HEAP = "d3d12_heap"
+    """NT handle of an ID3D12Heap."""
     D3D12_RESOURCE = "d3d12_resource"
+    """NT handle of a committed ID3D12Resource."""
     D3D11_RESOURCE = "d3d11_resource"
+    """NT handle of an ID3D11Resource."""
     D3D11_RESOURCE_KMT = "d3d11_resource_kmt"
+    """KMT handle of an ID3D11Resource."""
     NVSCIBUF = "nvscibuf"
+    """Address of an NvSciBuf object."""
     DMABUF_FD = "dmabuf_fd"
+    """File descriptor of a Linux dma-buf."""
 
     @property
     def os_handle_kind(self) -> OsHandleKind:
-        """File descriptor, NT handle, KMT handle or NvSci object."""
+        """Kind of the handle: file descriptor, NT handle, KMT handle or NvSci object."""
         return _MEMORIES[self][0]
 
     @property
     def device_bound(self) -> bool:
-        """Whether a handle of this type means something on the exporting device alone."""
+        """True if a handle of this type is valid only on the exporting device."""
         return _MEMORIES[self][1]
 
     @property
     def dedicated(self) -> bool:
-        """Whether CUDA_EXTERNAL_MEMORY_DEDICATED must be set (cuImportExternalMemory)."""
+        """True if CUDA_EXTERNAL_MEMORY_DEDICATED must be set (cuImportExternalMemory)."""
         return _MEMORIES[self][2]
 
     @property
     def native(self) -> Mapping[str, tuple[str, int]]:
-        """The vendors' names and numbers, as for `SemaphoreHandleType.native`."""
+        """Names and numbers of the vendors, as in `SemaphoreHandleType.native`."""
         return _MEMORY_NATIVE[self]
 
 
 _S = SemaphoreHandleType
 _M = MemoryHandleType
 
-# kind, carrier, device-bound
+# kind, handle kind, device-bound
 _SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[SemaphoreKind, OsHandleKind, bool]]] = {
     _S.OPAQUE_FD: (SemaphoreKind.BINARY, OsHandleKind.FD, True),
     _S.OPAQUE_WIN32: (SemaphoreKind.BINARY, OsHandleKind.NT, True),
@@ -128,7 +176,7 @@ _SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[SemaphoreKind, OsHandleKin
     _S.SYNC_FD: (SemaphoreKind.SYNC_FILE, OsHandleKind.FD, False),
 }
 
-# carrier, device-bound, dedicated
+# handle kind, device-bound, dedicated
 _MEMORIES: Final[Mapping[MemoryHandleType, tuple[OsHandleKind, bool, bool]]] = {
     _M.OPAQUE_FD: (OsHandleKind.FD, True, False),
     _M.OPAQUE_WIN32: (OsHandleKind.NT, True, False),
@@ -148,7 +196,7 @@ def _native(prefixes: Mapping[str, str], **names: tuple[str, int]) -> _Native:
     return MappingProxyType({vendor: (prefixes[vendor] + name, number) for vendor, (name, number) in names.items()})
 
 
-# A function per table keeps the rows short: only the part of each name that varies is written.
+# One function per table adds the common prefix of the names, so that the rows stay short.
 _SEMAPHORE_PREFIX: Final = {
     "cuda": "CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_",
     "cudart": "cudaExternalSemaphoreHandleType",

@@ -1,4 +1,4 @@
-"""Ownership of operating-system handles: one owner, closed exactly once."""
+"""Ownership of operating-system handles: each handle has one owner, which closes it exactly once."""
 
 from __future__ import annotations
 
@@ -22,36 +22,46 @@ _T = TypeVar("_T")
 
 
 class SupportsFileno(Protocol):
-    """Anything with a file descriptor: a socket, a file, an `OwnedHandle`."""
+    """Object with a file descriptor: a socket, a file or an `OwnedHandle`."""
 
     def fileno(self) -> int: ...
 
 
 class OwnedHandle:
-    """Owns one file descriptor or Windows NT handle and closes it exactly once.
+    """Owner of one file descriptor or Windows NT handle. The owner closes it exactly once.
 
-    It is closed by `close`, at the end of ``with``, or when collected. `detach` gives the number up unclosed.
-    All methods may be called from any thread.
+    The handle is closed by `close`, at the end of ``with``, or when the object is collected. `detach` gives up the
+    number without closing it. Any thread may call any method.
 
     Parameters
     ----------
     handle : int
-        An open descriptor (POSIX) or handle (Windows). Owned from here on; on an error it is left alone.
+        An open file descriptor (POSIX) or NT handle (Windows). On success the object owns it. On failure the caller
+        still owns it, and it stays open.
 
     Raises
     ------
     BadHandleError
-        ``negative_fd``, ``closed_fd``: nothing is open under that number. On Windows: ``null_handle``, also for
+        ``negative_fd``; ``closed_fd``: the number is not an open file descriptor. On Windows: ``null_handle``, also for
         INVALID_HANDLE_VALUE (-1 or 2**64 - 1), and ``pseudo_handle`` (-2 to -6).
     BadArgumentError
         ``not_an_int``.
+
+    Examples
+    --------
+    >>> import os
+    >>> with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as handle:
+    ...     handle.closed
+    False
+    >>> handle.closed
+    True
     """
 
     __slots__ = ("__weakref__", "_slot")
 
     def __init__(self, handle: int) -> None:
-        # One-element list: pop() is atomic, so that of two racing closers exactly one gets the number. It holds
-        # the number before the checks: after Ctrl-C in a check, the finalizer closes it.
+        # The slot is a list of one element. pop() is atomic: if two threads close the handle, exactly one gets the
+        # number. The slot holds the number before the checks: after Ctrl-C in a check, the finalizer closes it.
         self._slot: list[int] = [handle]
         try:
             if isinstance(handle, bool) or not isinstance(handle, int):
@@ -62,12 +72,12 @@ class OwnedHandle:
             raise
 
     def fileno(self) -> int:
-        """The number, still owned by this object.
+        """Return the number. This object still owns it.
 
         Raises
         ------
         ReleasedError
-            ``handle_closed``: it was closed or detached.
+            ``handle_closed``: the handle was closed or detached.
         """
         try:
             return self._slot[0]
@@ -75,12 +85,12 @@ class OwnedHandle:
             raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
     def detach(self) -> int:
-        """Give up ownership: the caller must close the number from now on.
+        """Give up ownership and return the number. The caller must close it.
 
         Raises
         ------
         ReleasedError
-            ``handle_closed``.
+            ``handle_closed``: the handle was closed or detached.
         """
         try:
             return self._slot.pop()
@@ -88,12 +98,14 @@ class OwnedHandle:
             raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
     def take(self) -> Self:
-        """Move the handle to a new object, with an owner at every moment. This object is then as after `detach`.
+        """Move the handle to a new object and return that object.
+
+        The handle has an owner at every moment. After the call, this object is in the same state as after `detach`.
 
         Raises
         ------
         ReleasedError
-            ``handle_closed``.
+            ``handle_closed``: the handle was closed or detached.
         """
         taker = object.__new__(type(self))
         taker._slot, self._slot = self._slot, []
@@ -101,25 +113,25 @@ class OwnedHandle:
         return taker
 
     def close(self) -> None:
-        """Close the handle; harmless when already closed or detached.
+        """Close the handle. A call on a closed or detached handle has no effect.
 
-        Never raises an OSError: a failure is logged as a warning. It usually means that other code closed this number,
-        perhaps by mistake.
+        The method never raises an OSError. It logs a failure as a warning. The usual cause is that other code closed
+        this number, perhaps by mistake.
         """
         number = self._slot.copy()
         try:
-            # C code moves the number from the slot to the system call: Ctrl-C cannot come in between.
+            # C code moves the number from the slot to the system call: Ctrl-C cannot interrupt between the two.
             deque(map(close_number, iter(self._slot.pop, self)), maxlen=0)
-        except IndexError:  # the slot is empty: the number is closed now, or was before
+        except IndexError:  # the slot is empty: the number is closed now, or was closed before
             return
         except OSError as error:
-            # After any error of close() the number is free (Linux).
+            # On Linux, close() frees the number even if it reports an error.
             _log.warning("handle %s could not be closed: %s%s", *number, error.strerror,
                          "; other code has closed it" if error.errno == errno.EBADF else "")
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed or detached."""
+        """True if the handle was closed or detached."""
         return not self._slot
 
     def __enter__(self) -> Self:
@@ -129,13 +141,13 @@ class OwnedHandle:
         self.close()
 
     def __del__(self) -> None:
-        # __init__ may have failed before the slot existed.
+        # __init__ may have failed before it created the slot.
         if not getattr(self, "_slot", None):
             return
         try:
             self.close()
         except BaseException:
-            self.close()  # Ctrl-C came before the number was taken from the slot
+            self.close()  # Ctrl-C interrupted before the number left the slot
             raise
 
     def __repr__(self) -> str:
@@ -149,9 +161,10 @@ class OwnedHandle:
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:
-    """Refuse a number that is not the NT handle of an object: null, INVALID_HANDLE_VALUE, or a pseudo handle.
+    """Refuse a number that is not the NT handle of an object.
 
-    Windows handles come as signed and as unsigned ints: -1 and 2**64 - 1 are the same handle.
+    These numbers are null, INVALID_HANDLE_VALUE and the pseudo handles. A Windows handle can be a signed or an unsigned
+    int: -1 and 2**64 - 1 are the same handle.
 
     Raises
     ------
@@ -161,35 +174,47 @@ def check_nt(handle: int, what: str = "the NT handle") -> None:
     signed = handle - 2**64 if handle >= 2**63 else handle
     if signed in (0, -1):
         raise BadHandleError(f"{what} is {'INVALID_HANDLE_VALUE' if signed else 'null'}", reason="null_handle")
-    if -6 <= signed <= -2:  # the current thread and its tokens; DuplicateHandle makes a real handle
+    if -6 <= signed <= -2:  # the current thread and its tokens; DuplicateHandle creates a real handle
         raise BadHandleError(f"{what} is a pseudo handle ({signed}), not an object's", reason="pseudo_handle")
 
 
 def store(into: list[_T], call: Callable[..., _T], *args: Any, **named: Any) -> None:
     """Append the result of a call to a list.
 
-    C code does the append: Ctrl-C cannot come between the call's return and the append.
+    C code does the append: Ctrl-C cannot interrupt between the return of the call and the append.
     """
     into.extend(starmap(partial(call, *args, **named), [()]))
 
 
 def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
-    """Call a function that returns a new file descriptor, and own the descriptor.
+    """Call a function that returns a new file descriptor, and return an owner of it.
 
-    If `call` is a C function, Ctrl-C cannot come between the two steps.
+    If `call` is a C function, Ctrl-C cannot interrupt between the call and the start of the ownership.
+
+    Parameters
+    ----------
+    call : callable
+        The function, for example `os.dup`. Its result must be an open file descriptor without another owner.
+    *args
+        Arguments of `call`.
+
+    Returns
+    -------
+    OwnedHandle
+        The file descriptor. The caller owns it. If `call` raises, the error passes through and no handle exists.
     """
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = []
     try:
         store(handle._slot, call, *args)
     except BaseException:
-        handle.close()  # now: the traceback keeps the object alive
+        handle.close()  # the traceback keeps the object alive, so the finalizer would run late
         raise
     return handle
 
 
 Handle: TypeAlias = OwnedHandle | SupportsFileno | int
-"""An int or an object with `fileno` is borrowed: xsem never closes it. An `OwnedHandle` closes itself."""
+"""A handle. xsem borrows an int or an object with `fileno` and never closes it. An `OwnedHandle` closes itself."""
 
 
 if sys.platform == "win32":
@@ -199,7 +224,7 @@ if sys.platform == "win32":
     _kernel32.CloseHandle.argtypes = [ctypes.c_void_p]
 
     def check_open(handle: int) -> None:
-        """Refuse what cannot be an NT handle."""
+        """Refuse a number that cannot be an NT handle."""
         check_nt(handle)
 
     def close_number(handle: int) -> None:
@@ -210,7 +235,7 @@ if sys.platform == "win32":
 else:
 
     def check_open(handle: int) -> None:
-        """Refuse a number under which no file descriptor is open."""
+        """Refuse a number that is not an open file descriptor."""
         if handle < 0:
             raise BadHandleError(f"{handle} is not a file descriptor", reason="negative_fd")
         try:
