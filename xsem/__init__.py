@@ -1,6 +1,6 @@
-"""xsem: external semaphores and memory for GPU compute, one API for all vendors.
+"""xsem: external semaphores and memory for GPU compute, with one API for all vendors.
 
-`open_device` is the way in. Descriptors pass between processes with `xsem.ipc`; backends implement `xsem.spi`.
+`open_device` opens a device. `xsem.ipc` sends descriptors between processes. Backends implement `xsem.spi`.
 """
 
 import warnings

@@ -1,21 +1,21 @@
-"""The error tree. Every error can be pickled and carries the same fields.
+"""Tree of error classes. Every error can be pickled and has the fields of `XsemError`.
 
     XsemError
     ├── BackendUnavailableError (ImportError)    the plugin, its package or its driver library is missing
-    ├── DeviceNotFoundError (LookupError)        none or several devices matched
+    ├── DeviceNotFoundError (LookupError)        no device or several devices match
     ├── WrongDeviceError (ValueError)            an object, stream or descriptor of another device
-    ├── UnsupportedError (NotImplementedError)   the device does not declare it
-    ├── BadHandleError (ValueError)              not a handle of that type
-    ├── BadArgumentError (ValueError)            any other argument that cannot be right
-    ├── ReleasedError (RuntimeError)             used after release()
-    ├── BusyError (RuntimeError)                 right, but not now
-    │   └── WouldBlockError                      the driver would hold the caller in this append
-    ├── EventNotAppendedError (RuntimeError)     the event is bound to no operation yet
-    ├── ForkedError (RuntimeError)               opened before os.fork()
-    ├── WaitTimeoutError (TimeoutError)          a host wait ran out; `pending` says on what
-    ├── OutOfMemoryError (MemoryError)
-    └── DriverError (RuntimeError)               the driver's own code
-        └── DeviceLostError
+    ├── UnsupportedError (NotImplementedError)   the device does not declare the capability
+    ├── BadHandleError (ValueError)              the handle is not valid for its type
+    ├── BadArgumentError (ValueError)            any other invalid argument
+    ├── ReleasedError (RuntimeError)             use after release()
+    ├── BusyError (RuntimeError)                 a valid call that is not possible in the present state
+    │   └── WouldBlockError                      the driver would block the caller in this append
+    ├── EventNotAppendedError (RuntimeError)     the event is not bound to an operation yet
+    ├── ForkedError (RuntimeError)               the object was opened before os.fork()
+    ├── WaitTimeoutError (TimeoutError)          a host wait reached its timeout; `pending` lists the operations
+    ├── OutOfMemoryError (MemoryError)           the host or the device is out of memory
+    └── DriverError (RuntimeError)               any other error code of the driver
+        └── DeviceLostError                      the device or its context is lost
 """
 
 from __future__ import annotations
@@ -46,24 +46,33 @@ __all__ = [
 
 
 class XsemError(Exception):
-    """Base of all errors of xsem.
+    """Base class of all errors of xsem. Each parameter is also an attribute.
 
     Parameters
     ----------
     message : str
-        One sentence for a person.
+        One sentence for the user.
     reason : str
-        Stable slug for programs, listed in ``docs/errors.md``.
+        Stable identifier for programs, listed in ``docs/errors.md``.
     backend : str, optional
-        The backend concerned, e.g. ``"cuda"``.
+        Name of the backend, for example ``"cuda"``.
     call : str, optional
-        The vendor function, e.g. ``"cuImportExternalSemaphore"``.
+        Name of the vendor function, for example ``"cuImportExternalSemaphore"``.
     code, code_name : int, str, optional
-        What that function returned.
+        The error code that the function returned, and its name.
     handle_type : SemaphoreHandleType or MemoryHandleType, optional
-        The handle type concerned.
+        Handle type of the argument.
     likely_causes : tuple of str
-        Most likely first.
+        Likely causes, most likely first.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> try:
+    ...     xsem.SignalParams(value=-1)
+    ... except xsem.XsemError as error:
+    ...     print(error.reason)
+    value_out_of_range
     """
 
     def __init__(
@@ -94,14 +103,14 @@ class XsemError(Exception):
             text += "; likely: " + "; ".join(self.likely_causes)
         return text
 
-    # The builtin co-bases each have their own idea of __reduce__, and none keeps keyword fields.
+    # Each builtin base class has its own __reduce__, and no such method keeps the keyword fields.
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
 
 
 def _restore(cls: type[XsemError], args: tuple[Any, ...], fields: dict[str, Any]) -> XsemError:
-    # The builtin that the class has its layout from must make it: cls.__new__ would be MemoryError's for
-    # OutOfMemoryError, which refuses, for its layout is Exception's.
+    # The builtin class that determines the object layout must create the object. For OutOfMemoryError, that class is
+    # Exception. cls.__new__ is MemoryError's and refuses the class.
     layout: Any = cls
     while layout.__module__ != "builtins":
         layout = layout.__base__
@@ -112,18 +121,43 @@ def _restore(cls: type[XsemError], args: tuple[Any, ...], fields: dict[str, Any]
 
 
 def what(error: XsemError) -> str:
-    """The message of an error with the driver's own code, without the likely causes."""
+    """Return the message of an error with the driver's error code, without the likely causes."""
     if error.call is None or error.code is None:
         return error.message
     return f"{error.message} [{error.call} returned {error.code_name or 'an unknown code'} ({error.code})]"
 
 
 class BackendUnavailableError(XsemError, ImportError):
-    """A backend cannot be used here: not installed, its package or driver library is missing, or it failed to load."""
+    """The backend is not usable: it, its package or its driver library is missing, or it failed to load.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> try:
+    ...     xsem.open_device("acme")
+    ... except xsem.BackendUnavailableError as error:
+    ...     print(error.reason)
+    unknown_backend
+    """
 
 
 class DeviceNotFoundError(XsemError, LookupError):
-    """No device matched, or several did: `candidates` lists what there is to choose from."""
+    """No device matches, or several devices match.
+
+    Attributes
+    ----------
+    candidates : tuple of DeviceInfo
+        The devices that the caller can choose from.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> try:
+    ...     xsem.open_device("host:1")
+    ... except xsem.DeviceNotFoundError as error:
+    ...     print(error.reason, [info.id for info in error.candidates])
+    no_such_device ['host:0']
+    """
 
     def __init__(self, message: str, *, candidates: tuple[DeviceInfo, ...] = (), **fields: Any) -> None:
         super().__init__(message, **fields)
@@ -131,7 +165,15 @@ class DeviceNotFoundError(XsemError, LookupError):
 
 
 class WrongDeviceError(XsemError, ValueError):
-    """Something of another device: `expected` says whose it is, `actual` where it was used."""
+    """An object, stream or descriptor belongs to another device.
+
+    Attributes
+    ----------
+    expected : str
+        The device, driver or context that the call or the descriptor requires.
+    actual : str
+        The device, driver or context that was found instead.
+    """
 
     def __init__(self, message: str, *, expected: str, actual: str, **fields: Any) -> None:
         super().__init__(message, **fields)
@@ -140,7 +182,13 @@ class WrongDeviceError(XsemError, ValueError):
 
 
 class UnsupportedError(XsemError, NotImplementedError):
-    """The device does not declare `capability`, e.g. ``"semaphore.import.sync_fd"``; the driver was not called."""
+    """The device does not declare a capability. The driver was not called.
+
+    Attributes
+    ----------
+    capability : str
+        Name of the capability, for example ``"semaphore.import.sync_fd"``.
+    """
 
     def __init__(self, message: str, *, capability: str, **fields: Any) -> None:
         fields.setdefault("reason", "unsupported")
@@ -149,40 +197,67 @@ class UnsupportedError(XsemError, NotImplementedError):
 
 
 class BadHandleError(XsemError, ValueError):
-    """The handle is closed, negative, of another sort, or refused by the driver. The caller's fd is untouched."""
+    """The handle is closed, negative, of another kind, or refused by the driver. The caller's fd stays open.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> try:
+    ...     xsem.SemaphoreDesc.timeline_fd(-5, device_uuid=None)
+    ... except xsem.BadHandleError as error:
+    ...     print(error.reason)
+    negative_fd
+    """
 
 
 class BadArgumentError(XsemError, ValueError):
-    """An argument that cannot be right; nothing was passed to the driver."""
+    """An argument is invalid. The driver was not called.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> try:
+    ...     xsem.WaitParams(timeout_ms=-1)
+    ... except xsem.BadArgumentError as error:
+    ...     print(error.reason)
+    timeout_out_of_range
+    """
 
 
 class ReleasedError(XsemError, RuntimeError):
-    """The object, or the device that it belongs to, has been released; or the `OwnedHandle` was closed."""
+    """The object or its device was released, or the `OwnedHandle` was closed or detached."""
 
 
 class BusyError(XsemError, RuntimeError):
-    """The call is right but cannot be done in the present state."""
+    """The call is valid but not possible in the present state."""
 
 
 class WouldBlockError(BusyError):
-    """The driver would hold the calling thread in this append until an earlier wait is met; nothing was appended."""
+    """The driver would block the calling thread in this append until an earlier wait is met. Nothing was appended."""
 
 
 class EventNotAppendedError(XsemError, RuntimeError):
-    """The event is not bound: no operation with it as ``signal_event`` has been appended since it was made or reset."""
+    """The event is not bound to an operation.
+
+    The event was created or reset, and no later append named it as ``signal_event``.
+    """
 
 
 class ForkedError(XsemError, RuntimeError):
-    """The object was opened before ``os.fork()``; start the child with the "spawn" method and open it there."""
+    """The object was opened before ``os.fork()``. Start the child with the "spawn" method and open the object there."""
 
 
 class WaitTimeoutError(XsemError, TimeoutError):
-    """A host wait ran out. `pending` holds the operations not known to be done, oldest first.
+    """A host wait reached its timeout. Nothing was cancelled: the work is still pending.
 
-    The first one is the stuck one, if xsem can identify it. Otherwise the message says so: neither the device nor an
-    exporter in this process can read the values.
+    The error is a `TimeoutError` and therefore an `OSError`.
 
-    It is a `TimeoutError`, hence an `OSError`. Nothing has been cancelled: the work is still pending.
+    Attributes
+    ----------
+    pending : tuple of PendingOp
+        The operations that are not known to be complete, oldest first. If xsem can identify the operation that blocks
+        the others, that operation comes first. Otherwise the message says that neither the device nor an exporter in
+        this process can read the values.
     """
 
     def __init__(self, message: str, *, pending: tuple[PendingOp, ...] = (), **fields: Any) -> None:
@@ -196,10 +271,13 @@ class OutOfMemoryError(XsemError, MemoryError):
 
 
 class DriverError(XsemError, RuntimeError):
-    """The driver returned an error code that none of the other classes stands for.
+    """The driver returned an error code without a class of its own.
 
-    `from_earlier_work` is True where the code is not one that this call documents: asynchronous work that was
-    enqueued earlier failed, and the arguments of this call are not to blame.
+    Attributes
+    ----------
+    from_earlier_work : bool
+        True if asynchronous work that was enqueued earlier failed. The arguments of this call are not the cause. An
+        example is a code that the documentation of the driver's function does not list.
     """
 
     def __init__(self, message: str, *, from_earlier_work: bool = False, **fields: Any) -> None:
@@ -208,4 +286,4 @@ class DriverError(XsemError, RuntimeError):
 
 
 class DeviceLostError(DriverError):
-    """The device or its context is gone; nothing on it can be used any more."""
+    """The device or its context is lost. No object on it is usable any more."""

@@ -1,4 +1,4 @@
-"""All types that applications and backends share, in one place; backends import them from here."""
+"""Types that applications and backends share. Backends import them from this module."""
 
 import warnings
 from typing import TYPE_CHECKING

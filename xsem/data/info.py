@@ -1,4 +1,4 @@
-"""What xsem tells about devices, backends and pending work: plain data, no behaviour."""
+"""Information about devices, backends and pending work, as plain data."""
 
 from __future__ import annotations
 
@@ -16,48 +16,65 @@ class Feature(str, enum.Enum):
     """Optional abilities of a device, declared in `Capabilities.features`."""
 
     HOST_SIGNAL = "host_signal"
+    """The host can signal a semaphore (`Semaphore.host_signal`)."""
     HOST_WAIT = "host_wait"
+    """The host can wait for a semaphore (`Semaphore.host_wait`)."""
     READ_VALUE = "read_value"
+    """The host can read the value of a timeline (`Semaphore.value`)."""
     MIPMAPPED_ARRAY = "mipmapped_array"
+    """Memory can be mapped as any image of a `MipmapDesc` (`Memory.map_mipmapped_array`)."""
     IMAGE = "image"
-    """Of images those of one level at the memory's start, no cubemaps or colour attachments: a part of the former."""
+    """A subset of MIPMAPPED_ARRAY: one level, offset 0, no cubemap and no colour attachment."""
     RECORDING = "recording"
+    """A command list can record appends for replay (`CommandList.record`)."""
     NATIVE_EVENTS = "native_events"
+    """The device can borrow a framework's event (`Device.event`)."""
     NATIVE_CONTEXT = "native_context"
+    """`open_device` accepts the application's own context or device (``native=``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What a device promises. Every default is the weakest promise; what is not declared is not supported.
+    """Capabilities that a device declares.
+
+    Each default is the weakest declaration. A capability that a device does not declare is not supported.
 
     Attributes
     ----------
     semaphore_import, semaphore_export : frozenset of SemaphoreHandleType
-        Handle types the device takes and gives.
+        Handle types of the semaphores that the device can import and export.
     memory_import, memory_export : frozenset of MemoryHandleType
-        Likewise for memory.
+        Handle types of the memory that the device can import and export.
     features : frozenset of Feature
         Optional abilities.
     wait_before_signal : frozenset of SemaphoreHandleType
-        Types whose wait may be appended before the matching signal has been submitted anywhere.
+        Types whose wait can be appended before the matching signal is submitted on any device.
     resets_on_wait : bool
-        A satisfied wait resets a binary semaphore. Where False, `Semaphore.mark_reset` must say that the exporter
-        did (Level Zero, semantics rule 7).
+        A met wait resets a binary semaphore. If False, the exporter resets the semaphore, and the application calls
+        `Semaphore.mark_reset` after each reset (Level Zero, semantics rule 7).
     append_never_blocks : bool
-        No append ever holds the calling thread.
+        An append never blocks the calling thread.
     release_never_blocks : bool
-        No release of a semaphore, of memory or of a mapping ever holds the calling thread. Where False, they are
-        released on xsem's own thread alone, and only while no wait is pending on any list of the backend's devices
-        (on an H200 cuMemFree and cuDestroyExternalSemaphore block behind any unmet wait, and hold all threads).
+        A release of a semaphore, of memory or of a mapping never blocks the calling thread. If False, only xsem's own
+        thread releases them, and only while no wait is pending on any list of the backend's devices. Reason: on an
+        H200, cuMemFree and cuDestroyExternalSemaphore block behind any unmet wait, and block all threads.
     needs_handover : bool
-        Memory must be named in ``acquire=`` and ``release=`` when it changes hands.
+        The application must name memory in ``acquire=`` and ``release=`` when the memory passes to another device or
+        API.
     independent_lists : int
-        Of so many of the device's own lists all but one may wait, and the last one still makes progress.
+        Number n of the device's own lists that can be used at once: with n - 1 blocked in a wait, the n-th still runs.
     max_pending : int or None
-        Appends behind an unmet wait before the driver holds the caller; None: not known. Events in their lists do not
-        count (measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent behind an unmet wait returned at once).
+        Number of appends behind an unmet wait before the driver blocks the caller; None: unknown. Events on the lists
+        do not count. Measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent calls behind an unmet wait returned
+        at once.
     max_value_difference : int
-        Largest allowed distance of a timeline value from the last known one.
+        Largest allowed difference between a timeline value and the last known value.
+
+    Examples
+    --------
+    >>> declared = Capabilities(semaphore_import=frozenset({SemaphoreHandleType.SYNC_FD}), resets_on_wait=True)
+    >>> declared.independent_lists, declared.max_pending
+    (1, None)
     """
 
     semaphore_import: frozenset[SemaphoreHandleType] = frozenset()
@@ -77,24 +94,31 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceInfo:
-    """One device of one backend.
+    """Information about one device of one backend.
 
     Attributes
     ----------
     id : str
-        What `open_device` takes: ``"cuda:0"``.
+        Name of the device for `open_device`, for example ``"cuda:0"``.
     backend, index : str, int
         The two parts of `id`.
     name : str
         The driver's name for the device.
     uuid : uuid.UUID or None
-        The same 16 bytes in every API of that device; None where the device has none (`host`) or the driver is too old.
+        Device UUID: the same 16 bytes in every API. None if the device has no UUID (`host`) or the driver is too old.
     luid : bytes or None
-        Eight bytes, Windows.
+        Locally unique identifier, eight bytes (Windows); None on other systems.
     driver_uuid : uuid.UUID or None
-        Identifies the driver build where it can be asked.
+        UUID of the driver build; None if the driver does not report it.
     driver_version : str
-        As the driver prints it; empty where unknown.
+        Version as the driver prints it; empty if unknown.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     device.info.backend, device.info.index
+    ('host', 0)
     """
 
     id: str
@@ -109,10 +133,24 @@ class DeviceInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendInfo:
-    """One plugin, loaded or not.
+    """Information about one backend plugin, loaded or not.
 
-    `unavailable` is None where the backend works; otherwise one line that says what to install or set.
-    `spi_version` is None where the plugin could not be loaded far enough to know.
+    Attributes
+    ----------
+    name : str
+        Name of the backend, or of the plugin if it failed to load.
+    distribution : str
+        Distribution that installed the plugin.
+    spi_version : int or None
+        Version of the driver interface that the plugin was written for; None if xsem could not read it.
+    unavailable : str or None
+        One line that says what to install or to set; None if the backend works.
+
+    Examples
+    --------
+    >>> info = BackendInfo(name="acme", distribution="xsem-acme", spi_version=1, unavailable="install the Acme driver")
+    >>> info.unavailable
+    'install the Acme driver'
     """
 
     name: str
@@ -123,20 +161,26 @@ class BackendInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthCheck:
-    """One line of ``xsem doctor``: what a backend needs from the machine.
+    """Result of one check of the machine for a backend: one line of ``xsem doctor``.
 
     Attributes
     ----------
     name : str
         Name of the checked item.
     ok : bool
-        Whether the item is as the backend needs it.
+        True if the item is as the backend needs it.
     detail : str
         The finding.
     remedy : str
         Instruction to the user for a failed check.
     causes : tuple of str
-        Possible causes of a failed check, most likely first; not instructions.
+        Possible causes of a failed check, most likely first. They are not instructions.
+
+    Examples
+    --------
+    >>> check = HealthCheck(name="libacme.so", ok=False, detail="not found", remedy="install the Acme driver")
+    >>> check.ok
+    False
     """
 
     name: str
@@ -148,26 +192,33 @@ class HealthCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PendingOp:
-    """One operation that has been appended and is not known to be done.
+    """Information about one pending operation: appended, and not known to be complete.
 
     Attributes
     ----------
     operation : str
-        What was appended.
+        Kind of the operation.
     semaphore : str or None
-        The semaphore's type and label; None for operations without one.
+        Type and label of the semaphore; None for an operation without a semaphore.
     value : int or None
-        Timeline value wanted (wait) or to be set (signal).
+        Timeline value that the wait needs or the signal sets; None for other operations.
     current_value : int or None
-        The timeline's value now; None where the device cannot read it, or did not answer (`Device.watch`).
+        Present value of the timeline; None if the device cannot read it or did not answer (`Device.watch`).
     last_signalled_here : int or None
-        The last value appended or set as a signal through this very object.
+        Last value that this semaphore object signalled, by an append or from the host.
     command_list : str
-        Which list holds it; ``"host"`` for a wait of the host itself.
+        Name of the list that holds the operation; ``"host"`` for a wait of the host.
     age_s : float
-        Seconds since it was appended.
+        Seconds since the append.
     possible_signallers : tuple of str
-        Who could satisfy the wait, as far as this process can know.
+        Possible signallers for the wait, as far as this process knows them.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     device.pending()
+    ()
     """
 
     operation: Literal["wait", "signal", "work", "copy", "fill", "barrier"]

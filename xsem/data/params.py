@@ -1,4 +1,7 @@
-"""Parameters of one signal or wait, checked for form here and against the semaphore's kind when appended."""
+"""Parameters of one signal or wait.
+
+The constructors check the form of each field. The append checks the fields against the kind of the semaphore.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from xsem.errors import BadArgumentError
 __all__ = ["INFINITE", "SignalParams", "WaitParams"]
 
 INFINITE: Final = 0xFFFFFFFF
-"""Windows' INFINITE, for `WaitParams.timeout_ms`; None means the same."""
+"""The Windows constant INFINITE, for `WaitParams.timeout_ms`. None has the same meaning."""
 
 UINT64_MAX: Final = 2**64 - 1
 
 
 def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> None:
-    """Refuse what is not an int (a bool is not one) or is out of ``low … high``."""
+    """Refuse a value that is not an int in ``low … high``. A bool is refused, too."""
     if type(value) is not int:
         raise BadArgumentError(f"{what} must be an int, not {type(value).__name__} {value!r}", reason="not_an_int")
     if not low <= value <= high:
@@ -24,7 +27,7 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
 
 
 def check_bool(what: str, value: object) -> None:
-    """Refuse a value that is not a bool: the string "False", for example, would set a driver's flag."""
+    """Refuse a value that is not a bool. For example, the string "False" would set a driver's flag."""
     if type(value) is not bool:
         raise BadArgumentError(f"{what} must be a bool, not {type(value).__name__} {value!r}", reason="not_a_bool")
 
@@ -42,20 +45,32 @@ def _check_common(params: SignalParams | WaitParams) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignalParams:
-    """How to signal one semaphore (cuSignalExternalSemaphoresAsync; Level Zero rule 1).
+    """Parameters of the signal of one semaphore (cuSignalExternalSemaphoresAsync; Level Zero rule 1).
 
     Attributes
     ----------
     value : int or None
-        Timelines: the value to set, 0 … 2**64 - 1; required there and refused on every other kind.
+        Timelines: the value to set, 0 … 2**64 - 1. Required for timelines, refused for every other kind.
     key : int or None
-        Keyed mutexes: the key to release with; required there and refused elsewhere.
+        Keyed mutexes: the key for the release, 0 … 2**64 - 1. Required for keyed mutexes, refused for every other kind.
     nvscisync_fence : int or None
-        NvSciSync: address of the caller's NvSciSyncFence, written by the call; it must stay valid until then.
+        NvSciSync: address of the caller's NvSciSyncFence, required. The append writes the fence, and the address must
+        stay valid until then.
     skip_nvscibuf_memsync : bool
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_SKIP_NVSCIBUF_MEMSYNC: leave out the memory synchronisation of NvSciBuf memory.
+        NvSciSync: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_SKIP_NVSCIBUF_MEMSYNC. The signal skips the memory synchronisation of
+        NvSciBuf memory.
     allow_rewind : bool
-        Permit a timeline value that is not above the last one signalled here (D3D fences may go back).
+        Permit a timeline value that is not above the last value signalled here. The value of a D3D fence can decrease.
+
+    Raises
+    ------
+    BadArgumentError
+        ``value_out_of_range``, ``key_out_of_range``, ``null_fence``; ``not_an_int``, ``not_a_bool``.
+
+    Examples
+    --------
+    >>> SignalParams(value=8).allow_rewind
+    False
     """
 
     value: int | None = None
@@ -71,21 +86,34 @@ class SignalParams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitParams:
-    """How to wait for one semaphore (cuWaitExternalSemaphoresAsync; Level Zero rule 2).
+    """Parameters of the wait for one semaphore (cuWaitExternalSemaphoresAsync; Level Zero rule 2).
 
     Attributes
     ----------
     value : int or None
-        Timelines: later work waits until the semaphore is at least this.
+        Timelines: later work waits until the value of the semaphore is at least this value, 0 … 2**64 - 1. Required for
+        timelines, refused for every other kind.
     key : int or None
-        Keyed mutexes: the key to acquire with.
+        Keyed mutexes: the key for the acquire, 0 … 2**64 - 1. Required for keyed mutexes, refused for every other kind.
     timeout_ms : int or None
-        Keyed mutexes alone: milliseconds, 0 … 2**32 - 2; None or `INFINITE` never elapses. When it elapses, the work
-        behind the wait runs without the mutex, and the list fails (``mutex_timeout``).
+        Only for keyed mutexes: milliseconds, 0 … 2**32 - 2. None and `INFINITE` mean no timeout. After the timeout, the
+        work behind the wait runs without the mutex, and the list fails (``mutex_timeout``).
     nvscisync_fence : int or None
-        NvSciSync: address of the fence to wait for.
+        NvSciSync: address of the NvSciSyncFence to wait for, required.
     skip_nvscibuf_memsync : bool
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_SKIP_NVSCIBUF_MEMSYNC.
+        NvSciSync: CUDA_EXTERNAL_SEMAPHORE_WAIT_SKIP_NVSCIBUF_MEMSYNC. The wait skips the memory synchronisation of
+        NvSciBuf memory.
+
+    Raises
+    ------
+    BadArgumentError
+        ``value_out_of_range``, ``key_out_of_range``, ``timeout_out_of_range``, ``null_fence``; ``not_an_int``,
+        ``not_a_bool``.
+
+    Examples
+    --------
+    >>> WaitParams(value=7).timeout_ms is None
+    True
     """
 
     value: int | None = None

@@ -1,7 +1,7 @@
-"""How the handle in a descriptor reaches a process that multiprocessing is about to spawn.
+"""Transfer of a descriptor's handle to a process that multiprocessing spawns.
 
-Only while it spawns is there a channel that carries file descriptors; at any other time pickling a number would name
-another file in the process that reads it.
+multiprocessing provides a channel for file descriptors only while it spawns a process. At any other time, a pickled
+number would refer to another file in the process that unpickles it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 
 __all__ = ["carry", "uncarry"]
 
-# Numbers already handed to one spawning process. The "spawn" method passes descriptors on under their own number, so
-# the second descriptor with that number must make a duplicate over there, or two owners would close it.
+# Numbers that each spawned process already received. The "spawn" method keeps the number of a file descriptor. The
+# second descriptor with that number must be duplicated in the child, because otherwise two owners would close it.
 _passed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
 
 def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any]:
-    """The fields with the handle in a form that pickles.
+    """Return the fields, with the handle in a form that can be pickled.
 
     Raises
     ------
     BadArgumentError
-        ``pickled_outside_spawn``: no process is being spawned by this thread.
+        ``pickled_outside_spawn``: this thread does not spawn a process.
     UnsupportedError
         The handle is an NT handle (use DuplicateHandle) or the address of an object in this process.
+    ReleasedError
+        ``handle_closed``: the handle was closed.
     """
     popen: Any = context.get_spawning_popen()
     if popen is None:
@@ -44,21 +46,21 @@ def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any
         return carried
     if os_handle_kind is not OsHandleKind.FD:
         raise UnsupportedError(
-            f"a handle of sort {os_handle_kind.value!r} means nothing in another process",
+            f"a handle of kind {os_handle_kind.value!r} is not valid in another process",
             capability="descriptor.pickle",
         )
     number = _number(handle)
     numbers = _passed.setdefault(popen, set())
     by_number = popen.method == "spawn"
     shared = by_number and number in numbers
-    # Announced once: the system call that starts the process refuses a list with a number in it twice.
+    # Each number is passed once: the system call that starts the process refuses a list with a repeated number.
     carried["handle"] = _Carried(popen.DupFd(number if shared else popen.duplicate_for_child(number)), shared)
     numbers.add(number)
     return carried
 
 
 def uncarry(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields again, in the spawned process, with an `OwnedHandle`."""
+    """Return the fields in the spawned process, with an `OwnedHandle` as the handle."""
     handle = fields["handle"]
     if isinstance(handle, _Carried):
         fields["handle"] = handle.own()

@@ -1,4 +1,4 @@
-"""What `Device.command_list` takes: other libraries' streams and queues."""
+"""Streams and queues of other libraries, for `Device.command_list`."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ __all__ = ["Stream", "SupportsCudaStream", "SupportsIntPtr", "check_stream"]
 
 
 class SupportsCudaStream(Protocol):
-    """torch, CuPy, cuda.core, Numba and Warp streams: (protocol version, handle); (0, 0) is the default stream."""
+    """Stream of torch, CuPy, cuda.core, Numba or Warp.
+
+    The method returns the protocol version and the native handle; (0, 0) is the default stream.
+    """
 
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
 class SupportsIntPtr(Protocol):
-    """pyopencl objects."""
+    """Object of pyopencl. The property is the native handle."""
 
     @property
     def int_ptr(self) -> int: ...
 
 
 Stream: TypeAlias = SupportsCudaStream | SupportsIntPtr | int
-"""A stream object, or a native handle as an int; the int 0 is refused."""
+"""A stream object, or a native handle as an int. xsem refuses the int 0."""
 
 
 def check_stream(stream: object) -> None:
-    """Refuse what no device can take.
+    """Refuse an object that is not a stream on any device.
 
     Raises
     ------
     BadArgumentError
-        ``null_stream``: 0 means "none" to some libraries and "the default stream" to others; ``not_a_stream``.
+        ``not_a_stream``. ``null_stream``: some libraries use 0 for "no stream", others for "the default stream".
     """
     if isinstance(stream, int):
         if isinstance(stream, bool) or not 0 <= stream <= UINT64_MAX:
             raise BadArgumentError(f"{stream!r} is not a native stream handle", reason="not_a_stream")
         if stream == 0:
             raise BadArgumentError(
-                "the int 0 is no stream: pass the stream object itself (its 0 is the default stream), or a handle",
+                "the int 0 is not a stream: pass the stream object itself (its 0 is the default stream), or a handle",
                 reason="null_stream",
             )
     elif not hasattr(stream, "__cuda_stream__") and not hasattr(stream, "int_ptr"):

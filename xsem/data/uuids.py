@@ -1,4 +1,4 @@
-"""Device UUIDs in the forms that drivers and people write them."""
+"""Device UUIDs in the forms of drivers, tools and text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ UUIDLike: TypeAlias = _uuid.UUID | bytes | str
 
 
 def parse_uuid(value: UUIDLike, what: str = "uuid") -> _uuid.UUID:
-    """One form for all.
+    """Convert a UUID in any accepted form to a `uuid.UUID`.
 
     Raises
     ------
     BadArgumentError
-        ``bad_uuid``.
+        ``bad_uuid``; the message begins with `what`.
     """
     if isinstance(value, _uuid.UUID):
         return value
