@@ -1,7 +1,7 @@
-"""Descriptors over a Unix socket (SOCK_STREAM or SOCK_SEQPACKET), with a few bytes of the application's own.
+"""Transfer of descriptors and a payload of the application over a Unix socket (SOCK_STREAM or SOCK_SEQPACKET).
 
-The format is docs/ipc.md; ``examples/c/xsem_send.h`` sends it from C and C++. Nothing that is received is executed or
-interpreted beyond that format.
+``docs/ipc.md`` specifies the format, and ``examples/c/xsem_send.h`` sends it from C and C++. xsem parses only this
+format and executes nothing that it receives.
 """
 
 from __future__ import annotations
@@ -22,15 +22,33 @@ __all__ = ["Message", "receive", "receive_fds", "send"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """What `receive` gives.
+    """One received message, the result of `receive`.
 
     Attributes
     ----------
     semaphores : tuple of SemaphoreDesc
+        Descriptors of semaphores, in the order of the sender.
     memories : tuple of MemoryDesc
-        In the order sent. Their handles are `OwnedHandle`, close-on-exec; closing the message closes them.
+        Descriptors of memory, in the order of the sender.
     payload : bytes
-        The application's own bytes (extent, format, pitch), not looked at.
+        Bytes of the application, for example extent, format and pitch. xsem does not parse them.
+
+    Notes
+    -----
+    Ownership: each file descriptor that came is an `OwnedHandle`, close-on-exec. `close` and the end of ``with`` close
+    all of them. An import does not take the handles from the descriptors, neither on success nor on failure.
+
+    Examples
+    --------
+    >>> import socket
+    >>> import xsem
+    >>> left, right = socket.socketpair()
+    >>> xsem.ipc.send(left, xsem.SemaphoreDesc.sync_fd(-1), payload=b"640x480")
+    >>> with xsem.ipc.receive(right) as message:
+    ...     message.semaphores[0].type.value, message.payload
+    ('sync_fd', b'640x480')
+    >>> left.close()
+    >>> right.close()
     """
 
     semaphores: tuple[SemaphoreDesc, ...]
@@ -38,7 +56,7 @@ class Message:
     payload: bytes
 
     def close(self) -> None:
-        """Close all handles; importing first is what takes duplicates of them."""
+        """Close all handles. An import before `close` has its own duplicate of the handle."""
         for semaphore in self.semaphores:
             semaphore.close()
         for memory in self.memories:
@@ -60,12 +78,12 @@ def send(
     Parameters
     ----------
     sock : socket.socket
-        Connected. Its timeout and its flags do not change.
+        A connected socket. Its timeout and its flags do not change.
     *descs : SemaphoreDesc or MemoryDesc
-        At most 64, of types whose handle is a file descriptor. The kernel duplicates the fds for the receiver: the
-        caller's stay open, whatever happens.
+        At most 64 descriptors, of types whose handle is a file descriptor. The kernel duplicates the fds for the
+        receiver. The fds of the caller stay open, on success and on failure.
     payload : bytes or another C-contiguous buffer
-        At most 65,536 bytes; the element type does not matter.
+        At most 65,536 bytes, of any element type.
     timeout_s : float, None or "socket"
         Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`), or
         30 s if `sock` has no timeout. With 0, also the value of a non-blocking socket, the call does not wait.
@@ -73,23 +91,26 @@ def send(
     Raises
     ------
     UnsupportedError
-        A Win32, KMT or NvSci handle: it means nothing in another process.
+        The handle is a Win32, KMT or NvSci handle. Such a handle is not valid in another process.
     BadHandleError
-        ``closed_fd``, ``negative_fd``; ReleasedError for a closed `OwnedHandle`. Nothing was sent.
+        ``closed_fd``, ``negative_fd``. Nothing was sent.
+    ReleasedError
+        ``handle_closed``: an `OwnedHandle` is closed. Nothing was sent.
     BadArgumentError
         ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``bad_payload``, ``payload_too_long``;
         ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``. Nothing was sent.
         ``peer_closed``: the peer closed its socket. ``truncated_message``: the peer closed its socket after a part of
         the message was sent.
     BusyError
-        ``fd_limit``: more fds are in transit than this process may have open.
+        ``fd_limit``: more fds are in transit than this process can have open.
     WaitTimeoutError
         ``timeout``: the peer does not read.
 
     Notes
     -----
-    An error or Ctrl-C leaves one of three states: the whole message was sent; nothing of it was sent; or, on a stream,
-    a part was sent and the sending side is shut down. In the third state the next `send` raises ``peer_closed``.
+    An error or Ctrl-C leaves one of three states. In the first, the whole message was sent. In the second, no part of
+    it was sent. In the third, a part of it was sent on a stream, and the sending side is shut down. The next `send`
+    then raises ``peer_closed``.
     """
     check_socket(sock)
     if len(descs) > wire.MAX_DESCRIPTORS:
@@ -103,35 +124,35 @@ def send(
 
 
 def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None = "socket") -> Message:
-    """Receive one message; never reads into the next. Ctrl-C works.
+    """Receive one message, and no bytes of the next message. Ctrl-C interrupts the call.
 
     Parameters
     ----------
     sock : socket.socket
-        Connected. Its timeout and its flags do not change.
+        A connected socket. Its timeout and its flags do not change.
     timeout_s : float, None or "socket"
         Seconds for the whole message, as in `send`.
 
     Returns
     -------
     Message
-        It owns the handles that came.
+        The message. It owns the received file descriptors, and the caller must close it.
 
     Raises
     ------
     BadArgumentError
-        ``peer_closed``: the peer closed its socket between messages; ``truncated_message``: within a message.
-        ``message_truncated``, ``bad_magic``, ``bad_version``; ``bad_message``, also for an empty packet.
-        ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``.
+        ``peer_closed``: the peer closed its socket between messages. ``truncated_message``: the peer closed its socket
+        within a message. ``message_truncated``, ``bad_magic``, ``bad_version``; ``bad_message``, also for an empty
+        packet. ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``.
     BadHandleError
         ``fd_count``, ``fds_truncated``.
     WaitTimeoutError
-        ``timeout``.
+        ``timeout``: the peer sends nothing, or stops within a message.
 
     Notes
     -----
     After an error or Ctrl-C every received file descriptor is closed. A stream in the middle of a message is shut down
-    for reading, because its next byte does not begin a message; the next `receive` then raises ``peer_closed``. On a
+    for reading, because its next byte does not begin a message. The next `receive` then raises ``peer_closed``. On a
     SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. Before the first byte the
     socket does not change.
     """
@@ -159,31 +180,33 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
 def receive_fds(
     sock: socket.socket, max_bytes: int, max_fds: int, *, timeout_s: float | Literal["socket"] | None = "socket"
 ) -> tuple[bytes, list[OwnedHandle]]:
-    """Receive bytes and file descriptors from a sender that knows nothing of xsem: one recvmsg.
+    """Receive bytes and file descriptors in the sender's own format, with one recvmsg call.
 
     Parameters
     ----------
+    sock : socket.socket
+        A connected socket. Its timeout and its flags do not change.
     max_bytes, max_fds : int
-        How much is taken at most; `max_fds` at most 253.
+        Maximum numbers of bytes and file descriptors; `max_fds` is at most 253.
     timeout_s : float, None or "socket"
         Seconds, as in `send`.
 
     Returns
     -------
     tuple of bytes and list of OwnedHandle
-        The handles are the caller's, close-on-exec. On a stream the bytes may be fewer than the sender wrote at once.
-        On a SOCK_SEQPACKET socket b"" is an empty packet. An empty packet just before the peer closes cannot be told
-        from the end of the connection, unless ancillary data comes with it.
+        The data and the file descriptors. The caller owns the file descriptors, which are close-on-exec. On a stream
+        the data can be shorter than the sender's write. On a SOCK_SEQPACKET socket b"" is an empty packet. An empty
+        packet without ancillary data, sent last before the peer closes its socket, looks like the end of the stream.
 
     Raises
     ------
     BadHandleError
-        ``fd_count``: more than `max_fds` came; ``fds_truncated``. All that came are closed.
+        ``fd_count``: more than `max_fds` came; ``fds_truncated``. All received file descriptors are closed.
     BadArgumentError
         ``peer_closed``; ``message_truncated`` (SOCK_SEQPACKET); ``bad_size``; ``not_a_unix_socket``,
         ``socket_closed``, ``not_connected``; ``bad_timeout``.
     WaitTimeoutError
-        ``timeout``.
+        ``timeout``: the peer sends nothing.
     """
     check_socket(sock)
     for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
@@ -207,7 +230,7 @@ def _content(payload: bytes | bytearray | memoryview) -> bytes:
             size, contiguous = view.nbytes, view.c_contiguous
             if contiguous and size <= wire.MAX_PAYLOAD_BYTES:
                 return view.tobytes()
-    except (TypeError, ValueError, BufferError) as error:  # not a buffer, or a released or closed one
+    except (TypeError, ValueError, BufferError) as error:  # not a buffer, or a released or closed buffer
         raise BadArgumentError(f"payload must be bytes or another buffer: {error}", reason="bad_payload") from error
     if not contiguous:
         raise BadArgumentError("payload must be contiguous: pass its copy, for instance bytes(payload)",

@@ -1,4 +1,4 @@
-"""Results of recvmsg for one message: every file descriptor has an owner from the system call on."""
+"""Results of recvmsg for one message. Every file descriptor has an owner from the system call on."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ _Slot: TypeAlias = list[int]
 
 
 class Arrivals:
-    """Data and file descriptors received so far. `close` closes those not handed out by `take`, also after Ctrl-C.
+    """Data and file descriptors received so far.
+
+    `close` closes the file descriptors that `take` did not hand out, also after Ctrl-C.
 
     Attributes
     ----------
     handles : list of OwnedHandle
-        The file descriptors of SCM_RIGHTS, in order. A pidfd is closed on arrival.
+        The file descriptors of SCM_RIGHTS, in order. A received pidfd is closed at once.
     """
 
     def __init__(self) -> None:
         self._answers: list[_Answer] = []
-        self._slots: list[tuple[list[_Slot], list[_Slot]]] = []  # per answer: those of SCM_RIGHTS, and pidfds
+        self._slots: list[tuple[list[_Slot], list[_Slot]]] = []  # per answer: slots of SCM_RIGHTS, slots of pidfds
         self.handles: list[OwnedHandle] = []
 
     @property
     def begun(self) -> bool:
-        """Whether at least one byte came."""
-        for data, *_ in self._answers:  # noqa: SIM110 - a generator that Ctrl-C closes would swallow it
+        """True if at least one byte was received."""
+        for data, *_ in self._answers:  # noqa: SIM110 - a generator that Ctrl-C closes would suppress the interrupt
             if data:
                 return True
         return False
@@ -54,7 +56,7 @@ class Arrivals:
         Returns
         -------
         tuple of bytes, bool and int
-            The data, whether ancillary data came with it, and the flags.
+            The data, True if ancillary data came with it, and the flags.
         """
         if sys.platform == "win32":
             raise NotImplementedError
@@ -70,19 +72,20 @@ class Arrivals:
 
     def take(self) -> list[OwnedHandle]:
         """Hand out the handles: the caller owns them from now on."""
-        # This order matters: an answer without slots would be sorted again, and its numbers would be closed twice.
+        # The answers are cleared first: `_sort` would create slots again for an answer without slots, and its numbers
+        # would be closed twice.
         self._answers.clear()
         self._slots.clear()
         return self.handles
 
     def close(self) -> None:
-        """Close the file descriptors not handed out; a second call has no effect."""
+        """Close the file descriptors that `take` did not hand out. A second call has no effect."""
         self._sort()
         for rights, unasked in self._slots:
             _close(rights + unasked)
 
     def _sort(self) -> None:
-        """Create a slot for each number of each answer not yet sorted."""
+        """Create a slot for each number of each answer that has no slots yet."""
         for answer in self._answers[len(self._slots) :]:
             self._slots.append((_slots(answer, _SCM_RIGHTS), _slots(answer, _SCM_PIDFD)))
 
@@ -96,7 +99,7 @@ def _slots(answer: _Answer, kind: int) -> list[_Slot]:
 
 
 def _share(slot: _Slot) -> OwnedHandle:
-    """Return an `OwnedHandle` that shares the slot. Made from the number, it would be a second owner for a moment."""
+    """Return an `OwnedHandle` that shares the slot. `OwnedHandle(number)` would briefly be a second owner."""
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = slot
     return handle
@@ -104,6 +107,6 @@ def _share(slot: _Slot) -> OwnedHandle:
 
 def _close(slots: Sequence[_Slot]) -> None:
     while any(slots):
-        with contextlib.suppress(OSError):  # other code closed that number; the others must still be closed
+        with contextlib.suppress(OSError):  # other code closed the number; the other numbers must still be closed
             # One call of C takes the numbers and closes them: Ctrl-C takes effect before or after it.
             deque(map(os.close, map(list.pop, filter(None, slots))), maxlen=0)

@@ -1,4 +1,4 @@
-"""Bytes and file descriptors through a Unix socket: whole, within a time, and never one too many or too few."""
+"""Transfer of whole messages with file descriptors over a Unix socket, within a timeout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from xsem.types import OwnedHandle
 __all__ = ["MAX_FDS", "Receiver", "Sender", "check_socket"]
 
 MAX_FDS: Final = 253
-"""SCM_MAX_FD: the most file descriptors that the kernel passes in one message."""
+"""SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one message."""
 
 _SLICE_MS: Final = 50
 _LONGEST_S: Final = 1e9
@@ -37,14 +37,14 @@ _HANG_UP: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLRDHUP", 0
 
 
 def check_socket(sock: socket.socket) -> None:
-    """Refuse what cannot carry file descriptors in order.
+    """Refuse a socket that cannot pass file descriptors in order.
 
     Raises
     ------
     BadArgumentError
         ``not_a_unix_socket``; ``socket_closed``; ``not_connected``: the socket listens.
     UnsupportedError
-        This system passes no file descriptors through sockets.
+        This system does not pass file descriptors through sockets.
     """
     if sys.platform == "win32" or not hasattr(socket, "SCM_RIGHTS"):
         raise UnsupportedError("file descriptors pass through Unix sockets only; on Windows use DuplicateHandle",
@@ -62,10 +62,10 @@ def check_socket(sock: socket.socket) -> None:
 
 
 class _Transfer:
-    """Transfer of one message; entered twice, ``with transfer, transfer:``.
+    """Transfer of one message. The caller enters it twice: ``with transfer, transfer:``.
 
-    The end of ``with`` calls `close`. After a part of a message a stream is shut down, because the reader would take
-    the rest for the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit completes it.
+    The end of ``with`` calls `close`. After a part of a message a stream is shut down, because the receiver would parse
+    the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit completes it.
     """
 
     _direction: int
@@ -77,11 +77,11 @@ class _Transfer:
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the message was transferred, but not the whole message."""
+        """True if a part of the message was transferred, but not the whole message."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give up an incomplete message; a second call has no effect."""
+        """Give up an incomplete message. A second call has no effect."""
         if self.begun and self._sock.type == socket.SOCK_STREAM:
             with contextlib.suppress(OSError):
                 self._sock.shutdown(self._direction)
@@ -94,7 +94,10 @@ class _Transfer:
 
 
 class Sender(_Transfer):
-    """Sends one message. The file descriptors go with the first byte; those of the caller stay open."""
+    """Transfer of one message to the peer.
+
+    The file descriptors travel with the first byte. The file descriptors of the caller stay open.
+    """
 
     _direction = socket.SHUT_WR
 
@@ -106,7 +109,7 @@ class Sender(_Transfer):
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the message was sent, but not the whole message."""
+        """True if a part of the message was sent, but not the whole message."""
         return 0 < sum(self._sent) < len(self._data)
 
     def send(self) -> None:
@@ -137,7 +140,10 @@ class Sender(_Transfer):
 
 
 class Receiver(_Transfer):
-    """Receives one message. `close` closes the received file descriptors unless `take` handed them out."""
+    """Transfer of one message from the peer.
+
+    `close` closes the received file descriptors unless `take` handed them out.
+    """
 
     _direction = socket.SHUT_RD
 
@@ -148,7 +154,7 @@ class Receiver(_Transfer):
 
     @property
     def begun(self) -> bool:
-        """Whether a part of the message was received, and `take` was not called."""
+        """True if a part of the message was received and `take` was not called."""
         return self._arrivals.begun
 
     @property
@@ -157,24 +163,24 @@ class Receiver(_Transfer):
         return self._arrivals.handles
 
     def take(self) -> list[OwnedHandle]:
-        """Return the handles of a complete message; the caller owns them from now on."""
+        """Return the handles of a complete message. The caller owns them."""
         return self._arrivals.take()
 
     def close(self) -> None:
-        """Give up a message not taken and close its handles; a second call has no effect."""
+        """Give up a message that was not taken and close its handles. A second call has no effect."""
         super().close()
         self._arrivals.close()
 
     def receive_once(self, size: int) -> bytes:
-        """Return the data of one recvmsg, at most `size` bytes; b"" stands for an empty packet.
+        """Return the data of one recvmsg call, at most `size` bytes. b"" means an empty packet.
 
         Raises
         ------
         BadHandleError
-            ``fds_truncated``: more came than there was room for, or this process may have open.
+            ``fds_truncated``: more file descriptors came than fit, or than this process can have open. ``fd_count``.
         BadArgumentError
-            ``peer_closed``: the stream ended before the message; ``truncated_message``: within the message.
-            ``message_truncated``; ``not_connected``.
+            ``peer_closed``: the stream ended before the message. ``truncated_message``: the stream ended within the
+            message. ``message_truncated``; ``not_connected``.
         WaitTimeoutError
         """
         if sys.platform == "win32":
@@ -184,7 +190,8 @@ class Receiver(_Transfer):
             events = self._clock.wait(self._sock, select.POLLIN | _HANG_UP, "the peer sent nothing" if not self.begun
                                       else "the peer stopped in the middle of a message")
             try:
-                # Room for one more than is wanted: the kernel would drop it, with no more than MSG_CTRUNC to tell.
+                # The room is one file descriptor larger than needed. Without that room, the kernel would drop an extra
+                # file descriptor, and only MSG_CTRUNC would show it.
                 data, ancillary, flags = self._arrivals.receive(self._sock, size, self._max_fds + 1)
             except (BlockingIOError, TimeoutError):
                 continue
@@ -208,19 +215,19 @@ class Receiver(_Transfer):
         return data
 
     def receive_exactly(self, size: int) -> bytes:
-        """Return `size` bytes of a stream; errors as in `receive_once`."""
+        """Return `size` bytes of a stream. The errors are those of `receive_once`."""
         data = b""
         while len(data) < size:
             data += self.receive_once(size - len(data))
         return data
 
     def _ended(self, events: int) -> bool:
-        """Whether an empty answer means the end of the stream. On SOCK_SEQPACKET it can also be an empty packet."""
+        """Tell whether an empty answer is the end of the stream. On SOCK_SEQPACKET it can also be an empty packet."""
         if self._sock.type != socket.SOCK_SEQPACKET:
             return True
         if not events & _HANG_UP:
             return False  # the peer had not closed its socket, so this was an empty packet
-        # If more bytes wait, this was an empty packet. Otherwise an empty packet looks like the end of the stream.
+        # If the socket holds more bytes, this was an empty packet. Otherwise xsem takes it for the end of the stream.
         return not _bytes_waiting(self._sock)
 
 
@@ -285,14 +292,14 @@ def _has_peer(sock: socket.socket) -> bool:
 
 
 class _Clock:
-    """Waits for the socket in slices, so that Ctrl-C works."""
+    """Deadline of one transfer. It waits for the socket in slices, so that Ctrl-C works."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else time.monotonic() + min(timeout_s, _LONGEST_S)
 
     def wait(self, sock: socket.socket, events: int, why: str) -> int:
-        """Return the events of poll; a closed peer causes events, too."""
+        """Return the events of poll. A closed peer also causes events."""
         if sys.platform == "win32":
             raise NotImplementedError
         poller = select.poll()

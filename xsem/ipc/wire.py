@@ -1,4 +1,4 @@
-"""The bytes of one message, as docs/ipc.md defines them: fixed little-endian records, nothing else is parsed."""
+"""Encoding of one message as fixed little-endian records. ``docs/ipc.md`` specifies the format."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_DESCRIPTORS: Final = 64
 MAX_PAYLOAD_BYTES: Final = 65536
 MAX_MESSAGE_BYTES: Final = HEADER_BYTES + MAX_DESCRIPTORS * _RECORD.size + MAX_PAYLOAD_BYTES
 
-# The numbers on the wire, for ever. Where CUDA has a number, it is that one.
+# The numbers of the format never change. If CUDA has a number for the type, the format uses it.
 SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.OPAQUE_FD: 1,
     SemaphoreHandleType.TIMELINE_SEMAPHORE_FD: 9,
@@ -50,7 +50,7 @@ _MEMORY_TYPES: Final = {number: each for each, number in MEMORY_NUMBERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first bytes say of the rest."""
+    """Fields of the header: the sizes and counts of the rest of the message."""
 
     body_bytes: int
     descriptors: int
@@ -59,7 +59,7 @@ class Header:
 
 
 def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], carries_fd: Sequence[bool], payload: bytes) -> bytes:
-    """One message; the types and sizes were checked by the caller."""
+    """Return the bytes of one message. The caller has checked the types and sizes."""
     body = b"".join(_record(desc, has_fd) for desc, has_fd in zip(descs, carries_fd, strict=True)) + payload
     return _HEADER.pack(_MAGIC, _VERSION, HEADER_BYTES, HEADER_BYTES + len(body), len(descs), sum(carries_fd),
                         len(payload)) + body
@@ -79,7 +79,7 @@ def _record(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> bytes:
 
 
 def decode_header(data: bytes) -> Header:
-    """Check the first `HEADER_BYTES`, before anything is allocated for the rest.
+    """Check the first `HEADER_BYTES` bytes. The caller allocates memory for the rest only after this check.
 
     Raises
     ------
@@ -88,10 +88,10 @@ def decode_header(data: bytes) -> Header:
     """
     magic, version, header_bytes, total, descriptors, fds, payload_bytes = _HEADER.unpack(data)
     if magic != _MAGIC:
-        raise BadArgumentError("this is no message of xsem: it begins differently; use receive_fds for a foreign "
-                               "protocol", reason="bad_magic")
+        raise BadArgumentError("the data is not an xsem message: it does not begin with XSEM; use receive_fds for "
+                               "another format", reason="bad_magic")
     if version != _VERSION:
-        raise BadArgumentError(f"the message has version {version} of the format; this xsem knows {_VERSION}",
+        raise BadArgumentError(f"the message has version {version} of the format; this xsem supports {_VERSION}",
                                reason="bad_version")
     body_bytes = descriptors * _RECORD.size + payload_bytes
     if (header_bytes != HEADER_BYTES or descriptors > MAX_DESCRIPTORS or fds > descriptors
@@ -103,12 +103,14 @@ def decode_header(data: bytes) -> Header:
 def decode_body(
     header: Header, body: bytes, handles: Sequence[OwnedHandle]
 ) -> tuple[list[SemaphoreDesc], list[MemoryDesc], bytes]:
-    """The descriptors, with `handles` given to those that carry one, in order.
+    """Return the descriptors of semaphores, the descriptors of memory and the payload.
+
+    The records with a file descriptor get `handles` in order.
 
     Raises
     ------
     BadArgumentError
-        ``bad_message``; the handles stay the caller's to close.
+        ``bad_message``. The caller still owns the handles.
     """
     semaphores: list[SemaphoreDesc] = []
     memories: list[MemoryDesc] = []
@@ -116,7 +118,7 @@ def decode_body(
     end = header.descriptors * _RECORD.size
     for sort, number, flags, zero, size, device, driver, tail in _RECORD.iter_unpack(body[:end]):
         if zero or any(tail) or flags & ~_KNOWN_FLAGS:
-            raise bad_message("a record has bits set that mean nothing")
+            raise bad_message("a record has reserved bits set")
         device_uuid, driver_uuid = _uuid_of(device, flags & _DEVICE_UUID), _uuid_of(driver, flags & _DRIVER_UUID)
         handle: OwnedHandle | int | None = next(rest, None) if flags & _CARRIES_FD else -1
         try:
@@ -128,7 +130,7 @@ def decode_body(
                                            dedicated=bool(flags & _DEDICATED), device_uuid=device_uuid,
                                            driver_uuid=driver_uuid))
             else:
-                raise bad_message(f"a record is of sort {sort}, type {number}, which this xsem does not know")
+                raise bad_message(f"a record has kind {sort} and type {number}, which this xsem does not support")
         except XsemError as error:
             raise bad_message(str(error)) from error
     if next(rest, None) is not None:
@@ -137,7 +139,7 @@ def decode_body(
 
 
 def bad_message(why: str) -> BadArgumentError:
-    """The error for bytes that no sender of ours makes."""
+    """Return the error for a message that violates the format."""
     return BadArgumentError(f"the message is not well formed: {why}", reason="bad_message")
 
 
@@ -147,5 +149,5 @@ def _bytes(uuid: _uuid.UUID | None) -> bytes:
 
 def _uuid_of(data: bytes, present: int) -> _uuid.UUID | None:
     if not present and any(data):
-        raise bad_message("a UUID is there and said not to be")
+        raise bad_message("a UUID is present but its flag is not set")
     return _uuid.UUID(bytes=data) if present else None
