@@ -35,7 +35,7 @@ class Message:
 
     Notes
     -----
-    Ownership: each file descriptor that came is an `OwnedHandle`, close-on-exec. `close` and the end of ``with`` close
+    Ownership: each received file descriptor is an `OwnedHandle`, close-on-exec. `close` and the end of ``with`` close
     all of them. An import does not take the handles from the descriptors, neither on success nor on failure.
 
     Examples
