@@ -1,13 +1,25 @@
-"""xsem.spi: all that a backend sees. Backends import xsem.spi, xsem.types and xsem.errors, nothing more of xsem.
+"""The driver interface: everything that a backend uses of xsem, together with xsem.types and xsem.errors.
 
-A backend has no policy: arguments are checked already; lifetimes, timeouts, diagnosis and file descriptors are the
-facade's. Tokens are whatever the backend likes (an int, an object); the facade keeps and returns them and never looks
-inside.
+A backend contains no policy. The facade checks arguments before it calls a driver. The facade also owns object
+lifetimes, timeouts, diagnosis and the application's handles. `docs/authoring-a-backend.md` describes how to write a
+backend.
 
-Threads: the facade serialises the calls on one `CommandListDriver`; all else may be called from any thread, never in a
-forked child. Nothing may block but `wait`, `host_wait` and, unless `Capabilities.release_never_blocks` is declared, the
-releases of semaphores, memory, mappings and host buffers. Failures are classes of xsem.errors with ``call``, ``code``
-and ``code_name``; the facade adds ``backend``.
+Tokens
+    A token is a value of the backend's choice, for example an int or an object. The facade stores a token and passes it
+    back, and never reads its content.
+Points
+    A point is the token of one completion. An append with ``want_point=True`` returns a point. `DeviceDriver.done`
+    queries it, `DeviceDriver.wait` waits for it, and `DeviceDriver.release_point` releases it.
+Threads
+    The facade serialises the calls on one `CommandListDriver`. Any thread may make any other call at any time. The
+    facade makes no call in a forked child.
+Blocking
+    `DeviceDriver.wait` and `DeviceDriver.host_wait` may block. The releases of semaphores, memory, mappings and host
+    buffers may block unless `Capabilities.release_never_blocks` is declared. An append may block unless
+    `Capabilities.append_never_blocks` is declared. No other call may block.
+Errors
+    A driver raises classes of xsem.errors with ``call``, ``code`` and ``code_name``. The facade adds ``backend``.
+    A failure of earlier work is a `DriverError` with ``from_earlier_work=True``.
 """
 
 from __future__ import annotations
@@ -56,28 +68,41 @@ __all__ = [
 ]
 
 SPI_VERSION: Final = 1
-"""What this xsem implements."""
+"""The version of the driver interface that this xsem implements."""
 SPI_OLDEST: Final = 1
-"""The oldest it still accepts: each version lives two minor releases beyond its successor."""
+"""The oldest version that this xsem accepts. Each version is accepted for two minor releases after its successor."""
 
 hookimpl: Final = HookimplMarker("xsem")
+"""Decorator for a plugin's implementation of `xsem_register_backends`."""
 hookspec: Final = HookspecMarker("xsem")
 
 Token: TypeAlias = Any
+"""A value of the backend's choice that stands for one object. The facade never reads its content."""
 Fate: TypeAlias = Literal["taken", "left", "unknown"]
+"""The state of an imported handle after a failure, see `ImportFailure`."""
 
 
 class Register(Protocol):
-    """What the hook is given: call it once per backend."""
+    """The function that the hook receives. The hook calls it once for each backend."""
 
     def __call__(self, backend: Backend, /) -> None: ...
 
 
 @hookspec
 def xsem_register_backends(register: Register) -> None:
-    """The one hook, in the module that an entry point of the group ``xsem`` names.
+    """Register the backends of a plugin. This is the only hook.
 
-    That module must import without the vendor library::
+    The hook belongs into the module that an entry point of the group ``xsem`` names. This module must import without
+    the vendor library.
+
+    Parameters
+    ----------
+    register : Register
+        Function to call once for each backend.
+
+    Examples
+    --------
+    ::
 
         @hookimpl
         def xsem_register_backends(register: Register) -> None:
@@ -86,7 +111,7 @@ def xsem_register_backends(register: Register) -> None:
 
 
 def failed_check(name: str, error: Exception, remedy: str = "") -> HealthCheck:
-    """Make a failed check of an error, for `Backend.checks`.
+    """Make a failed check from an error, for `Backend.checks`.
 
     Parameters
     ----------
@@ -97,6 +122,16 @@ def failed_check(name: str, error: Exception, remedy: str = "") -> HealthCheck:
         `HealthCheck.causes`.
     remedy : str
         Instruction to the user.
+
+    Returns
+    -------
+    HealthCheck
+        A check with ``ok=False``.
+
+    Examples
+    --------
+    >>> failed_check("driver", OSError("libacme.so is missing"), "install the Acme driver").detail
+    'OSError: libacme.so is missing'
     """
     if isinstance(error, XsemError):
         return HealthCheck(name=name, ok=False, detail=what(error), remedy=remedy, causes=error.likely_causes)
@@ -112,58 +147,137 @@ def _listed(values: Any) -> Sequence[int]:
 
 
 class Backend(ABC):
-    """One vendor API. Made when its plugin is loaded; loads the vendor library no earlier than `devices`."""
+    """One vendor API.
+
+    The plugin makes the backend when xsem loads it. The backend loads the vendor library in `devices` or later, never
+    earlier.
+
+    Examples
+    --------
+    >>> class AcmeBackend(Backend):
+    ...     name = "acme"
+    ...     spi_version = 1
+    ...     def devices(self):
+    ...         return [DeviceInfo(id="acme:0", backend="acme", index=0, name="Acme")]
+    ...     def open(self, index):
+    ...         return AcmeDevice()
+    >>> AcmeBackend().devices()[0].id
+    'acme:0'
+    """
 
     name: ClassVar[str]
-    """``"acme"``: what users write before the colon."""
+    """Name of the backend, for example ``"acme"``. Users write it before the colon of a device's id."""
     spi_version: ClassVar[int]
-    """A literal, e.g. ``1``: what this code was written for, not `SPI_VERSION`."""
+    """Version of the driver interface that the backend was written for: a literal such as ``1``, not `SPI_VERSION`."""
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
-        """All devices, in the driver's order; their ``index`` is their position.
+        """List all devices.
+
+        Returns
+        -------
+        sequence of DeviceInfo
+            In the driver's order. The ``index`` of each device is its position.
 
         Raises
         ------
         BackendUnavailableError
-            The vendor library, a package or a permission is missing; the message says which, and what to do.
+            The vendor library, a package or a permission is missing. The message names it and says what to do.
         """
 
     @abstractmethod
     def open(self, index: int) -> DeviceDriver:
-        """Open the device with that index; each call gives a driver of its own."""
+        """Open a device.
+
+        Parameters
+        ----------
+        index : int
+            Position of the device in `devices`.
+
+        Returns
+        -------
+        DeviceDriver
+            A new driver at each call. The facade calls its `DeviceDriver.close` once.
+
+        Raises
+        ------
+        XsemError
+            The device cannot be opened.
+        """
 
     def adopt(self, native: object) -> tuple[DeviceInfo, DeviceDriver]:
-        """Open on the application's own context or device; declared by Feature.NATIVE_CONTEXT.
+        """Open a device on the application's own context or device. Declared by Feature.NATIVE_CONTEXT.
 
-        `native` stays the application's: it outlives the driver and is not destroyed by it.
+        Parameters
+        ----------
+        native : object
+            The application's context or device. The application keeps ownership, on success and on failure. `native`
+            outlives the driver, and the driver does not destroy it.
+
+        Returns
+        -------
+        DeviceInfo
+            Description of the device.
+        DeviceDriver
+            A new driver at each call. The facade calls its `DeviceDriver.close` once.
 
         Raises
         ------
         BadArgumentError
-            ``bad_native``: `native` is not what this backend takes; the message names it.
+            ``bad_native``: the backend does not take an object such as `native`. The message names what it takes.
+        UnsupportedError
+            The backend does not declare Feature.NATIVE_CONTEXT (default).
         """
         raise UnsupportedError(f"{self.name} cannot adopt a native context", capability="native_context")
 
     def details(self, index: int) -> Mapping[str, str]:
-        """More about a device for ``xsem devices --json``: how functions were found, versions. Default: nothing."""
+        """Return more facts about a device, for ``xsem devices --json``.
+
+        Examples are versions, and the way in which functions were found.
+
+        Parameters
+        ----------
+        index : int
+            Position of the device in `devices`.
+
+        Returns
+        -------
+        mapping of str to str
+            Fact by name. Default: empty.
+        """
         return {}
 
     def checks(self) -> Sequence[HealthCheck]:
-        """What ``xsem doctor`` prints: libraries, permissions, kernel abilities. Never raises. Default: nothing."""
+        """Check libraries, permissions and kernel abilities, for ``xsem doctor``. This method never raises.
+
+        Returns
+        -------
+        sequence of HealthCheck
+            Default: empty. `failed_check` makes a check from an error.
+        """
         return ()
 
 
 class ImportFailure(Exception):
-    """Raised by the import functions of `DeviceDriver`.
+    """Failure of `DeviceDriver.import_semaphore` or `DeviceDriver.import_memory`.
+
+    The facade raises `error` to the application. The application's own handle is never affected, because the driver
+    receives a duplicate.
 
     Parameters
     ----------
     error : Exception
-        What the user is to see.
+        Error for the application.
     fate : "taken", "left" or "unknown"
-        What became of the handle. "unknown": the facade asks the kernel, and rather leaks the number than close
-        another's.
+        State of the duplicate. "taken": the driver owns or has closed it, and the facade does not close it.
+        "left": the driver has not taken it, and the facade closes it. "unknown": the facade asks the kernel. If the
+        kernel cannot tell, the facade leaks the number, because closing it could close the file of another owner.
+
+    Examples
+    --------
+    >>> failure = ImportFailure(UnsupportedError("no timelines", capability="semaphore.import"), fate="left")
+    >>> failure.fate
+    'left'
     """
 
     def __init__(self, error: Exception, *, fate: Fate) -> None:
@@ -173,10 +287,29 @@ class ImportFailure(Exception):
 
 
 class DeviceDriver(ABC):
-    """One open device. The defaults of all that is not abstract raise `UnsupportedError`.
+    """One open device.
 
-    What `capabilities` declares must be overridden (checked when the device is opened) and what it does not declare
-    must be refused with `UnsupportedError` even when called directly (checked by the conformance suite).
+    Each method that is not abstract has a default. Most defaults raise `UnsupportedError`.
+
+    A driver must override what its `capabilities` declare. The facade checks this when the device is opened. A driver
+    must refuse what its `capabilities` do not declare with `UnsupportedError`, also in a direct call. The conformance
+    suite checks this.
+
+    The facade owns every token that a driver returns. It releases each token once, with the release function that the
+    method names.
+
+    Examples
+    --------
+    >>> class AcmeDevice(DeviceDriver):
+    ...     capabilities = Capabilities()   # declares nothing
+    ...     def create_command_list(self):
+    ...         return AcmeList()
+    ...     def done(self, point):
+    ...         return True
+    ...     def release_point(self, point): ...
+    ...     def close(self): ...
+    >>> AcmeDevice().wait(1, timeout_ns=0)
+    True
     """
 
     timeout_causes: Sequence[str] = ()
@@ -185,140 +318,393 @@ class DeviceDriver(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """Constant for the life of the driver."""
+        """What the device declares. The value is constant for the life of the driver."""
 
     @abstractmethod
     def create_command_list(self) -> CommandListDriver:
-        """A new in-order list of the driver's own."""
+        """Create an in-order list of the driver's own.
+
+        Returns
+        -------
+        CommandListDriver
+            The facade calls its `CommandListDriver.close` once.
+        """
 
     @abstractmethod
     def done(self, point: Token) -> bool:
-        """Whether a point that an append returned has been reached. Never blocks.
+        """Query a point. This method never blocks.
 
-        Raises if it can never be reached (the list's earlier work failed, the device is lost).
+        Parameters
+        ----------
+        point : Token
+            A point of an append, or of `open_event`.
+
+        Returns
+        -------
+        bool
+            Whether the point has been reached.
+
+        Raises
+        ------
+        DriverError
+            The point can never be reached, because the list's earlier work failed or the device is lost.
         """
 
     @abstractmethod
     def release_point(self, point: Token) -> None:
-        """Forget a point; called once, when no append, wait or query uses it any more."""
+        """Release a point. Called once, when no append, wait or query uses the point any more."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the device; called once, after everything opened through it has been released."""
+        """Close the device. Called once, after everything that was opened through it has been released."""
 
-    # ---- import. `handle` is this call's own duplicate, or None where the descriptor has no fd or NT handle.
-    # Success: handle.detach() if the driver took it, otherwise leave it alone (the facade closes it).
-    # Failure: raise ImportFailure.
+    # ---- import. `handle` is a duplicate for this call, or None if the descriptor has no fd and no NT handle.
+    # Success: the driver calls handle.detach() if it took the handle. Otherwise the facade closes the handle.
+    # Failure: the driver raises ImportFailure.
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Token:
-        """Import a semaphore of a type in `Capabilities.semaphore_import`."""
+        """Import a semaphore of a type in `Capabilities.semaphore_import`.
+
+        Parameters
+        ----------
+        desc : SemaphoreDesc
+            Description of the semaphore, checked by the facade.
+        handle : OwnedHandle or None
+            A duplicate of the application's fd or NT handle, for this call only. None if `desc` has no fd and no NT
+            handle. On success, call ``handle.detach()`` if the driver took ownership of the duplicate. Otherwise leave
+            `handle` open, and the facade closes it. On failure, `ImportFailure.fate` says what became of it.
+
+        Returns
+        -------
+        Token
+            The semaphore. The facade releases it with `release_semaphore`.
+
+        Raises
+        ------
+        ImportFailure
+            The import failed. After any other exception the facade treats the state of `handle` as unknown.
+        UnsupportedError
+            The device does not declare semaphore import (default).
+        """
         _unsupported(self, "import_semaphore")
 
     def release_semaphore(self, semaphore: Token) -> None:
-        """Release an imported or created semaphore; called once, when no appended work uses it any more."""
+        """Release an imported or created semaphore. Called once, when no appended work uses it any more."""
         _unsupported(self, "release_semaphore")
 
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Token:
-        """Import memory of a type in `Capabilities.memory_import`."""
+        """Import memory of a type in `Capabilities.memory_import`.
+
+        Parameters
+        ----------
+        desc : MemoryDesc
+            Description of the memory, checked by the facade.
+        handle : OwnedHandle or None
+            As in `import_semaphore`.
+
+        Returns
+        -------
+        Token
+            The memory. The facade releases it with `release_memory`.
+
+        Raises
+        ------
+        ImportFailure
+            The import failed. After any other exception the facade treats the state of `handle` as unknown.
+        UnsupportedError
+            The device does not declare memory import (default).
+        """
         _unsupported(self, "import_memory")
 
     def map_buffer(self, memory: Token, offset: int, size: int) -> tuple[Token, int]:
-        """Map ``offset … offset + size`` of the memory: token and device address."""
+        """Map the bytes from `offset` to ``offset + size`` of the memory.
+
+        Parameters
+        ----------
+        memory : Token
+            Imported or created memory.
+        offset, size : int
+            Range in bytes. The facade has checked that it lies in the allocation.
+
+        Returns
+        -------
+        Token
+            The mapping. The facade releases it with `unmap_buffer`.
+        int
+            Device address of the first byte.
+        """
         _unsupported(self, "map_buffer")
 
     def unmap_buffer(self, buffer: Token) -> None:
-        """Undo `map_buffer`; may block."""
+        """Release a mapping of `map_buffer`. Called once. This method may block."""
         _unsupported(self, "unmap_buffer")
 
     def release_memory(self, memory: Token) -> None:
-        """Release imported or created memory, after all its mappings; may block."""
+        """Release imported or created memory. Called once, after all its mappings. This method may block."""
         _unsupported(self, "release_memory")
 
-    # ---- images: Feature.MIPMAPPED_ARRAY, or Feature.IMAGE where there is no more than that
+    # ---- images: Feature.MIPMAPPED_ARRAY, or Feature.IMAGE for images of one level at the start of the memory
     def map_mipmapped_array(self, memory: Token, desc: MipmapDesc) -> Token:
-        """Map an image onto the memory."""
+        """Map an image onto the memory.
+
+        Parameters
+        ----------
+        memory : Token
+            Imported or created memory.
+        desc : MipmapDesc
+            Layout of the image, checked by the facade.
+
+        Returns
+        -------
+        Token
+            The image. The facade releases it with `release_array`.
+        """
         _unsupported(self, "map_mipmapped_array")
 
     def mipmap_level(self, array: Token, level: int) -> Token:
-        """One level, for `CommandListDriver.append_level_copy`; it lives as long as the array."""
+        """Return one level of an image, for `CommandListDriver.append_level_copy`.
+
+        Parameters
+        ----------
+        array : Token
+            An image of `map_mipmapped_array`.
+        level : int
+            Number of the level, from 0.
+
+        Returns
+        -------
+        Token
+            The level. It lives as long as the image and has no release function.
+        """
         _unsupported(self, "mipmap_level")
 
     def release_array(self, array: Token) -> None:
-        """Undo `map_mipmapped_array`; may block."""
+        """Release an image of `map_mipmapped_array`. Called once. This method may block."""
         _unsupported(self, "release_array")
 
-    # ---- export: what `semaphore_export` and `memory_export` declare
+    # ---- export: Capabilities.semaphore_export and Capabilities.memory_export
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Token:
-        """A new exportable semaphore; `initial_value` is 0 for binary ones."""
+        """Create an exportable semaphore.
+
+        Parameters
+        ----------
+        type : SemaphoreHandleType
+            A type in `Capabilities.semaphore_export`.
+        initial_value : int
+            First value of a timeline; 0 for a binary semaphore.
+
+        Returns
+        -------
+        Token
+            The semaphore. The facade releases it with `release_semaphore`.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not declare `type` for export.
+        """
         _unsupported(self, "create_semaphore")
 
     def export_semaphore(self, semaphore: Token) -> OwnedHandle | None:
-        """A fresh handle each time, owned by the caller; None of a sync file whose signal is done already.
+        """Export a semaphore of `create_semaphore`.
 
-        A sync file is asked for once after each signal that was appended, and the signal is used up.
+        For a sync file, the facade calls this method at most once after each appended signal. The export consumes that
+        signal.
+
+        Parameters
+        ----------
+        semaphore : Token
+            A semaphore of `create_semaphore`.
+
+        Returns
+        -------
+        OwnedHandle or None
+            A new handle at each call, owned by the caller. None for a sync file whose signal has completed already.
         """
         _unsupported(self, "export_semaphore")
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Token, int]:
-        """New exportable memory of at least `size` bytes: token and the size really allocated."""
+        """Create exportable memory of at least `size` bytes.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+            A type in `Capabilities.memory_export`.
+        size : int
+            Smallest size in bytes.
+        dedicated : bool
+            Whether to make a dedicated allocation.
+
+        Returns
+        -------
+        Token
+            The memory. The facade releases it with `release_memory`.
+        int
+            Allocated size in bytes.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not declare `type` for export.
+        """
         _unsupported(self, "create_memory")
 
     def export_memory(self, memory: Token) -> OwnedHandle:
-        """A fresh handle each time, owned by the caller."""
+        """Export memory of `create_memory`.
+
+        Parameters
+        ----------
+        memory : Token
+            Memory of `create_memory`.
+
+        Returns
+        -------
+        OwnedHandle
+            A new handle at each call, owned by the caller.
+        """
         _unsupported(self, "export_memory")
 
-    # ---- the host's side of a semaphore: Feature.READ_VALUE, HOST_SIGNAL, HOST_WAIT
+    # ---- semaphores on the host: Feature.READ_VALUE, HOST_SIGNAL, HOST_WAIT
     def semaphore_value(self, semaphore: Token) -> int:
-        """A timeline's value now."""
+        """Return the current value of a timeline."""
         _unsupported(self, "semaphore_value")
 
     def host_signal(self, semaphore: Token, value: int | None) -> None:
-        """Signal from the host; `value` is None for binary semaphores."""
+        """Signal a semaphore from the host.
+
+        Parameters
+        ----------
+        semaphore : Token
+            An imported or created semaphore.
+        value : int or None
+            New value of a timeline; None for a binary semaphore.
+        """
         _unsupported(self, "host_signal")
 
     def host_wait(self, semaphore: Token, value: int | None, timeout_ns: int) -> bool:
-        """Wait on the host, at most `timeout_ns`; whether it was met. A met binary wait resets the semaphore."""
+        """Wait for a semaphore on the host. A wait that succeeds resets a binary semaphore.
+
+        The facade divides long waits into calls of at most 50 ms.
+
+        Parameters
+        ----------
+        semaphore : Token
+            An imported or created semaphore.
+        value : int or None
+            Value of a timeline to wait for; None for a binary semaphore.
+        timeout_ns : int
+            Longest time to block, in nanoseconds.
+
+        Returns
+        -------
+        bool
+            True if the wait succeeded; False if `timeout_ns` elapsed first.
+        """
         _unsupported(self, "host_wait")
 
     # ---- other
     def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
-        """Write into the NvSciSyncAttrList `attributes` what the device needs of an NvSciSync object for that use."""
+        """Write the device's requirements for an NvSciSync object into an attribute list.
+
+        Parameters
+        ----------
+        attributes : int
+            The NvSciSyncAttrList. The application keeps ownership.
+        signal, wait : bool
+            Intended use of the NvSciSync object.
+        """
         _unsupported(self, "nvscisync_attributes")
 
     def host_buffer(self, size: int) -> tuple[Token, int]:
-        """Page-locked host memory that appended copies can use: token and address."""
+        """Allocate page-locked host memory for appended copies.
+
+        Parameters
+        ----------
+        size : int
+            Size in bytes.
+
+        Returns
+        -------
+        Token
+            The host buffer. The facade releases it with `release_host_buffer`.
+        int
+            Address of the first byte.
+        """
         _unsupported(self, "host_buffer")
 
     def release_host_buffer(self, buffer: Token) -> None:
-        """Undo `host_buffer`; may block."""
+        """Release a host buffer of `host_buffer`. Called once. This method may block."""
         _unsupported(self, "release_host_buffer")
 
     def open_event(self, native: object) -> Token:
-        """A foreign event, already appended by its owner, as a point: Feature.NATIVE_EVENTS.
+        """Open a borrowed event as a point. Declared by Feature.NATIVE_EVENTS.
+
+        Parameters
+        ----------
+        native : object
+            An event of another library. Its owner has appended it already, and keeps ownership.
+
+        Returns
+        -------
+        Token
+            A point. The facade releases it with `release_point`.
 
         Raises
         ------
         TypeError
-            `native` is another framework's object.
+            `native` is an object of another framework. The facade raises BadArgumentError (``not_an_event``) for it.
         """
         _unsupported(self, "open_event")
 
     def open_command_list(self, stream: object, in_order: bool) -> CommandListDriver:
-        """The application's own queue, borrowed; the driver keeps `stream` alive while it is used.
+        """Open the application's own queue as a borrowed list.
+
+        Parameters
+        ----------
+        stream : object
+            The queue, as an object or a native handle. The application keeps ownership. The driver keeps a reference to
+            `stream` as long as it uses the queue.
+        in_order : bool
+            False: the queue may execute its commands in another order than they were appended.
+
+        Returns
+        -------
+        CommandListDriver
+            A driver for the queue. Its `CommandListDriver.close` does not close the queue.
 
         Raises
         ------
         WrongDeviceError
             The stream belongs to another device or context.
         BadArgumentError
-            ``out_of_order``, or ``null_stream`` for the bare int 0.
+            ``out_of_order``: the queue is out of order. ``null_stream``: `stream` is the bare int 0.
         TypeError
-            `stream` is another framework's object.
+            `stream` is an object of another framework. The facade raises BadArgumentError (``not_a_stream``) for it.
         """
         _unsupported(self, "open_command_list")
 
     # ---- optional, with working defaults
     def wait(self, point: Token, timeout_ns: int) -> bool:
-        """Block until the point is reached, at most `timeout_ns`. Called in slices of at most 50 ms; default polls."""
+        """Block until a point is reached. The default polls `done`.
+
+        The facade divides long waits into calls of at most 50 ms.
+
+        Parameters
+        ----------
+        point : Token
+            A point of an append, or of `open_event`.
+        timeout_ns : int
+            Longest time to block, in nanoseconds.
+
+        Returns
+        -------
+        bool
+            True if the point has been reached; False if `timeout_ns` elapsed first.
+
+        Raises
+        ------
+        DriverError
+            As `done`.
+        """
         deadline = time.monotonic_ns() + timeout_ns
         pause = 20e-6
         while not self.done(point):
@@ -330,39 +716,105 @@ class DeviceDriver(ABC):
         return True
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Entered around calls that xsem makes for itself (CUDA: relaxed stream-capture mode)."""
+        """Return the context for calls that xsem makes on its own account, such as polls and releases.
+
+        The facade enters it around each such call. On CUDA it sets the relaxed stream-capture mode. Default: no effect.
+        """
         return nullcontext()
 
     def native_handle(self, token: Token | None) -> int:
-        """The vendor's handle behind a token, or the device's own (context, queue) for None; default: int tokens."""
+        """Return the vendor's handle of an object.
+
+        Parameters
+        ----------
+        token : Token or None
+            Token of the object; None for the device's own handle (context, queue).
+
+        Returns
+        -------
+        int
+            The handle. The driver keeps ownership. Default: the token itself if it is an int.
+
+        Raises
+        ------
+        UnsupportedError
+            The object has no native handle.
+        """
         if isinstance(token, int):
             return token
         raise UnsupportedError("there is no native handle for this", capability="native_handle")
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack device type and id of mapped buffers; default: (1, 0), the CPU."""
+        """Return the DLPack device type and id of mapped buffers.
+
+        With device type 1 (CPU), the facade lets the host access mapped buffers directly.
+
+        Returns
+        -------
+        tuple of (int, int)
+            Default: (1, 0), the CPU.
+        """
         return (1, 0)
 
 
 class CommandListDriver(ABC):
-    """One in-order list. Every append returns a *point* (one-shot completion token) if `want_point`, else None.
+    """One in-order list.
 
-    When an append returns it has been handed to the driver, in program order: no queueing in a thread of one's own
-    (`host` excepted, whose queue is that thread). An append takes effect whole or not at all.
+    Order: an append has reached the vendor's driver, in program order, when it returns. A backend must not queue
+    appends in a thread of its own. The exception is `host`: its queue is that thread.
+
+    Whole or not at all: an append that raises has no effect.
+
+    Failures: if earlier work of the list failed, an append raises `DriverError` with ``from_earlier_work=True``.
+
+    All appends share two parameters and the return value:
+
+    - ``wait_points``: points of this device. The operation starts after all of them are reached.
+    - ``want_point``: True requests a point, which is reached when the operation is complete.
+    - Returns: a new point if `want_point` is True, otherwise None. The facade releases it with
+      `DeviceDriver.release_point`.
+
+    Examples
+    --------
+    >>> class AcmeList(CommandListDriver):
+    ...     key = 1   # the native queue
+    ...     def append_barrier(self, wait_points, want_point):
+    ...         return 7 if want_point else None
+    ...     def close(self): ...
+    >>> AcmeList().append_barrier((), want_point=True)
+    7
     """
 
     key: int
-    """The native stream: two wrappers of one stream share the facade's books."""
+    """Identity of the native queue. Two drivers with the same key are one queue for the facade.
+
+    If `DeviceDriver.open_command_list` returns a driver with a known key, the facade closes the new driver at once."""
 
     @abstractmethod
     def append_barrier(self, wait_points: Sequence[Token], want_point: bool) -> Token | None:
-        """Later work waits for earlier work and for `wait_points`. Also the marker that the facade releases by."""
+        """Append a barrier: later work waits for all earlier work and for `wait_points`.
+
+        The facade also uses the point of a barrier as the marker after which it releases objects.
+
+        Parameters
+        ----------
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Called once, when the list is idle. A borrowed stream is left alone."""
+        """Close the list. Called once. A borrowed queue is not closed.
 
-    # ---- needed by what the device declares, as above
+        The list is idle at this time, except a driver whose `key` is known already.
+        """
+
+    # ---- required by the device's capabilities, as above
     def append_wait(
         self,
         semaphores: Sequence[Token],
@@ -371,9 +823,26 @@ class CommandListDriver(ABC):
         acquire: Sequence[Token],
         want_point: bool,
     ) -> Token | None:
-        """Later work waits for `wait_points`, then for all semaphores; `acquire` is memory taken over after that.
+        """Append a wait: later work waits for `wait_points`, then for all semaphores.
 
-        Of a sync file it is asked for once: for an imported one, or for each signal of one that was made here.
+        For an imported sync file, the facade calls this method at most once. For a sync file of
+        `DeviceDriver.create_semaphore`, the facade calls it at most once for each signal.
+
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            The semaphores; not empty, no semaphore twice.
+        params : sequence of WaitParams
+            One item for each semaphore.
+        acquire : sequence of Token
+            Memory that the device takes over after the wait.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
         """
         _unsupported(self, "append_wait")
 
@@ -385,64 +854,164 @@ class CommandListDriver(ABC):
         release: Sequence[Token],
         want_point: bool,
     ) -> Token | None:
-        """After earlier work and `wait_points`: hand over the memory in `release`, then signal all semaphores."""
+        """Append a signal: after earlier work and `wait_points`, hand over the memory, then signal all semaphores.
+
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            The semaphores; not empty, no semaphore twice.
+        params : sequence of SignalParams
+            One item for each semaphore.
+        release : sequence of Token
+            Memory that the device hands over before the signal.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
         _unsupported(self, "append_signal")
 
     def prepare_wait(self, semaphores: Sequence[Token]) -> Callable[[Any], object]:
-        """What appends a wait for these timelines each time it is called, without points or memory.
+        """Prepare a wait for timelines, to be appended many times without points and memory.
 
-        It is called with the value of one semaphore (int), or with a list or tuple of those of several. Like any append
-        it takes effect whole or not at all; what is no unsigned 64-bit int may be left for it to refuse, with a
-        ValueError. Default: `append_wait`.
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            The timelines.
+
+        Returns
+        -------
+        callable
+            Each call appends the wait. The argument is an int for one semaphore, or a list or tuple of ints for
+            several. The call has the rules of any append. It must refuse an item that is not an unsigned 64-bit int
+            with ValueError, because the facade may pass one on. Default: calls `append_wait`.
         """
         return lambda values: self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], (), (),
                                                False)
 
     def prepare_signal(self, semaphores: Sequence[Token]) -> Callable[[Any], object]:
-        """The same for a signal. Default: `append_signal`."""
+        """Prepare a signal of timelines, as `prepare_wait` does for a wait. Default: calls `append_signal`."""
         return lambda values: self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], (),
                                                  (), False)
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Token], want_point: bool
     ) -> Token | None:
-        """Copy `size` bytes between addresses of `DeviceDriver.map_buffer` and `host_buffer`."""
+        """Append a copy between buffers.
+
+        Parameters
+        ----------
+        dst, src : int
+            Addresses in mappings of `DeviceDriver.map_buffer` or in host buffers of `DeviceDriver.host_buffer`. The two
+            ranges do not overlap.
+        size : int
+            Number of bytes.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
         _unsupported(self, "append_copy")
 
     def append_level_copy(
         self, level: Token, address: int, read: bool, wait_points: Sequence[Token], want_point: bool
     ) -> Token | None:
-        """Copy an image level to a host buffer at `address` (`read`), or from it; its rows have no padding."""
+        """Append a copy between an image level and a host buffer.
+
+        Parameters
+        ----------
+        level : Token
+            A level of `DeviceDriver.mipmap_level`.
+        address : int
+            Address in a host buffer of `DeviceDriver.host_buffer`. The rows there have no padding.
+        read : bool
+            True: from the level to the host buffer. False: from the host buffer to the level.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
         _unsupported(self, "append_level_copy")
 
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Token], want_point: bool
     ) -> Token | None:
-        """Repeat `pattern` over `size` bytes; its length divides `size`."""
+        """Append a fill of a buffer with a repeated pattern.
+
+        Parameters
+        ----------
+        dst : int
+            Address in a mapping of `DeviceDriver.map_buffer` or in a host buffer of `DeviceDriver.host_buffer`.
+        pattern : bytes
+            Bytes to repeat. The length of the pattern divides `size`.
+        size : int
+            Number of bytes to fill.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
         _unsupported(self, "append_fill")
 
     # ---- Feature.RECORDING
     def begin_recording(self) -> None:
-        """From here to `end_recording`, appends are recorded and not executed."""
+        """Begin a recording. Appends are recorded and not executed until `end_recording`."""
         _unsupported(self, "begin_recording")
 
     def end_recording(self) -> Token:
-        """The recording."""
+        """End the recording.
+
+        Returns
+        -------
+        Token
+            The recording. The facade releases it with `release_recording`.
+        """
         _unsupported(self, "end_recording")
 
     def replay(self, recording: Token, values: Sequence[tuple[Token, int, int]]) -> None:
-        """Append a recording with new timeline values: (semaphore, value to wait for, value to signal)."""
+        """Append the work of a recording with new timeline values.
+
+        Parameters
+        ----------
+        recording : Token
+            A recording of `end_recording`.
+        values : sequence of (Token, int, int)
+            Semaphore, value to wait for, value to signal. A timeline that is not listed keeps its recorded values.
+        """
         _unsupported(self, "replay")
 
     def release_recording(self, recording: Token) -> None:
-        """Forget a recording; called once, when no replay of it is pending."""
+        """Release a recording. Called once, when no replay of it is pending."""
         _unsupported(self, "release_recording")
 
     # ---- optional, with working defaults
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call `work` now, on the caller's thread: it only enqueues on this very queue. `host` queues it."""
+        """Call `work` now, on the caller's thread.
+
+        `work` only enqueues commands on this queue. `host` differs: it appends `work` to its queue and calls it in turn.
+
+        Parameters
+        ----------
+        work : callable
+            Function of the application. Its exceptions pass through.
+        """
         work()
 
     def capturing(self) -> bool:
-        """Whether a foreign capture (CUDA graph) is active; called only if the application can capture the queue."""
+        """Return whether another library's capture (CUDA graph) of the queue is active.
+
+        The facade calls this method only if the application can capture the queue.
+        """
         return False
