@@ -1,6 +1,6 @@
-"""Backends: found by entry point and loaded one by one, so that a failure of one disturbs no other.
+"""Registry of backends, found by entry point. Each is loaded on its own, so that a failure does not affect the others.
 
-A backend that declares a capability must implement it. The check is made when the device is opened, not at the first
+A backend must implement every capability that it declares. xsem checks this when the device is opened, not at the first
 use.
 """
 
@@ -31,7 +31,7 @@ _LONGEST: Final = 400  # characters of a problem's message
 
 @dataclass(frozen=True)
 class Loaded:
-    """A backend, and the distribution that it came from."""
+    """A loaded backend and the distribution that contains it."""
 
     backend: spi.Backend
     distribution: str
@@ -39,7 +39,19 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Problem:
-    """A plugin that could not be used: the name of its entry point, and why."""
+    """A plugin that cannot be used.
+
+    Attributes
+    ----------
+    name : str
+        Name of the entry point, or of the backend if it registered one.
+    distribution : str
+        Name and version of the distribution.
+    spi_version : int or None
+        Version of the driver interface that the backend declares; None if it is not known.
+    message : str
+        The cause, on one line.
+    """
 
     name: str
     distribution: str
@@ -49,7 +61,17 @@ class Problem:
 
 @dataclass
 class Registry:
-    """What was loaded. `backends` by name, `problems` in the order met, `excluded` by ``XSEM_BACKENDS``."""
+    """The loaded plugins.
+
+    Attributes
+    ----------
+    backends : dict of str to Loaded
+        Usable backends by name.
+    problems : list of Problem
+        Plugins that cannot be used, in the order of loading.
+    excluded : list of str
+        Installed plugins that ``XSEM_BACKENDS`` does not name.
+    """
 
     backends: dict[str, Loaded] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -60,12 +82,13 @@ class Registry:
         self._manager.add_hookspecs(spi)
 
     def get(self, name: str) -> spi.Backend:
-        """The backend of that name.
+        """Return the backend with this name.
 
         Raises
         ------
         BackendUnavailableError
-            ``unknown_backend``, ``plugin_failed``, ``backend_excluded``.
+            ``unknown_backend``: no such plugin is installed. ``plugin_failed``: the plugin cannot be used.
+            ``backend_excluded``: ``XSEM_BACKENDS`` does not name it.
         """
         if name in self.backends:
             return self.backends[name].backend
@@ -79,12 +102,20 @@ class Registry:
         known = ", ".join(sorted(self.backends)) or "none"
         raise BackendUnavailableError(
             f"there is no backend {name!r}; installed: {known}", reason="unknown_backend", backend=name,
-            # A plugin that failed may be the one, under another name than its backend's.
+            # A failed plugin may contain this backend, because an entry point may have another name than its backend.
             likely_causes=tuple(f"the plugin {each.name!r} cannot be used: {each.message}" for each in self.problems),
         )
 
     def load(self, entry_points: Iterable[metadata.EntryPoint], only: frozenset[str] | None = None) -> None:
-        """Load entry points, each on its own; with `only`, no others."""
+        """Load entry points, each on its own.
+
+        Parameters
+        ----------
+        entry_points : iterable of EntryPoint
+            Installed plugins.
+        only : frozenset of str, optional
+            Names of the plugins to load. The others go to `excluded`.
+        """
         for entry_point in sorted(entry_points, key=lambda each: each.name):
             name, distribution = entry_point.name, _distribution(entry_point)
             if only is not None and name not in only:
@@ -92,18 +123,18 @@ class Registry:
                 continue
             try:
                 module = entry_point.load()
-            except (Exception, SystemExit) as error:  # whatever a plugin does when imported, sys.exit() included
+            except (Exception, SystemExit) as error:  # a plugin's import can raise anything, or call sys.exit()
                 self._report(name, distribution, None, f"{type(error).__name__}: {error}")
                 continue
             self.add(module, name=name, distribution=distribution)
 
     def add(self, module: object, *, name: str, distribution: str) -> None:
-        """Register one plugin module; what is wrong with it goes to `problems`."""
+        """Register one plugin module. Its failures go to `problems`."""
         try:
             if self._manager.register(module, name=name) is None:
                 self._report(name, distribution, None, "a plugin of this name is excluded")
                 return
-        except (Exception, SystemExit) as error:  # pluggy looks at each attribute, and a lazy one may fail
+        except (Exception, SystemExit) as error:  # pluggy reads each attribute, and a lazy one may raise
             self._report(name, distribution, None, f"{type(error).__name__}: {error}")
             return
         others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
@@ -113,7 +144,7 @@ class Registry:
             return
         offered: list[spi.Backend] = []
         try:
-            # pluggy's plain call would let one plugin's exception keep the others from registering.
+            # In an ordinary call of the hook, an exception of one plugin stops the registration of the others.
             self._manager.subset_hook_caller(_HOOK, others)(register=offered.append)
         except (Exception, SystemExit) as error:
             self._report(name, distribution, None, f"{type(error).__name__}: {error}")
@@ -127,7 +158,8 @@ class Registry:
         name = getattr(backend, "name", None)
         version = getattr(backend, "spi_version", None)
         if not isinstance(backend, spi.Backend) or not isinstance(name, str) or not _speakable(name):
-            self._report(str(name), distribution, None, f"it registered {backend!r}, no named xsem.spi.Backend")
+            self._report(str(name), distribution, None,
+                         f"it registered {backend!r}, which is not a named xsem.spi.Backend")
         elif type(version) is not int or not spi.SPI_OLDEST <= version <= spi.SPI_VERSION:
             self._report(name, distribution, version if type(version) is int else None,
                          f"it was written for version {version} of the driver interface; this xsem has "
@@ -143,24 +175,24 @@ class Registry:
 
 
 def _speakable(name: str) -> bool:
-    """Whether "name:0" is a device's id."""
+    """Return whether "name:0" is a valid id of a device."""
     return name.isidentifier() and name.isascii()
 
 
 def one_line(message: str) -> str:
-    """A message as `BackendInfo.unavailable` has it: some plugins' errors are pages."""
+    """Return a message on one line, for `BackendInfo.unavailable`. Longer messages are cut."""
     text = " ".join(message.split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 2] + " …"
 
 
 _loaded: Registry | None = None
-# Re-entrant: a plugin may ask for the registry while it is imported, and is refused instead of waiting for itself.
+# Re-entrant: a plugin that calls `registry` while xsem loads it gets an error and does not wait for itself.
 _lock = threading.RLock()
 _loading = False
 
 
 def _in_child() -> None:
-    # The thread that was loading does not exist here.
+    # The thread that loads the plugins does not exist in the child.
     global _lock, _loading
     _lock, _loading = threading.RLock(), False
 
@@ -170,21 +202,27 @@ if hasattr(os, "register_at_fork"):
 
 
 def registry() -> Registry:
-    """The installed backends, loaded at the first call.
+    """Return the installed backends. The first call loads them.
 
-    The environment variable ``XSEM_BACKENDS=host,cuda`` has only those plugins loaded.
+    The environment variable ``XSEM_BACKENDS=host,cuda`` limits the plugins to those two.
+
+    Returns
+    -------
+    Registry
+        The same object at each call.
 
     Raises
     ------
     BadArgumentError
         ``bad_backends``: ``XSEM_BACKENDS`` names a plugin that is not installed.
     BusyError
-        ``loading_plugins``: a plugin asks while it is being loaded.
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     """
     global _loaded, _loading
     with _lock:
         if _loading:
-            raise BusyError("plugins are being loaded, and one of them asks for the others", reason="loading_plugins")
+            raise BusyError("a plugin asks for the installed backends while they are being loaded; "
+                            "it must not do so when imported", reason="loading_plugins")
         if _loaded is None:
             _loading = True
             try:
@@ -208,7 +246,7 @@ def _load_all() -> Registry:
 
 
 def selected() -> frozenset[str] | None:
-    """The names in ``XSEM_BACKENDS``; None where it is unset or empty."""
+    """Return the names in ``XSEM_BACKENDS``, or None if it is unset or empty."""
     names = frozenset(name.strip() for name in os.environ.get("XSEM_BACKENDS", "").split(",") if name.strip())
     return names or None
 
@@ -218,7 +256,7 @@ def _distribution(entry_point: metadata.EntryPoint) -> str:
     return f"{dist.name} {dist.version}" if dist is not None else "an unknown distribution"
 
 
-# ---- declared is implemented
+# ---- checks that a backend implements what it declares
 _IMAGES: Final = ("map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer")
 _BY_FEATURE: Final = {
     Feature.HOST_SIGNAL: ("host_signal",),
@@ -231,12 +269,19 @@ _BY_FEATURE: Final = {
 
 
 def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
-    """Refuse a driver that declares what it does not override.
+    """Refuse a device driver that does not override the methods for its capabilities.
+
+    Parameters
+    ----------
+    info : DeviceInfo
+        The device, for the message.
+    driver : DeviceDriver
+        The driver of the device.
 
     Raises
     ------
     BackendUnavailableError
-        ``broken_promise``.
+        ``broken_promise``: methods are missing. The message names them.
     """
     capabilities = driver.capabilities
     needed: list[str] = []
@@ -254,7 +299,7 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
 
 
 def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.CommandListDriver) -> None:
-    """The same for its lists."""
+    """Refuse a list driver that does not override the methods for the device's capabilities, as `check_implements`."""
     needed: list[str] = []
     if capabilities.semaphore_import or capabilities.semaphore_export:
         needed += ["append_wait", "append_signal"]
@@ -266,7 +311,7 @@ def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: 
 
 
 def check_native_implements(info: DeviceInfo, backend: spi.Backend, capabilities: Capabilities) -> None:
-    """The same for the backend itself, which adopts native contexts."""
+    """Refuse a backend that declares Feature.NATIVE_CONTEXT without `adopt`, as `check_implements`."""
     needed = ["adopt"] if Feature.NATIVE_CONTEXT in capabilities.features else []
     _check_overrides(info, backend, spi.Backend, needed)
 

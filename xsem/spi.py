@@ -1000,7 +1000,7 @@ class CommandListDriver(ABC):
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work` now, on the caller's thread.
 
-        `work` only enqueues commands on this queue. `host` differs: it appends `work` to its queue and calls it in turn.
+        `work` only enqueues commands on this queue. `host` differs: it puts `work` into its queue and calls it in turn.
 
         Parameters
         ----------

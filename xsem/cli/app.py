@@ -1,4 +1,4 @@
-"""The commands and their options; what they do is in the modules beside this one."""
+"""The commands and their options. The modules beside this one implement them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _options(
 
 @app.command()
 def devices(as_json: Json = False) -> None:
-    """List backends and devices, with what each declares."""
+    """List backends and devices with their capabilities."""
     from xsem.cli.devices import run as list_devices
 
     raise typer.Exit(list_devices(as_json=as_json))
@@ -49,7 +49,7 @@ def devices(as_json: Json = False) -> None:
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Say why each backend, loader or permission is missing here, and what to do."""
+    """Find missing backends, loaders and permissions, and say what to do."""
     from xsem.cli.doctor import run as examine
 
     raise typer.Exit(examine(as_json=as_json))
@@ -57,13 +57,13 @@ def doctor(as_json: Json = False) -> None:
 
 @app.command()
 def demo(
-    device: Annotated[str, typer.Option(help="Where the compute process filters: host, cuda:0, …")] = "host",
+    device: Annotated[str, typer.Option(help="Device of the compute process: host, cuda:0, …")] = "host",
     exporter: Annotated[
-        str, typer.Option(help="Exporter of semaphores and memory: host, vulkan (the device with the same UUID), …")
+        str, typer.Option(help="Exporter of semaphores and memory: host, vulkan (its device with the same UUID), …")
     ] = "host",
     binary: Annotated[bool, typer.Option("--binary", help="Binary semaphores in place of a timeline.")] = False,
     without_wait: Annotated[
-        bool, typer.Option("--without-wait", help="Leave out the compute side's wait: every frame must be stale.")
+        bool, typer.Option("--without-wait", help="Leave out the compute process's wait: every frame must be stale.")
     ] = False,
     frames: Annotated[int, typer.Option(min=1, max=100_000)] = 120,
     width: Annotated[int, typer.Option(min=8, max=16384)] = 640,
@@ -72,7 +72,7 @@ def demo(
         Path | None,
         typer.Option(help="Path of the contact sheet; default: demo-DEVICE.png or demo-DEVICE-without-wait.png."),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a frame may take.")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Longest time for one frame, in seconds.")] = 30.0,
 ) -> None:
     """Render in one process, filter in another, synchronise with imported semaphores, check every pixel."""
     from xsem.cli.demo.plan import Plan
@@ -84,7 +84,7 @@ def demo(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command; its exit status."""
+    """Run one command and return its exit status."""
     _add_commands_of_others()
     try:
         app(arguments, prog_name="xsem")
@@ -99,7 +99,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _add_commands_of_others() -> None:
-    """Add what other packages offer: the entry point's name is the command, its value a typer app."""
+    """Add the commands of other packages. The entry point's name is the command, and its value is a typer app."""
     for entry_point in metadata.entry_points(group="xsem.commands"):
         try:
             app.add_typer(entry_point.load(), name=entry_point.name)

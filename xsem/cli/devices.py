@@ -1,4 +1,4 @@
-"""``xsem devices``: what there is, and what it declares."""
+"""``xsem devices``: the devices and their capabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDE: Final = 200
 
 
 def run(*, as_json: bool) -> int:
-    """Print the devices; NOT_TRIED where there is none."""
+    """Print the devices. Return NOT_TRIED if no device was found, otherwise DONE."""
     backends = xsem.backends()
     rows = [_look(info) for info in xsem.devices()]
     if as_json:
@@ -48,7 +48,7 @@ def _look(info: DeviceInfo) -> dict[str, Any]:
         row["details"] = dict(registry().get(info.backend).details(info.index))
         with xsem.open_device(info) as device:
             row["capabilities"] = _capabilities(device.capabilities)
-    except Exception as error:  # the other devices are still worth listing
+    except Exception as error:  # a failing device must not hide the others
         row["problem"] = f"{type(error).__name__}: {error}"
     return row
 
@@ -87,7 +87,7 @@ def _backend(info: BackendInfo) -> dict[str, Any]:
 def _print_tables(backends: tuple[BackendInfo, ...], rows: list[dict[str, Any]]) -> None:
     console = new_console()
     if not console.is_terminal:
-        console = new_console(width=_WIDE)  # a file or a pipe has no edge to wrap at
+        console = new_console(width=_WIDE)  # a file or a pipe has no width
     table = Table(*(Column(title, overflow="fold") for title in
                     ("device", "name", "uuid", "driver", "semaphores", "memory", "features")))
     for row in rows:

@@ -1,4 +1,4 @@
-"""``xsem doctor``: what is missing on this machine, and what to do about it."""
+"""``xsem doctor``: missing parts of this machine, and what to do about them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from xsem.types import HealthCheck
 
 __all__ = ["run"]
 
-# Backends that people look for, and the package that each needs beside its plugin.
+# By backend: the Python package that it needs, and xsem's extra that installs this package. The backends are those of
+# this project.
 _KNOWN: Final = {
     "cuda": ("cuda.bindings", "cuda13"),
     "levelzero": (None, None),
@@ -37,13 +38,23 @@ class _Section:
     checks: list[HealthCheck]
     works: bool
     missing: bool = False
-    """The machine has no such device or library: nothing is wrong with that."""
+    """The machine has no such device or library. This is not an error."""
 
 
 def run(*, as_json: bool) -> int:
-    """Print what was found; BAD_ANSWER where something is broken, NOT_TRIED where no backend works.
+    """Print the checks and return the exit status.
 
-    What this machine does not have, a vendor's library or its package, is named with what to do, and is not broken.
+    A vendor's library or package that this machine lacks is printed with an instruction. It does not count as broken.
+
+    Parameters
+    ----------
+    as_json : bool
+        Print JSON in place of text.
+
+    Returns
+    -------
+    int
+        NOT_TRIED if no backend works; BAD_ANSWER if something is broken; otherwise DONE.
     """
     general = _general()
     found = registry()
@@ -76,7 +87,7 @@ def _general() -> list[HealthCheck]:
         can = kernel_can_compare()
         checks.append(HealthCheck(
             name="file descriptors", ok=can,
-            detail="F_DUPFD_QUERY or kcmp can tell what became of one" if can else
+            detail="F_DUPFD_QUERY or kcmp can tell whether a driver has closed one" if can else
                    "neither F_DUPFD_QUERY (Linux 6.10) nor kcmp works here: a failed import may leak one",
             remedy="" if can else "allow the kcmp system call in the sandbox, or use Linux 6.10 or newer",
         ))
@@ -92,7 +103,7 @@ def _backend(found: Registry, name: str) -> _Section:
                                                    f"{loaded.backend.spi_version}")]
     try:
         checks += loaded.backend.checks()
-    except Exception as error:  # must not raise by contract; a defect of a plugin must not hide the rest
+    except Exception as error:  # `checks` must not raise; a defect of a plugin must not hide the other backends
         checks.append(failed_check("checks", error, f"report it to {loaded.distribution}"))
     works = missing = False
     try:
@@ -142,7 +153,7 @@ def _print(general: list[HealthCheck], sections: list[_Section], absent: list[He
             if check.remedy:
                 console.print(f"      to do: {printable(check.remedy)}")
     if absent:
-        console.print("not there")
+        console.print("not available")
         for check in absent:
             console.print(f"  -   {printable(f'{check.name}: {check.detail}')}")
             if check.remedy:

@@ -82,7 +82,7 @@ def _refuse_others(path: Path) -> None:
     """Refuse folders, devices and links to them: the rename would replace the link or the device by a file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    # If the output is redirected to an ordinary file, /dev/stdout resolves to that file; hence the check of the folder.
+    # If the output is redirected to an ordinary file, /dev/stdout resolves to that file. Hence the check of the folder.
     if (path.exists() and not path.is_file()) or os.path.realpath(path.parent) == "/dev":
         raise OSError(errno.EINVAL, "not an ordinary file")
 

@@ -1,4 +1,4 @@
-"""Exit statuses, and errors in words."""
+"""Exit statuses, and the printed form of errors."""
 
 from __future__ import annotations
 

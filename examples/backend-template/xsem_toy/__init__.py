@@ -10,5 +10,5 @@ __all__ = ["ToyBackend", "xsem_register_backends"]
 
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
-    """Offer the backend ``toy``."""
+    """Register the backend ``toy``."""
     register(ToyBackend())

@@ -1,4 +1,4 @@
-"""Which devices there are, and what is missing where there are none."""
+"""The list of devices, and the error if the platform is unsuitable."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ __all__ = ["ToyBackend"]
 
 
 class ToyBackend(Backend):
-    """One toy. A vendor's library would be loaded in `devices` and `open`, never when this module is imported."""
+    """The backend ``toy`` with one device.
+
+    A backend loads its vendor library in `devices` and `open`, never when its module is imported.
+    """
 
     name: ClassVar[str] = "toy"
     spi_version: ClassVar[int] = 1
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """``toy:0``, without a UUID: its objects belong to no device."""
+        """Return ``toy:0``. It has no UUID, because its objects are not bound to a device."""
         [check] = self.checks()
         if not check.ok:
             raise BackendUnavailableError(f"the toy cannot be used: {check.detail}: {check.remedy}", reason="platform",
@@ -29,13 +32,13 @@ class ToyBackend(Backend):
         return (DeviceInfo(id="toy:0", backend=self.name, index=0, name="a toy"),)
 
     def open(self, index: int) -> ToyDevice:
-        """A driver of its own each time."""
+        """Return a new driver."""
         if index >= len(self.devices()):
-            raise DeviceNotFoundError("there is one toy, toy:0", reason="no_such_device", backend=self.name)
+            raise DeviceNotFoundError("the only toy device is toy:0", reason="no_such_device", backend=self.name)
         return ToyDevice()
 
     def checks(self) -> Sequence[HealthCheck]:
-        """What ``xsem doctor`` prints. Never raises."""
+        """Check the platform for ``xsem doctor``. This method never raises."""
         ok = hasattr(os, "eventfd") and hasattr(os, "preadv")
         return (HealthCheck(name="eventfd", ok=ok, detail="available" if ok else "this Python has no os.eventfd",
                             remedy="" if ok else "use Linux"),)

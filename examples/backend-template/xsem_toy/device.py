@@ -1,4 +1,4 @@
-"""The device: what it declares, and the semaphores that it imports and exports."""
+"""The device: its capabilities, and the semaphores that it imports and exports."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ __all__ = ["ToyDevice"]
 
 BINARY = frozenset({SemaphoreHandleType.OPAQUE_FD})
 
-# Every default is the weakest promise; each line here is one that the conformance suite holds the device to.
+# Every default is the weakest promise. The conformance suite tests each line here.
 CAPABILITIES = Capabilities(
     semaphore_import=BINARY,
     semaphore_export=BINARY,
-    wait_before_signal=BINARY,     # a wait may be appended before anybody has submitted its signal
+    wait_before_signal=BINARY,     # a wait may be appended before its signal is submitted
     resets_on_wait=True,
-    append_never_blocks=True,      # an append puts into a queue without a limit
+    append_never_blocks=True,      # an append goes to a queue without a limit
     release_never_blocks=True,     # a release closes a file
-    independent_lists=64,          # a thread each
+    independent_lists=64,          # each has a thread
 )
 
 
 class ToyDevice(DeviceDriver):
-    """One open toy. What is not overridden raises UnsupportedError, as what is not declared must."""
+    """One open device. Methods that are not overridden raise UnsupportedError, as the interface requires."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The same for the life of the driver."""
+        """The capabilities. They are constant for the life of the driver."""
         return CAPABILITIES
 
     def create_command_list(self) -> ToyList:
-        """A new list."""
+        """Create a list."""
         return ToyList()
 
     def done(self, point: Point) -> bool:
-        """Never blocks."""
+        """Return whether the point has been reached. This method never blocks."""
         return point.wait(0)
 
     def wait(self, point: Point, timeout_ns: int) -> bool:
-        """Better than the default, which polls."""
+        """Wait for the point without polling. The default polls."""
         return point.wait(timeout_ns)
 
     def release_point(self, point: Point) -> None:
-        """Nothing of the vendor's hangs on a point."""
+        """Do nothing: a point holds no vendor object."""
 
     def close(self) -> None:
-        """Everything is released already: nothing is left to do."""
+        """Do nothing: everything has been released already."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> eventfd.Semaphore:
-        """Success takes the handle, failure leaves it; an API that closes it all the same would say "taken"."""
+        """Import an eventfd. Success takes `handle`, and failure leaves it open.
+
+        An API that closes the handle on failure reports "taken".
+        """
         try:
             _check(desc.type, "import")
             if handle is None:
@@ -62,16 +65,16 @@ class ToyDevice(DeviceDriver):
         return eventfd.Semaphore(handle.detach())
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> eventfd.Semaphore:
-        """Unsignalled."""
+        """Create an unsignalled semaphore."""
         _check(type, "export")
         return eventfd.Semaphore(eventfd.new())
 
     def export_semaphore(self, semaphore: eventfd.Semaphore) -> OwnedHandle:
-        """A number of the caller's own each time."""
+        """Return a new file descriptor, owned by the caller."""
         return OwnedHandle(eventfd.duplicate(semaphore.fd))
 
     def release_semaphore(self, semaphore: eventfd.Semaphore) -> None:
-        """No appended work uses it any more."""
+        """Close the file descriptor. No appended work uses it any more."""
         semaphore.close()
 
 

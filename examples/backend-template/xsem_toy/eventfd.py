@@ -1,4 +1,4 @@
-"""Binary semaphores as docs/host-objects.md of xsem defines them: an eventfd, signalled while its counter is not 0."""
+"""Binary semaphores of docs/host-objects.md of xsem: an eventfd that is signalled while its counter is not 0."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Semaphore", "check", "duplicate", "new"]
 
 
 class Semaphore:
-    """Owns `fd`."""
+    """A binary semaphore that owns the file descriptor `fd`."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     def signal(self) -> None:
-        """Set it; already set stays set. At the counter's maximum a write would block, and it is set anyway."""
+        """Signal the semaphore. At the counter's maximum a write would block; the semaphore is signalled already."""
         if self._poll(select.POLLOUT, 0):
             try:
                 os.eventfd_write(self.fd, 1)
@@ -33,15 +33,15 @@ class Semaphore:
         while True:
             self._poll(select.POLLIN, None)
             try:
-                # Not a plain read: where somebody else was faster it would block, and nobody would look up again.
+                # A plain read blocks for an unlimited time if another waiter was faster. This read does not block.
                 os.preadv(self.fd, [bytearray(8)], -1, os.RWF_NOWAIT)
             except BlockingIOError:
-                time.sleep(0.001)   # no peer can make this thread spin
+                time.sleep(0.001)   # another waiter was faster: do not use the CPU all the time
             else:
                 return
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the file descriptor."""
         os.close(self.fd)
 
     def _poll(self, wanted: int, timeout_ms: int | None) -> bool:
@@ -51,19 +51,19 @@ class Semaphore:
 
 
 def new() -> int:
-    """A new one, unsignalled."""
+    """Return a new unsignalled semaphore as a file descriptor, owned by the caller."""
     with _calling("eventfd2"):
         return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
 
 def duplicate(fd: int) -> int:
-    """Another number for the same semaphore."""
+    """Return another file descriptor of the same semaphore, owned by the caller."""
     with _calling("dup"):
         return os.dup(fd)
 
 
 def check(fd: int) -> None:
-    """Refuse what is no binary semaphore, before any other call sees it."""
+    """Refuse a file descriptor that is not a binary semaphore, before any other call uses it."""
     with _calling("readlink"):
         target = os.readlink(f"/proc/self/fd/{fd}")
     if target != "anon_inode:[eventfd]":
@@ -77,7 +77,7 @@ def check(fd: int) -> None:
 
 @contextmanager
 def _calling(call: str) -> Iterator[None]:
-    """Every failure of the vendor's is one of xsem's errors, with the call and its code."""
+    """Convert each failure of the vendor library to an xsem error, with the call and its code."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Command lists: a queue and a thread each, where a vendor has a stream or a queue of the device.
+"""Command lists. Each has a queue and a thread, in place of a vendor's stream or device queue.
 
-A native list has no thread: each append calls the vendor, and has reached the driver when it returns.
+A list of a vendor needs no thread: each append calls the vendor library, and has reached the driver when it returns.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _keys = itertools.count(1)
 
 
 class Point:
-    """Reached once, or failed once: the token that the facade keeps and gives back."""
+    """A token of one completion. It is reached once or fails once."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._failure = ""
 
     def end(self, failure: str) -> None:
-        """By the worker: the work before is done, or never will be."""
+        """Mark the point as reached, or as failed if `failure` is not empty. The worker calls this method."""
         self._failure = failure
         self._ended.set()
 
     def wait(self, timeout_ns: int | None = None) -> bool:
-        """Whether it is reached in time; raises where it never will be."""
+        """Return whether the point is reached in time. Raises if the earlier work has failed."""
         if not self._ended.wait(None if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)):
             return False
         if self._failure:
@@ -43,10 +43,10 @@ class Point:
 
 
 class ToyList(CommandListDriver):
-    """One in-order list; the facade never calls it from two threads at once."""
+    """One in-order list. The facade never calls it from two threads at the same time."""
 
     def __init__(self) -> None:
-        self.key = next(_keys)   # a borrowed stream would give its native handle
+        self.key = next(_keys)   # for a borrowed stream: its native handle
         self._queue: queue.SimpleQueue[tuple[Operation, Point | None] | None] = queue.SimpleQueue()
         self._failure = ""
         try:
@@ -55,29 +55,32 @@ class ToyList(CommandListDriver):
             raise OutOfMemoryError(f"no thread for a list: {error}", reason="out_of_memory") from error
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """The list is in order already, so only the points are waited for."""
+        """Append a wait for the points. The list is in order, so earlier work needs no wait."""
         return self._append(wait_points, [], want_point)
 
     def append_wait(
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[object], want_point: bool,
     ) -> Point | None:
-        """All of them; binary ones need nothing of `params`."""
+        """Append waits for all semaphores. Binary semaphores do not use `params`."""
         return self._append(wait_points, [each.wait for each in semaphores], want_point)
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
         release: Sequence[object], want_point: bool,
     ) -> Point | None:
-        """All of them."""
+        """Append signals of all semaphores."""
         return self._append(wait_points, [each.signal for each in semaphores], want_point)
 
     def append_work(self, work: Operation) -> None:
-        """In its turn, on the thread. A native list keeps the default, which calls `work` now: it only enqueues."""
+        """Append `work` to the queue.
+
+        A list of a vendor keeps the default, which calls `work` now, because `work` only enqueues commands.
+        """
         self._append([], [work], want_point=False)
 
     def close(self) -> None:
-        """The list is idle, so the thread ends at once."""
+        """End the thread. The list is idle, so the thread ends at once."""
         self._queue.put(None)
 
     def _append(
@@ -85,7 +88,7 @@ class ToyList(CommandListDriver):
     ) -> Point | None:
         if self._failure:
             raise _failed(self._failure)
-        steps = [*(each.wait for each in wait_points), *operations]   # now: the caller may change its sequences
+        steps = [*(each.wait for each in wait_points), *operations]   # a copy: the caller may change its sequences
         point = Point() if want_point else None
         self._queue.put((lambda: [step() for step in steps], point))
         return point
@@ -96,13 +99,13 @@ class ToyList(CommandListDriver):
             try:
                 if not self._failure:
                     operation()
-            except BaseException as error:   # the application's work may raise anything: the list stops
+            except BaseException as error:   # the application's work may raise any exception; the list then stops
                 self._failure = f"{type(error).__name__}: {error}"
             if point is not None:
                 point.end(self._failure)
-            del item, operation, point   # the application's work may hold much memory, and the next get may take long
+            del item, operation, point   # `work` may keep much memory alive, and the next get may take long
 
 
 def _failed(failure: str) -> DriverError:
-    # A new one each time: a shared exception gathers the tracebacks of all who raise it.
+    # A new exception each time: a shared one collects the traceback of each raise.
     return DriverError(f"earlier work of the list failed: {failure}", reason="work_failed", from_earlier_work=True)

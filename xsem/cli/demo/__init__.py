@@ -1,6 +1,9 @@
 """``xsem demo``: a renderer and a compute process share an image and semaphores; every pixel is checked.
 
-``plan`` is what was asked for, as both processes know it; ``picture`` has the frames, the filter and the contact sheet;
-``renderer`` is this process, which exports, draws, signals and checks; ``compute`` is the other one, which imports,
-waits, filters and signals; ``arrays`` says which array library filters on which device; ``show`` runs both.
+- ``plan``: the options of the run and the notes between the two processes.
+- ``picture``: the frames, the filter and the contact sheet.
+- ``renderer``: the first process, which exports, draws, signals and checks.
+- ``compute``: the second process, which imports, waits, filters and signals.
+- ``arrays``: the choice of the array library that filters on a device.
+- ``show``: starts both processes and reports the result.
 """

@@ -1,4 +1,4 @@
-"""How the picture is filtered on a device: by an array library on its list, or by way of the host's memory."""
+"""Filtering of the picture on a device: by an array library on its list, or through the host's memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Arrays(ABC):
     Attributes
     ----------
     name : str
-        What does the arithmetic.
+        Name of the library that computes.
     commands : CommandList
-        Where the work goes, in order.
+        The list of the work, in order.
     """
 
     name: str
@@ -33,15 +33,15 @@ class Arrays(ABC):
 
     @abstractmethod
     def warm_up(self, change: Callable[[Any], object]) -> None:
-        """Change a copy, so that nothing is loaded later: loading a kernel behind an unmet wait holds the thread."""
+        """Change a copy, so that all kernels are loaded. Loading a kernel behind an unmet wait blocks the thread."""
 
     @abstractmethod
     def append(self, change: Callable[[Any], object]) -> None:
-        """Change the picture after everything that was appended before."""
+        """Change the picture after all work that was appended before."""
 
 
 def arrays_for(device: Device, buffer: Buffer, timeout_s: float) -> Arrays:
-    """The first array library at hand that reaches the device's memory, or else NumPy and copies."""
+    """Return the first usable array library that reaches the device's memory, otherwise NumPy with copies."""
     kind, ordinal = buffer.__dlpack_device__()
     if kind == _CPU:
         import numpy as np
@@ -65,7 +65,7 @@ def _usable(library: str) -> Any:
 
 
 class _Direct(Arrays):
-    """An array over the shared memory itself, without a copy; `working` makes the library's work go to the list."""
+    """An array over the shared memory, without a copy. `working` directs the library's work to the list."""
 
     def __init__(
         self, name: str, commands: CommandList, picture: Any, working: Callable[[], AbstractContextManager[Any]]
@@ -88,7 +88,7 @@ class _Direct(Arrays):
 
 
 class _Staged(Arrays):
-    """Where no library reaches the device's memory: copied to page-locked memory, changed there, copied back."""
+    """A picture in device memory without a library: copied to page-locked memory, changed there, copied back."""
 
     def __init__(self, device: Device, buffer: Buffer, timeout_s: float) -> None:
         self.name = "numpy, with copies"
@@ -115,8 +115,8 @@ def _cupy(device: Device, cupy: Any, ordinal: int, buffer: Buffer) -> Arrays:
 
     @contextlib.contextmanager
     def working() -> Iterator[None]:
-        # A stream does not bring its device along. On another device CuPy allocates there, and the allocation blocks
-        # behind the pending wait: seen with two H200 (driver 580.159.04).
+        # A stream does not select its device. If another device is current, CuPy allocates there, and the allocation
+        # blocks behind the pending wait: seen with two H200 (driver 580.159.04).
         with cupy.cuda.Device(ordinal), stream:
             yield
 

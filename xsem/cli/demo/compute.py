@@ -1,6 +1,6 @@
-"""The compute process: imports what the renderer exported, and filters each frame when it is drawn.
+"""The compute process: imports the renderer's objects and filters each frame after it is drawn.
 
-Started by `show` as ``python -m xsem.cli.demo.compute FD PLAN``; one text for every device.
+`show` starts it as ``python -m xsem.cli.demo.compute FD PLAN``. The code is the same for every device.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from xsem.errors import XsemError
 
 __all__ = ["main"]
 
-# How far the compute side may run ahead: well below what any driver takes behind an unmet wait.
+# Frames that the compute process may run ahead: fewer than any driver takes behind an unmet wait.
 _AHEAD = 64
 
 
 def main(sock: socket.socket, plan: Plan) -> None:
-    """Answer the renderer's frames until all are done."""
+    """Filter the renderer's frames until all are done."""
     try:
         _compute(sock, plan)
     except PeerError:
@@ -35,8 +35,8 @@ def main(sock: socket.socket, plan: Plan) -> None:
 
 def _compute(sock: socket.socket, plan: Plan) -> None:
     with opened(plan.device) as device:
-        # A semaphore of `host` belongs to no device, so it must be stamped for the one that will import it, and only
-        # this process knows which that is.
+        # A semaphore of `host` has no device. Its export needs the UUID of the importing device, and only this process
+        # knows that device.
         say(sock, uuid=None if device.info.uuid is None else device.info.uuid.hex,
             signal_first=plan.type not in device.capabilities.wait_before_signal)
         with ipc.receive(sock, timeout_s=plan.timeout_s) as message:
@@ -58,13 +58,13 @@ def _filter_frames(
     arrays.warm_up(filter_in_place)
     for frame in range(plan.frames):
         if plan.without_wait:
-            hear(sock, plan.timeout_s)  # the renderer has checked the last frame: what comes cannot spoil it
+            hear(sock, plan.timeout_s)  # the renderer has checked the last frame, so the next filter cannot change it
             arrays.append(filter_in_place)
             commands.synchronize(timeout_s=plan.timeout_s)
             say(sock, read=frame)
             if renderer["tell_drawn"]:
                 hear(sock, plan.timeout_s)
-            # Behind the work it orders nothing that matters; it keeps the hand-shake going and a binary one legal.
+            # This wait comes after the filter. It only continues the handshake and keeps a binary semaphore valid.
             commands.append_wait(drawn, plan.drawn(frame), acquire=[memory])
         else:
             if renderer["tell_drawn"]:

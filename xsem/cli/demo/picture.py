@@ -13,7 +13,7 @@ __all__ = ["contact_sheet", "draw", "filter_in_place", "format_of"]
 
 
 def draw(frame: int, shape: tuple[int, int, int]) -> Any:
-    """Frame number `frame` as a uint8 array: drifting rings over a gradient, different in every frame."""
+    """Return frame number `frame` as a uint8 array: moving rings over a gradient, different in every frame."""
     import numpy as np
 
     height, width, _ = shape
@@ -25,15 +25,15 @@ def draw(frame: int, shape: tuple[int, int, int]) -> Any:
     image[..., 0] = (rings & 0x7F) + (x * 127 // width)
     image[..., 1] = (rings >> 1) & 0xFF
     image[..., 2] = (y * 200 // height + 3 * frame) & 0xFF
-    # The frame's number is in every row: no two frames are alike, however small the picture.
+    # Every row contains the frame's number, so that even the frames of a small picture differ.
     image[..., 3] = 255 - frame % 251
     return image
 
 
 def filter_in_place(frame: Any) -> None:
-    """Emboss the colours: what every device does, in operations that NumPy, CuPy and torch share.
+    """Emboss the colours, with operations that NumPy, CuPy and torch share.
 
-    Halves are taken first, so that nothing leaves 0 … 255 and no library's rule for overflow matters.
+    The operands are halved first. The results stay in 0 … 255, so the libraries' rules for overflow do not matter.
     """
     frame[:, 5:, :3] = (frame[:, 5:, :3] >> 1) + 128 - (frame[:, :-5, :3] >> 1)
 

@@ -1,4 +1,4 @@
-"""What was asked for, as both processes know it, and the notes that they pass."""
+"""The options of the demo in both processes, and the notes between the processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PeerError", "Plan", "hear", "opened", "say", "say_failed"]
 class PeerError(XsemError):
     """The compute process failed or has ended.
 
-    `reason` and `status` are those that it reported, if any; `status` is the exit status of the command.
+    `reason` and `status` are those that the process reported, if any. `status` is the exit status of the command.
     """
 
     def __init__(self, message: str, *, status: int = BAD_ANSWER, **fields: Any) -> None:
@@ -42,34 +42,34 @@ class Plan:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Rows, columns, RGBA."""
+        """Shape of a frame: rows, columns, RGBA."""
         return (self.height, self.width, 4)
 
     @property
     def type(self) -> SemaphoreHandleType:
-        """What the two processes synchronise with."""
+        """Handle type of the semaphores."""
         return SemaphoreHandleType.OPAQUE_FD if self.binary else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 
     def drawn(self, frame: int) -> int | None:
-        """The timeline's value when `frame` is drawn; None for a binary semaphore."""
+        """Return the timeline's value when `frame` is drawn; None for a binary semaphore."""
         return None if self.binary else 2 * frame + 1
 
     def filtered(self, frame: int) -> int | None:
-        """The timeline's value when `frame` is filtered."""
+        """Return the timeline's value when `frame` is filtered; None for a binary semaphore."""
         return None if self.binary else 2 * frame + 2
 
     def to_json(self) -> str:
-        """For the other process."""
+        """Return the plan as text, for the other process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """In the other process."""
+        """Read the text of `to_json`."""
         return cls(**json.loads(text))
 
 
 def opened(device: str) -> xsem.Device:
-    """Open a device; a driver error here does not count as a wrong result of the device.
+    """Open a device. A driver error of this call does not count as a wrong result of the device.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def say_failed(sock: socket.socket, error: Exception) -> None:
 
 
 def hear(sock: socket.socket, timeout_s: float) -> dict[str, Any]:
-    """Wait for the other process's next note.
+    """Wait for the next note of the other process.
 
     Raises
     ------
     PeerError
-        It says that it failed, or it has ended.
+        The other process has failed or has ended.
     """
     try:
         with ipc.receive(sock, timeout_s=timeout_s) as message:

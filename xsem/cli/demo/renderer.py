@@ -1,4 +1,4 @@
-"""The renderer: exports memory and semaphores, draws, and checks what the compute process made of each frame."""
+"""The renderer: exports memory and semaphores, draws, and checks each frame that the compute process returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tally:
 
 
 class _Canvas:
-    """The shared picture as the renderer reaches it: directly, or by way of page-locked buffers."""
+    """The renderer's access to the shared picture: direct, or through page-locked buffers."""
 
     def __init__(self, device: xsem.Device, commands: xsem.CommandList, memory: xsem.Memory, plan: Plan) -> None:
         self._commands = commands
@@ -44,7 +44,7 @@ class _Canvas:
         self._plan = plan
 
     def put(self, picture: Any) -> None:
-        """Have it in the shared memory before anything that is appended from now on."""
+        """Write the picture to the shared memory, before all work that is appended later."""
         if self._direct:
             self._shared.numpy()[...] = picture
         else:
@@ -52,7 +52,7 @@ class _Canvas:
             self._commands.append_copy(self._shared, self._up)
 
     def get(self) -> Any:
-        """What is in the shared memory after everything that was appended so far; blocks."""
+        """Return the contents of the shared memory after all work that was appended before. This method blocks."""
         if not self._direct:
             self._commands.append_copy(self._down, self._shared)
         self._commands.synchronize(timeout_s=self._plan.timeout_s)
@@ -60,12 +60,28 @@ class _Canvas:
 
 
 def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object]) -> Tally:
-    """Draw all frames, and count what came back.
+    """Draw all frames, and check each of them after the filter.
+
+    Parameters
+    ----------
+    sock : socket
+        Connection to the compute process.
+    plan : Plan
+        Options of the run.
+    progress : callable
+        Called with the result so far after each frame.
+
+    Returns
+    -------
+    Tally
+        The result of all frames.
 
     Raises
     ------
+    PeerError
+        The compute process has failed or has ended.
     XsemError
-        The exporter's; PeerError for what the compute process reports of itself.
+        An error of the exporter.
     """
     compute = hear(sock, plan.timeout_s)
     with opened(exporter_for(plan.exporter, plan.device, compute["uuid"])) as device:
@@ -81,7 +97,7 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
         for desc in descs:
             desc.close()
         tally = Tally(library=hear(sock, plan.timeout_s)["ready"])
-        # Where one side may append a wait only when the signal has been submitted, the other tells it by a note.
+        # If a device must not append a wait before its signal is submitted, the other process announces each signal.
         signal_first = plan.type not in device.capabilities.wait_before_signal
         say(sock, tell_drawn=compute["signal_first"], signal_first=signal_first)
 
@@ -90,7 +106,7 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
             picture = draw(frame, plan.shape)
             if plan.without_wait:
                 say(sock, go=frame)
-                hear(sock, plan.timeout_s)  # the compute side has read: no timing decides what it saw
+                hear(sock, plan.timeout_s)  # the compute process has read: the result does not depend on timing
             canvas.put(picture)
             commands.append_signal(drawn, plan.drawn(frame), release=[memory])
             if compute["signal_first"]:
@@ -114,7 +130,7 @@ def _count(tally: Tally, picture: Any, found: Any) -> str:
     if (found == expected).all():
         return "filtered"
     if (found == picture).all():
-        # The frame as drawn: the filter ran on what was there before, and its result was drawn over.
+        # The filter ran on the previous contents, and the renderer drew over its result.
         tally.stale += 1
         return "stale: not filtered"
     tally.errors += 1

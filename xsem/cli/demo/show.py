@@ -1,4 +1,4 @@
-"""Runs renderer and compute process, shows progress, and says how it went."""
+"""Runs the renderer and the compute process, shows progress, and prints the result."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def run(plan: Plan, output: Path | None) -> int:
         Options of the run.
     output : Path or None
         Path of the contact sheet; None: `default_output`.
+
+    Returns
+    -------
+    int
+        BAD_ANSWER if a frame is stale or wrong; NOT_TRIED if only the contact sheet cannot be written; DONE otherwise.
+        After an error of the run: the exit status of the error.
     """
     console = new_console()
     path = output if output is not None else default_output(plan)
@@ -69,9 +75,9 @@ def default_output(plan: Plan) -> Path:
 
 @contextlib.contextmanager
 def _compute_process(plan: Plan) -> Iterator[socket.socket]:
-    """The other process, and the socket to it; however this ends, the process has ended after it."""
+    """Start the compute process and yield the socket to it. At the end of the block the process has ended."""
     if sys.platform == "win32":
-        raise UnsupportedError("the demo passes file descriptors between processes, which Windows has not",
+        raise UnsupportedError("the demo passes file descriptors between processes, which Windows does not support",
                                capability="demo")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
