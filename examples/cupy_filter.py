@@ -1,4 +1,4 @@
-"""CuPy inverts a renderer's frames where they are: in memory that Vulkan allocated, on CuPy's own stream.
+"""CuPy inverts a renderer's frames in place: in memory that Vulkan allocated, on CuPy's own stream.
 
     python examples/cupy_filter.py --frames 120
 """
@@ -37,21 +37,21 @@ def main() -> int:
         # The array is the shared memory, without a copy.
         frame = cupy.from_dlpack(memory.map_buffer(shape=(height, width, 4)))
         colours = frame[..., :3]
-        # Once before any wait is pending: the first use of a kernel compiles and loads it, which waits for the GPU.
-        warm = frame.copy()[..., :3]   # laid out as `colours`
+        # Use the kernel once before any wait is pending: its first use compiles and loads it, which waits for the GPU.
+        warm = frame.copy()[..., :3]   # same layout as `colours`
         cupy.bitwise_not(warm, out=warm)
 
-        # The current stream; here it is the default stream, on which CuPy works unless told otherwise.
+        # The current stream. Here it is CuPy's default stream.
         commands = device.command_list(cupy.cuda.get_current_stream())
         for number in range(asked.frames):
             commands.append_wait(timeline, 2 * number + 1, acquire=[memory])     # the frame is drawn
             cupy.bitwise_not(colours, out=colours)
-            commands.append_signal(timeline, 2 * number + 2, release=[memory])   # the renderer may have it back
+            commands.append_signal(timeline, 2 * number + 2, release=[memory])   # the renderer may use the memory
             if number % AHEAD == AHEAD - 1:
                 commands.synchronize()
         commands.synchronize()
         stale, errors = renderer.tally()
-    # Nothing is released by hand: the array keeps mapping, memory and device, and they go with it.
+    # No release is needed: the array keeps the mapping, the memory and the device alive until it is freed.
     print(f"cupy_filter: {asked.frames} frames, {stale} stale, {errors} errors")
     return 1 if stale or errors else 0
 

@@ -1,10 +1,11 @@
-"""CUDA and OpenCL, which both only import, meet on memory and semaphores that Vulkan allocated; every value is checked.
+"""CUDA and OpenCL share memory and semaphores that Vulkan allocated. Every value is checked.
 
     python examples/join_cuda_opencl.py --rounds 1000 [--devices cuda:0 opencl:0] [--exporter vulkan]
 
-In each round the first device writes a number into the whole of the memory, the second one reads it and writes the
-next one, and the first one reads that. The OpenCL device works as an application of pyopencl does, on its own context,
-its own queue and a pyopencl.Buffer over the memory; any other device works by xsem's own copies and fills.
+Both devices only import. In each round the first device writes a number into the whole memory. The second device reads
+it and writes the next number. The first device reads that number. The OpenCL device is used as in an application of
+pyopencl: with its own context, its own queue and a pyopencl.Buffer over the memory. Every other device uses xsem's
+copies and fills.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BINARY, MEMORY = xsem.SemaphoreHandleType.OPAQUE_FD, xsem.MemoryHandleType.OPAQU
 
 
 class Side(Protocol):
-    """One device at work on the memory: each call only appends, and is done when its list is."""
+    """One device that works on the memory. Each call only appends, and its work is done when the list is."""
 
     @property
     def device(self) -> xsem.Device: ...
@@ -39,7 +40,7 @@ class Side(Protocol):
 
 
 class PyopenclSide:
-    """pyopencl's own calls on pyopencl's own queue; xsem is lent both."""
+    """A device of pyopencl: pyopencl's calls on pyopencl's queue. xsem borrows the context and the queue."""
 
     def __init__(self, device: str) -> None:
         try:
@@ -47,11 +48,11 @@ class PyopenclSide:
         except ImportError as error:
             raise xsem.BackendUnavailableError("pyopencl is missing: pip install 'xsem[opencl]'",
                                                reason="pyopencl_missing") from error
-        # xsem counts as this does: over all platforms.
+        # This is the order of xsem's indices: all devices of all platforms.
         found = [each for platform in cl.get_platforms() for each in platform.get_devices()]
         chosen = [each for each, info in zip(found, xsem.devices("opencl"), strict=True) if info.id == device]
         if not chosen:
-            raise xsem.DeviceNotFoundError(f"there is no {device}", reason="no_such_device")
+            raise xsem.DeviceNotFoundError(f"{device} does not exist", reason="no_such_device")
         self._cl = cl
         self._reading: object = None
         self._queue = cl.CommandQueue(cl.Context(chosen))
@@ -59,14 +60,14 @@ class PyopenclSide:
         self.commands = self.device.command_list(self._queue)
 
     def use(self, memory: xsem.Memory, count: int) -> None:
-        self._mapping = memory.map_buffer()   # all of it, which may be more than was asked for
-        # It has a reference of its own, and can be used in kernels like any other.
+        self._mapping = memory.map_buffer()   # all of it; the allocation may be larger than requested
+        # The buffer holds a reference of its own. Kernels can use it like any other buffer.
         self._buffer = self._cl.Buffer.from_int_ptr(self._mapping.native_handle)
         self.seen: NDArray[np.uint32] = np.zeros(count, dtype="uint32")
 
     def read(self) -> None:
         def enqueue() -> None:
-            # Kept: pyopencl waits for a copy to the host when its event is dropped.
+            # Keep the event: pyopencl waits for a copy to the host when its event is freed.
             self._reading = self._cl.enqueue_copy(self._queue, self.seen, self._buffer, is_blocking=False)
 
         self.commands.append_work(enqueue)
@@ -78,7 +79,7 @@ class PyopenclSide:
 
 
 class PlainSide:
-    """Any device that copies and fills."""
+    """A device that uses xsem's copies and fills."""
 
     def __init__(self, device: str) -> None:
         self.device = xsem.open_device(device)
@@ -97,7 +98,7 @@ class PlainSide:
 
 
 def join(first: Side, second: Side, exporter: xsem.Device, rounds: int, count: int) -> tuple[int, int]:
-    """How many values were looked at, and how many were wrong."""
+    """Return the number of checked values, and the number of wrong values."""
     shared = exporter.create_memory(MEMORY, 4 * count)
     to_second, to_first = exporter.create_semaphore(BINARY), exporter.create_semaphore(BINARY)
 
@@ -119,7 +120,7 @@ def join(first: Side, second: Side, exporter: xsem.Device, rounds: int, count: i
         looked += count
         wrong += int((seen != expected).sum())
 
-    second.commands.append_signal(to_me)   # the memory is the first one's to begin with
+    second.commands.append_signal(to_me)   # at the start, the first device owns the memory
     first.commands.append_wait(from_it, acquire=[mine])
     for number in range(1, 2 * rounds, 2):
         first.write(number)
@@ -142,7 +143,7 @@ def join(first: Side, second: Side, exporter: xsem.Device, rounds: int, count: i
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--values", type=int, default=4096, help="of 32 bits, in the memory")
+    parser.add_argument("--values", type=int, default=4096, help="32-bit values in the memory")
     parser.add_argument("--devices", nargs=2, default=["cuda:0", "opencl:0"], metavar=("FIRST", "SECOND"))
     parser.add_argument("--exporter", default="vulkan:0")
     asked = parser.parse_args()

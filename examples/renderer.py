@@ -1,8 +1,8 @@
-"""The other side of the examples: a process that draws frames into memory of its own, signals, and checks the answer.
+"""The other process of the examples. It draws frames into its own memory, signals, and checks the filtered frames.
 
-The application listens on a Unix socket; the renderer sends it a timeline and the memory with the picture, by itself
-or by a program in C that knows nothing of Python (``c/send_frame.c``). Frame n is drawn when the timeline is at 2n + 1;
-the application signals 2n + 2 when the renderer may have the memory back.
+The application listens on a Unix socket. The renderer sends a timeline and the memory with the picture, itself or
+through a program in C without Python (``c/send_frame.c``). Frame n is drawn when the timeline is at 2n + 1. The
+application signals 2n + 2 when the renderer may use the memory again.
 
     with Renderer("vulkan", device, frames=120) as renderer:
         with ipc.receive(renderer.connection) as message: ...
@@ -34,7 +34,7 @@ TIMEOUT_S = 30.0
 
 
 class Renderer:
-    """The application's end: starts the process, and ends it however the `with` is left."""
+    """The application's connection: starts the renderer process, and ends it at the end of the `with` block."""
 
     def __init__(self, exporter: str, device: xsem.Device, frames: int, *, sender: Path | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -60,10 +60,10 @@ class Renderer:
         while self._process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
                 return listener.accept()[0]
-        raise RuntimeError("the renderer has sent nothing")
+        raise RuntimeError("the renderer did not connect")
 
     def tally(self) -> tuple[int, int]:
-        """Wait for the renderer's end: how many frames were stale, and how many wrong."""
+        """Wait for the renderer's end. Return the number of stale frames and the number of wrong frames."""
         try:
             printed, _ = self._process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
@@ -88,7 +88,7 @@ class Renderer:
 
 
 def draw(frame: int) -> np.ndarray:
-    """Frame number `frame`; no two are alike, and their sums differ."""
+    """Return frame number `frame`. All frames differ, and so do their sums."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     picture = np.empty((HEIGHT, WIDTH, 4), np.uint8)
     picture[..., 0] = x + 3 * frame
@@ -99,18 +99,18 @@ def draw(frame: int) -> np.ndarray:
 
 
 def main() -> int:
-    """Draw, signal, wait, check."""
+    """Draw, signal, wait and check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("socket", help="where the application listens")
+    parser.add_argument("socket", help="the application's Unix socket")
     parser.add_argument("--exporter", default="vulkan")
     parser.add_argument("--frames", type=int, default=120)
-    parser.add_argument("--importer", type=uuid.UUID, help="the device of the application")
+    parser.add_argument("--importer", type=uuid.UUID, help="UUID of the application's device")
     parser.add_argument("--sender", type=Path, help="a program in C that sends the handles")
     asked = parser.parse_args()
     with xsem.open_device(asked.exporter) as device:
         timeline = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
         memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, WIDTH * HEIGHT * 4)
-        # Kept open until the end: the application may be anywhere in its start.
+        # The handles stay open until the end, because the application may still be starting.
         with timeline.export() as semaphore_desc, memory.export() as memory_desc:
             connection = send(asked, device, semaphore_desc, memory_desc)
             stale, errors = render(device, timeline, memory, asked.frames)
@@ -123,14 +123,14 @@ def main() -> int:
 def send(
     asked: argparse.Namespace, device: xsem.Device, semaphore_desc: xsem.SemaphoreDesc, memory_desc: xsem.MemoryDesc
 ) -> socket.socket | None:
-    """Hand the two over, and the extent of the picture; the connection, if this process made it."""
+    """Send the timeline, the memory and the picture's extent. Return the connection if this process made it."""
     if asked.sender is not None:
         handles = (semaphore_desc.handle, memory_desc.handle)
         fds = [handle.fileno() for handle in handles if isinstance(handle, xsem.OwnedHandle)]
         numbers = [*fds, memory_desc.allocation_size, WIDTH, HEIGHT]
         subprocess.run([asked.sender, asked.socket, *map(str, numbers)], pass_fds=fds, check=True, timeout=TIMEOUT_S)
         return None
-    if device.info.uuid is None:   # objects of the CPU's belong to no GPU: they are stamped for the one that imports
+    if device.info.uuid is None:   # objects of the CPU have no device: the importer's UUID goes into the descriptors
         semaphore_desc = replace(semaphore_desc, device_uuid=asked.importer)
         memory_desc = replace(memory_desc, device_uuid=asked.importer)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -140,7 +140,7 @@ def send(
 
 
 def render(device: xsem.Device, timeline: xsem.Semaphore, memory: xsem.Memory, frames: int) -> tuple[int, int]:
-    """Draw all frames; how many came back untouched, and how many neither inverted nor untouched."""
+    """Draw all frames. Return the number of unchanged frames, and of frames neither inverted nor unchanged."""
     commands = device.create_command_list()
     shared = memory.map_buffer(0, WIDTH * HEIGHT * 4)
     upload, download = device.host_buffer(shared.size), device.host_buffer(shared.size)

@@ -1,4 +1,4 @@
-"""PyTorch inverts a renderer's frames where they are: in memory that Vulkan allocated, on torch's own stream.
+"""PyTorch inverts a renderer's frames in place: in memory that Vulkan allocated, on torch's own stream.
 
     python examples/torch_filter.py --frames 120
 """
@@ -37,20 +37,20 @@ def main() -> int:
         # The tensor is the shared memory, without a copy.
         frame = torch.from_dlpack(memory.map_buffer(shape=(height, width, 4)))
         colours = frame[..., :3]
-        # Once before any wait is pending: the first use of a kernel loads it, which waits for the whole GPU.
+        # Use the kernel once before any wait is pending: its first use loads it, which waits for the whole GPU.
         frame.clone()[..., :3].bitwise_not_()
 
-        # The current stream; here it is the default stream, on which torch works unless told otherwise.
+        # The current stream. Here it is torch's default stream.
         commands = device.command_list(torch.cuda.current_stream())
         for number in range(asked.frames):
             commands.append_wait(timeline, 2 * number + 1, acquire=[memory])     # the frame is drawn
             colours.bitwise_not_()
-            commands.append_signal(timeline, 2 * number + 2, release=[memory])   # the renderer may have it back
+            commands.append_signal(timeline, 2 * number + 2, release=[memory])   # the renderer may use the memory
             if number % AHEAD == AHEAD - 1:
                 commands.synchronize()
         commands.synchronize()
         stale, errors = renderer.tally()
-    # Nothing is released by hand: the tensor keeps mapping, memory and device, and they go with it.
+    # No release is needed: the tensor keeps the mapping, the memory and the device alive until it is freed.
     print(f"torch_filter: {asked.frames} frames, {stale} stale, {errors} errors")
     return 1 if stale or errors else 0
 

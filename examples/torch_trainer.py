@@ -1,7 +1,7 @@
-"""PyTorch trains on a renderer's frames as they are drawn; a program in C hands the file descriptors over.
+"""PyTorch trains on a renderer's frames while they are drawn. A program in C sends the file descriptors.
 
-The network learns to tell a pixel's brightness from its colours. A checksum of every frame is taken on the GPU, and
-compared at the end with the frame that it should have been.
+The network learns a pixel's brightness from its colours. The GPU computes a checksum of every frame. At the end it is
+compared with the checksum of the expected frame.
 
     python examples/torch_trainer.py --frames 200
 """
@@ -21,7 +21,7 @@ import xsem
 from renderer import Renderer, draw
 from xsem import ipc
 
-AHEAD = 8   # steps that the host may run ahead of the GPU: each is dozens of kernels
+AHEAD = 8   # steps that the host may run ahead of the GPU: each has dozens of kernels
 C_SENDER = Path(__file__).parent / "c" / "send_frame.c"
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=200)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--exporter", default="vulkan")
-    parser.add_argument("--sender", type=Path, help="examples/c/send_frame.c, compiled; by default it is compiled now")
+    parser.add_argument("--sender", type=Path, help="the compiled examples/c/send_frame.c; default: compile it now")
     asked = parser.parse_args()
     if importlib.util.find_spec("torch") is None:
         print("torch_trainer: PyTorch is missing: pip install torch", file=sys.stderr)
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def train(device_id: str, exporter: str, frames: int, sender: Path) -> tuple[int, int]:
-    """How many frames were seen too early, and how many were none at all."""
+    """Return the number of stale frames, and the number of frames that match no drawn frame."""
     import torch
 
     device = xsem.open_device(device_id)
@@ -59,7 +59,7 @@ def train(device_id: str, exporter: str, frames: int, sender: Path) -> tuple[int
             width, height = struct.unpack("<II", message.payload)   # the C program's own format
             timeline = device.import_semaphore(message.semaphores[0], label="frames")
             memory = device.import_memory(message.memories[0])
-        frame = torch.from_dlpack(memory.map_buffer(shape=(height, width, 4)))   # no copy, and it orders nothing
+        frame = torch.from_dlpack(memory.map_buffer(shape=(height, width, 4)))   # no copy; it does not order work
         sums = torch.zeros(frames, dtype=torch.int64, device=frame.device)
         weights = torch.tensor([0.299, 0.587, 0.114, 0.0], device=frame.device).reshape(1, 4, 1, 1)
         model = torch.nn.Conv2d(4, 1, 1).to(frame.device)
@@ -75,26 +75,26 @@ def train(device_id: str, exporter: str, frames: int, sender: Path) -> tuple[int
         def pixels() -> torch.Tensor:
             return frame.permute(2, 0, 1)[None].float() / 255.0
 
-        # A whole step before any wait is pending: the first use of a kernel loads it, which waits for the whole GPU.
+        # Run a whole step before any wait is pending: a kernel's first use loads it, which waits for the whole GPU.
         first = step(pixels()).item()
         sums[0] = frame.sum()
         torch.cuda.synchronize()
 
-        device.watch(after_s=10.0)   # a renderer that dies shows in loss.item(), which says nothing: this does
+        device.watch(after_s=10.0)   # loss.item() does not report a renderer that has ended; the watchdog does
         loss = torch.zeros(())
         for number in range(frames):
-            # The current stream of this step; usually the default stream, for which torch says 0.
+            # The current stream of this step. It is usually the default stream, whose handle in torch is 0.
             commands = device.command_list(torch.cuda.current_stream())
             commands.append_wait(timeline, 2 * number + 1, acquire=[memory])     # the frame is drawn
             x = pixels()
             sums[number] = frame.sum()
-            commands.append_signal(timeline, 2 * number + 2, release=[memory])   # read: the renderer may draw the next
+            commands.append_signal(timeline, 2 * number + 2, release=[memory])   # the renderer may draw the next frame
             loss = step(x)
             if number % AHEAD == AHEAD - 1:
                 commands.synchronize()
         seen = sums.tolist()
         print(f"loss {first:.4f} before, {loss.item():.4f} after {frames} frames")
-        renderer.tally()   # it calls every frame stale: nothing was changed in it
+        renderer.tally()   # it counts every frame as stale, because the trainer does not change them
     drawn = [int(draw(number).sum()) for number in range(frames)]
     stale = sum(found != right and found in drawn[:number] for number, (found, right) in
                 enumerate(zip(seen, drawn, strict=True)))

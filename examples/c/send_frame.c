@@ -1,4 +1,4 @@
-/* An exporter that knows nothing of Python: sends one timeline and one buffer to whoever listens on a Unix socket.
+/* An exporter without Python: sends one timeline and one buffer to the process that listens on a Unix socket.
  *
  *     cc -std=c99 -o send_frame send_frame.c && ./send_frame /run/viewer.sock TIMELINE_FD MEMORY_FD BYTES WIDTH HEIGHT
  *

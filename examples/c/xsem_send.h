@@ -8,8 +8,9 @@
  *     xsem_add_memory(&message, XSEM_MEMORY_OPAQUE_FD, mem_fd, allocation_size, 0, device_uuid, NULL);
  *     if (xsem_send(socket_fd, &message, &format, sizeof format) != 0) perror("xsem_send");
  *
- * The file descriptors stay the caller's, on success and on failure: the kernel duplicates them for the receiver.
- * Functions return 0, or -1 with errno set. A UUID is 16 bytes as VkPhysicalDeviceIDProperties gives them; NULL: not known.
+ * The caller keeps ownership of the file descriptors, on success and on failure. The kernel duplicates them for the
+ * receiver. Functions return 0, or -1 with errno set. A UUID has the 16 bytes of VkPhysicalDeviceIDProperties.
+ * NULL: not known.
  */
 #ifndef XSEM_SEND_H
 #define XSEM_SEND_H
@@ -93,13 +94,15 @@ static inline int xsem_add(xsem_message *message, int sort, int type, int fd, ui
     return 0;
 }
 
-/* `type`: XSEM_SEMAPHORE_OPAQUE_FD, XSEM_TIMELINE_SEMAPHORE_FD, or XSEM_SYNC_FD (whose fd may be -1: already signalled). */
+/* `type`: XSEM_SEMAPHORE_OPAQUE_FD, XSEM_TIMELINE_SEMAPHORE_FD or XSEM_SYNC_FD. The fd of XSEM_SYNC_FD may be -1, which
+ * means already signalled. */
 static inline int xsem_add_semaphore(xsem_message *message, int type, int fd, const void *device_uuid,
                                      const void *driver_uuid) {
     return xsem_add(message, XSEM_SORT_SEMAPHORE, type, fd, 0, 0, device_uuid, driver_uuid);
 }
 
-/* `allocation_size`: bytes that were allocated (VkMemoryAllocateInfo::allocationSize), not what a buffer in it needs. */
+/* `allocation_size`: size of the allocation in bytes (VkMemoryAllocateInfo::allocationSize), not the size that a buffer
+ * in it needs. */
 static inline int xsem_add_memory(xsem_message *message, int type, int fd, uint64_t allocation_size, int dedicated,
                                   const void *device_uuid, const void *driver_uuid) {
     if (allocation_size == 0 || (dedicated && type == XSEM_DMABUF_FD)) {
@@ -110,8 +113,8 @@ static inline int xsem_add_memory(xsem_message *message, int type, int fd, uint6
                     driver_uuid);
 }
 
-/* Send everything, waiting where the socket is full. After a failure in the middle of a message the stream is of no more
- * use: close the socket. */
+/* Send everything, and wait while the socket is full. After a failure in the middle of a message the stream is not
+ * usable: close the socket. */
 static inline int xsem_send(int socket_fd, xsem_message *message, const void *payload, size_t payload_bytes) {
     union {
         struct cmsghdr aligned;
@@ -147,7 +150,7 @@ static inline int xsem_send(int socket_fd, xsem_message *message, const void *pa
         }
         header.msg_iov = parts;
         header.msg_iovlen = (size_t)used;
-        if (sent == 0 && message->fd_count) { /* the file descriptors go with the first byte */
+        if (sent == 0 && message->fd_count) { /* the first byte carries the file descriptors */
             struct cmsghdr *rights;
             memset(&control, 0, sizeof control);
             header.msg_control = control.bytes;
