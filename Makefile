@@ -1,8 +1,9 @@
-# make demo, make test, make lint: each sets up what it needs. Python >= 3.11 and make must be there; tests also compile C and C++.
+# make demo, make test, make lint: each creates the environment that it needs. They need Python >= 3.11. The tests also
+# compile C and C++.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all coverage lint mutants levelzero clean
 
-# A name may be there and not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
+# An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
     $(name) -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 11)' >/dev/null 2>&1 </dev/null && echo $(name))))
 BIN := .venv/bin
@@ -13,12 +14,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
-	@echo "make test   the tests, in several processes by the number of cores; ARGS=… goes to pytest (ARGS=\"-n 0 tests/ipc/test_ipc.py\")"
-	@echo "make test-all  these and the slow tests: whole conformance runs, stress, mutants, type checkers, wheels"
-	@echo "make coverage  the tests of the CUDA backend: which of its lines they run on the stand-in, at least 95 %"
+	@echo "make test   the tests, in one process for each core; ARGS=… goes to pytest (ARGS=\"-n 0 tests/ipc/test_ipc.py\")"
+	@echo "make test-all  all tests, also the slow ones: conformance runs, stress, mutants, type checkers, wheels"
+	@echo "make coverage  line coverage of the CUDA backend by its tests on the stand-in; at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
-	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend with a fault each: it must catch them all"
-	@echo "make levelzero  the Level Zero backend behind each real loader that can be had, on a simulated driver: which ways to the functions ran"
+	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend, with one fault each; the suite must find every fault"
+	@echo "make levelzero  the Level Zero backend on a simulated driver, behind each available loader; prints the used ways to the functions"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml

@@ -1,6 +1,6 @@
 """Print every public name and signature: ``python tools/api.py > tests/api.txt``.
 
-Read from the source without importing it, so that the text is the same on every Python and platform.
+The tool reads the source and does not import it, so that the text is the same on every Python and platform.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 import griffe
 
 ROOT = Path(__file__).parents[1]
-BESIDES = ("ipc", "spi", "types", "errors")   # modules that are public beside the package itself
-# Implied by @dataclass and by Python itself; the other magic methods are listed.
+BESIDES = ("ipc", "spi", "types", "errors")   # public modules in addition to the package itself
+# Magic methods that @dataclass or Python implies. The others are listed.
 _IMPLIED = frozenset({"__slots__", "__post_init__", "__del__", "__repr__", "__str__", "__reduce__"})
-# The application does not construct these: the device does, from things of its own.
+# Classes that only xsem constructs, so that their __init__ is not listed.
 _MADE_BY_XSEM = ("xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel", "xsem.facade.prepared.Prepared")
 
 
 def lines(root: Path = ROOT) -> Iterator[str]:
-    """Yield the listing: a line per name; members are indented below their class."""
+    """Yield the listing: one line for each name. Members are indented below their class."""
     loader = griffe.GriffeLoader(search_paths=[root], allow_inspection=False)
-    # Otherwise a folder "xsem" in the working directory comes before the tree that was asked for.
+    # Otherwise a folder "xsem" in the working directory takes precedence over `root`.
     package = loader.load("xsem", try_relative_path=False)
     loader.resolve_aliases(external=False)
     modules = {"xsem": package} | {f"xsem.{name}": package[name] for name in BESIDES if name in package.members}
@@ -71,7 +71,7 @@ def _attribute(name: str, thing: griffe.Attribute) -> str:
     kind, value = thing.annotation, thing.value
     owner = thing.parent
     if isinstance(owner, griffe.Class) and not any(str(base).endswith("Enum") for base in owner.bases):
-        # Without an annotation: that of the parameter it was set from. A dataclass's defaults are in its __init__.
+        # Without an annotation, use that of the parameter of __init__. A dataclass's defaults are in its __init__.
         made = owner.members.get("__init__")
         if kind is None and isinstance(made, griffe.Function):
             kind = {each.name: each.annotation for each in made.parameters}.get(str(value))
@@ -80,7 +80,7 @@ def _attribute(name: str, thing: griffe.Attribute) -> str:
 
 
 def _members(cls: griffe.Class, listed: set[str]) -> dict[str, griffe.Object]:
-    """Public members, and what bases that are listed nowhere give."""
+    """Return the public members of a class, and those of its bases that are not listed."""
     members: dict[str, griffe.Object | griffe.Alias] = {}
     for base in reversed(cls.mro()):
         if base.path.startswith("xsem.") and base.path not in listed:

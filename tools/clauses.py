@@ -1,21 +1,24 @@
 """Read the rules out of the documents that define the functionality: ``python tools/clauses.py [folder]``.
 
-`sentences` says what a normative sentence is; conformance/xsem_conformance/clauses.toml accounts for each of them, in
-the order in which they come. The command prints what the two do not have in common, for the folder of the documents (by
-default $XSEM_SEEDS, or ../shared/seeds beside the checkout), and ends 1 if there is anything.
+The function `sentences` extracts the normative sentences of a document. conformance/xsem_conformance/clauses.toml
+lists one clause for each of them, in the same order. The command prints the differences between the two, and its exit
+status is 1 if there are any. Its argument is the folder of the documents (default: $XSEM_SEEDS, or ../shared/seeds
+beside the checkout).
 
-What is read
-------------
-Of each function: its description and its notes, and each return code that is listed for it. Of each enumeration: every
-enumerator with its number. Of Level Zero's page: the overview and the numbered rules. Synopses, tables of contents,
-lists of parameters, structure definitions, cross-references and example code are not read: what they say of behaviour,
-the descriptions say again.
+Text that is read
+-----------------
+- Functions: the description, the notes, and each listed return code.
+- Enumerations: every enumerator with its number.
+- The page of Level Zero: the overview and the numbered rules.
 
-What is kept
-------------
-Every sentence of that text: what a reference says of a function is what must hold of it. Left out is only what says
-nothing by itself (`_SAYS_NOTHING`): words that lead up to a definition, and pointers to other chapters. A sentence that
-comes twice is two clauses: it is said of two functions, or of two handle types.
+Synopses, tables of contents, lists of parameters, structure definitions, cross-references and example code are not
+read, because the descriptions repeat their statements on behaviour.
+
+Sentences that are kept
+-----------------------
+Every sentence of this text is a clause, because a reference states what must hold. The exceptions (`_SAYS_NOTHING`) are
+introductions to a definition and pointers to other chapters. A repeated sentence is two clauses: it applies to two
+functions or to two handle types.
 """
 
 from __future__ import annotations
@@ -45,24 +48,24 @@ _DEFINITION: Final = re.compile(r"typedef (?:struct|enum) (\w+?)_(?:st|enum) \{.
 
 
 def digest(sentence: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a sentence, each run of white space made one blank."""
+    """Return the first 16 hexadecimal digits of a sentence's SHA-256. Each run of white space counts as one blank."""
     return hashlib.sha256(" ".join(sentence.split()).encode()).hexdigest()[:16]
 
 
 def sentences(source: str, text: str) -> list[str]:
-    """The normative sentences of one document, in its order.
+    """Return the normative sentences of one document, in its order.
 
     Parameters
     ----------
     source : str
-        File name of the document, a key of `SOURCES`: every one has a layout of its own.
+        File name of the document, a key of `SOURCES`. Every document has its own layout.
     text : str
-        What is in it.
+        Contents of the document.
 
     Raises
     ------
     KeyError
-        `source` is not known.
+        `SOURCES` does not list `source`.
     """
     return [" ".join(each.split()) for each in SOURCES[source][1](text)]
 
@@ -75,7 +78,7 @@ def _normative(paragraphs: Iterable[str]) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Blocks between blank lines; each item of a list with bullets is its own."""
+    """Return the blocks between blank lines. Each item of a bulleted list is a block."""
     marked = re.sub(r"^[ \t]*[*•][ \t]+", "\n", text, flags=re.MULTILINE)
     return [block for block in re.split(r"\n[ \t]*\n", marked) if block.strip()]
 
@@ -87,7 +90,7 @@ def _enumerators(text: str) -> Iterator[str]:
 
 
 def _function(name: str, description: str, codes: str) -> Iterator[str]:
-    """One function: return codes, then enumerators, then the sentences of the description."""
+    """Yield the clauses of one function: return codes, then enumerators, then the sentences of the description."""
     for code in _CODE.findall(codes):
         yield f"{name} returns {code}"
     yield from _enumerators(description)
@@ -95,13 +98,13 @@ def _function(name: str, description: str, codes: str) -> Iterator[str]:
 
 
 def _section(text: str, begin: str, end: str) -> str:
-    """What is between two lines that match; empty where there is no such section."""
+    """Return the text between two matching lines, or an empty string if the section is missing."""
     found = re.search(rf"^{begin}[ \t]*$(.*?)^{end}", text, re.DOTALL | re.MULTILINE)
     return found[1] if found else ""
 
 
 def _cut(text: str, heading: str) -> Iterator[tuple[str, str]]:
-    """Name and text of every function that has a section of its own."""
+    """Yield the name and the text of every function with its own section."""
     starts = list(re.finditer(heading, text, re.MULTILINE))
     ends = [each.start() for each in starts[1:]] + [len(text)]
     for start, end in zip(starts, ends, strict=True):
@@ -120,7 +123,7 @@ def _runtime_api(text: str) -> Iterator[str]:
 
 
 def _runtime_page(text: str) -> Iterator[str]:
-    # Feet and heads of the printed pages lie in the text.
+    # The text contains headers and footers of the printed pages.
     text = re.sub(r"^(CUDA Runtime API v.*\|.*|Modules)$", "", text, flags=re.MULTILINE)
     for name, body in _cut(text, r"^# __host__cudaError_t (\w+) \(.*$"):
         yield from _function(name, _section(body, "##### Description", "See also"),
@@ -129,7 +132,7 @@ def _runtime_page(text: str) -> Iterator[str]:
 
 def _manual_page(text: str) -> Iterator[str]:
     details = text.partition("\nFunction Documentation\n")[2]
-    # A heading goes on until its parenthesis is closed. The first part of a body has no heading of its own.
+    # A heading ends where its parenthesis is closed. The first part of a body has no heading.
     for name, body in _cut(details, r"^   CUresult (\w+) \([^)]*\)$"):
         description = _section("begin\n" + body, "begin", "       Parameters:")
         notes = _section(body, "       Note:", "       See also:")
@@ -151,18 +154,18 @@ SOURCES: Final[dict[str, tuple[str, Callable[[str], Iterator[str]]]]] = {
     "cuda-10.1-manual-page.txt": ("CUDA-10", _manual_page),
     "level-zero-external-semaphores.rst": ("L0", _level_zero),
 }
-"""By file name: what its clauses' ids begin with, and how it is read."""
+"""Prefix of the clauses' ids, and the function that reads the document, by file name."""
 
 
 def seeds_folder() -> Path | None:
-    """Where the documents are; None if they are not here. They are not part of the project."""
+    """Return the folder of the documents, or None if it is missing. They are not part of the project."""
     named = os.environ.get("XSEM_SEEDS")
     folder = Path(named) if named else ROOT.parent / "shared" / "seeds"
     return folder if folder.is_dir() else None
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Each sentence without a clause, and each clause without a sentence."""
+    """Yield each sentence without a clause, and each clause without a sentence."""
     recorded = tomllib.loads(CLAUSES.read_text(encoding="utf-8")) if CLAUSES.exists() else {}
     for source in SOURCES:
         found = sentences(source, (folder / source).read_text(encoding="utf-8"))
@@ -177,7 +180,7 @@ def differences(folder: Path) -> Iterator[str]:
 if __name__ == "__main__":
     seeds = Path(sys.argv[1]) if len(sys.argv) > 1 else seeds_folder()
     if seeds is None:
-        sys.exit("the documents are not here: name their folder")
+        sys.exit("the documents are missing: pass their folder as an argument")
     left = list(differences(seeds))
     print("\n".join(left) or "every normative sentence has its clause, and every clause its sentence")
     sys.exit(1 if left else 0)

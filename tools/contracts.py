@@ -1,7 +1,7 @@
-"""Check who may import whom: ``python tools/contracts.py [root of the tree]``.
+"""Check the imports between packages and modules: ``python tools/contracts.py [root of the tree]``.
 
-The contracts are import-linter's. They are written out here for the packages that the tree has, because import-linter
-refuses a configuration that names a package which does not exist; so a backend is under contract from its first commit.
+The contracts are import-linter's. import-linter refuses a configuration that names a missing package. So this tool
+writes the configuration for the packages of the tree, and a new backend is under contract from its first commit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import tomllib
 from pathlib import Path
 
 ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.types", "xsem.errors")
-"""All that a backend may import of xsem. (Direct imports count: xsem.types itself gathers from other modules.)"""
+"""The modules of xsem that a backend may import. Only direct imports count, because xsem.types imports others."""
 
-# From the top to the bottom: a module imports from lines below its own, and from neighbours behind a colon; neighbours
-# behind a bar import nothing from each other. A name in parentheses may be absent. Each module and each room has a
-# place; a new one must be given its own.
+# Layers from top to bottom. A module imports only from lines below its own, and from modules beside a colon. Modules
+# beside a bar import nothing from each other. A name in parentheses may be absent. Every module and every folder has a
+# place, so a new one must be added.
 LAYERS = {
     "xsem": """
         (__main__)
@@ -67,38 +67,41 @@ LAYERS = {
 
 
 def packages(root: Path) -> dict[str, Path]:
-    """Folder of every package in the wheel, by name, as pyproject.toml lists them."""
+    """Return the folders of the packages in the wheel by name, as pyproject.toml lists them."""
     with (root / "pyproject.toml").open("rb") as file:
         listed = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     return {Path(each).name: root / each for each in listed}
 
 
 def backends(root: Path) -> list[str]:
-    """The packages under ``backends/``."""
+    """Return the names of the packages under ``backends/``."""
     return [name for name, path in packages(root).items() if path.is_relative_to(root / "backends")]
 
 
 def between_packages(root: Path) -> str:
-    """Layers of packages, and what a backend and the suite may see of xsem and of each other."""
+    """Return the contracts between packages: layers, and the imports of backends and of the suite."""
     suite = "xsem_conformance" if "xsem_conformance" in packages(root) else None
     text = _head(root, type_checking=True)
     text += _contract("layers", "Layers", "layers",
                       layers=[*([suite] if suite else []), " | ".join(backends(root)), "xsem"])
     text += _contract(
-        "backends", "A backend sees xsem.spi, xsem.types and xsem.errors", "forbidden",
+        "backends", "A backend imports only xsem.spi, xsem.types and xsem.errors", "forbidden",
         source_modules=backends(root), forbidden_modules=["xsem"], allow_indirect_imports=True,
         ignore_imports=[f"{name}{below} -> {allowed}" for name in backends(root) for below in ("", ".**")
                         for allowed in ALLOWED_IN_BACKENDS],
         unmatched_ignore_imports_alerting="none",
     )
     if suite:
-        text += _contract("suite", "The conformance suite knows no backend", "forbidden", source_modules=[suite],
+        text += _contract("suite", "The conformance suite imports no backend", "forbidden", source_modules=[suite],
                           forbidden_modules=backends(root))
     return text
 
 
 def inside_xsem(root: Path) -> str:
-    """Layers of rooms and modules at run time. In annotations a module may name its owner (Buffer its Device)."""
+    """Return the contracts inside xsem, without annotations.
+
+    In an annotation a module may name its owner, as Buffer names Device.
+    """
     top = {"__init__", "__main__", "cli"}
     modules = sorted(f"xsem.{path.stem}" for path in (root / "xsem").iterdir()
                      if path.stem not in top and (path.suffix == ".py" or (path / "__init__.py").exists()))
@@ -106,11 +109,11 @@ def inside_xsem(root: Path) -> str:
     for room, layers in LAYERS.items():
         text += _contract(room, f"Layers inside {room}", "layers", containers=[room],
                           layers=[line.strip() for line in layers.strip().splitlines()], exhaustive=True)
-    # Errors name handle types and devices; the rest of the plain data raises errors.
-    text += _contract("errors", "Errors stand on handle types and info", "forbidden", source_modules=["xsem.errors"],
+    # Errors use handle types and device information. The other modules of xsem.data raise errors.
+    text += _contract("errors", "Errors import only handle types and info", "forbidden", source_modules=["xsem.errors"],
                       forbidden_modules=[f"xsem.data.{path.stem}" for path in sorted((root / "xsem/data").glob("*.py"))
                                          if path.stem not in ("__init__", "handle_types", "info")])
-    text += _contract("bottom", "Handle types and info know no errors", "forbidden",
+    text += _contract("bottom", "Handle types and info do not import errors", "forbidden",
                       source_modules=["xsem.data.handle_types", "xsem.data.info"], forbidden_modules=["xsem.errors"])
     return text + _contract(
         "whole", "No module imports the package as a whole, except the command line", "forbidden",
@@ -131,12 +134,12 @@ def _contract(name: str, title: str, kind: str, **options: object) -> str:
 
 
 def check(root: Path) -> bool:
-    """Print the report; True if every contract is kept."""
-    # This tree's packages, not those of an editable installation of another one.
+    """Print the report. Return True if every contract is kept."""
+    # Import the packages of this tree, not those of an editable installation of another tree.
     sys.path[:0] = list(dict.fromkeys(str(path.parent) for path in packages(root).values()))
     from importlinter.cli import lint_imports
 
-    os.environ["COLUMNS"] = "200"   # one line for each import
+    os.environ["COLUMNS"] = "200"   # keeps each import on one line
     kept = 0
     for text in (between_packages(root), inside_xsem(root)):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""Runs the demo and the GPU tests on a machine with a GPU, and writes down what it saw.
+"""Runs the demo and the GPU tests on a machine with a GPU, and records the results.
 
     python tools/gpu_run.py --commit SHA [--out docs/gpu-runs]
 
 Writes ``DATE-GPU.json`` (schema 1): date, commit, GPU, driver, packages, devices as `xsem devices --json` lists them,
-each command with its status and last line, each test with its outcome. Exit status: 0 everything as it must be,
-1 something not, 3 there is no GPU with CUDA and Vulkan.
+each command with its status and last line, each test with its outcome. Exit status: 0 if all results are as expected,
+1 if a result is not, 3 if the machine has no GPU with CUDA and Vulkan.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _DEMO: Final = ("demo", "--device", "cuda:0", "--exporter", "vulkan")
 _FRESH: Final = "demo: 120 frames, 0 stale, 0 errors"
 _BY: Final = "filtered by "
 _STALE: Final = "demo: 120 frames, 120 stale, 0 errors"
-_FILE_S: Final = 90.0   # for the tests of one file
-# What is asked, the last line that it must end with, and the status.
+_FILE_S: Final = 90.0   # limit for the tests of one file
+# Arguments of the command, expected last line, expected status.
 COMMANDS: Final = (
     ((*_DEMO,), _FRESH, 0),
     ((*_DEMO, "--binary"), _FRESH, 0),
@@ -41,7 +41,7 @@ COMMANDS: Final = (
 
 
 def xsem(*arguments: str, timeout_s: float = 120) -> tuple[int, str]:
-    """Status and output of a command; 124 where it did not end in time."""
+    """Return the status and the output of a command. The status is 124 if it did not end in time."""
     try:
         done = subprocess.run([sys.executable, "-m", "xsem", *arguments], cwd=ROOT, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
@@ -52,7 +52,7 @@ def xsem(*arguments: str, timeout_s: float = 120) -> tuple[int, str]:
 
 
 def run_commands(picture: Path) -> list[dict[str, Any]]:
-    """Each of `COMMANDS`, and how it ended."""
+    """Run each of `COMMANDS` and return their results."""
     steps = []
     for arguments, expected, status in COMMANDS:
         began = time.monotonic()
@@ -74,12 +74,12 @@ def run_commands(picture: Path) -> list[dict[str, Any]]:
 
 
 def run_tests(folder: Path) -> dict[str, Any]:
-    """The tests in ``tests/gpu``, each with its outcome."""
+    """Run the tests in ``tests/gpu`` and return the outcome of each."""
     report = folder / "gpu-tests.xml"
     cases: dict[str, str] = {}
     details: dict[str, str] = {}
     status = 0
-    # A process for each file: a driver that crashes costs that file, and no other.
+    # One process for each file: a driver that crashes affects only that file.
     for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py")):
         try:
             ended = subprocess.run(
@@ -87,15 +87,15 @@ def run_tests(folder: Path) -> dict[str, Any]:
                 cwd=ROOT, check=False, stdin=subprocess.DEVNULL, timeout=_FILE_S,
             ).returncode
         except subprocess.TimeoutExpired:
-            ended = 124   # a driver holds the interpreter, so that no deadline inside can end it
+            ended = 124   # a driver blocks the interpreter, so a deadline inside the process cannot end it
         status = status or ended
         if not report.exists():
             cases[file.stem] = f"ended with {ended}"
             continue
-        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest has just written it
+        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest has written it
             name = f"{case.get('classname', '')}.{case.get('name')}"
             bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-            # What a driver does not offer is told, and is no fault of ours; that something is missing here would be.
+            # A feature that the driver does not offer is recorded and is not an error. Any other skipped test is one.
             lacks = bad is not None and bad.tag == "skipped" and "the driver does not" in (bad.get("message") or "")
             cases[name] = "passed" if bad is None else "not offered" if lacks else bad.tag
             if bad is not None:
@@ -107,7 +107,7 @@ def run_tests(folder: Path) -> dict[str, Any]:
 
 
 def gpu() -> dict[str, str]:
-    """Name and driver of the GPU, as nvidia-smi has them."""
+    """Return the name and the driver of the GPU from nvidia-smi; empty if it does not work."""
     try:
         line = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=True,
                               capture_output=True, text=True, timeout=60).stdout.splitlines()[0]
@@ -118,7 +118,7 @@ def gpu() -> dict[str, str]:
 
 
 def packages() -> dict[str, str]:
-    """Versions of what takes part."""
+    """Return the versions of Python and of the installed packages that matter."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -129,9 +129,9 @@ def packages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Run all of it, write the record."""
+    """Run everything and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--commit", required=True, help="what is being run")
+    parser.add_argument("--commit", required=True, help="commit of the tree")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gpu-runs")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)

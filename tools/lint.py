@@ -1,4 +1,4 @@
-"""All static checks, two at a time: ``python tools/lint.py``. What is found is printed in the order written here."""
+"""Run all static checks, two at a time: ``python tools/lint.py``. The findings appear in the order of `checks`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ STUBS = {"MYPYPATH": str(ROOT / "tests/typing/stubs")}
 
 
 def checks() -> dict[str, tuple[list[str], dict[str, str]]]:
-    """Name of every check, its command and what it adds to the environment."""
+    """Return the command of every check by name, and its additional environment variables."""
     packages = [str(path.relative_to(ROOT)) for path in contracts.packages(ROOT).values()]
-    # Tests of fds and forks are about Linux, and so are benchmarks and the template; what is installed must be right
-    # everywhere.
+    # Tests of fds and forks, benchmarks and the template run on Linux only. The installed packages must be right on
+    # every platform.
     checked = {
         "linux": [*packages, "tests", "tools", "benchmarks", "examples/backend-template"], "win32": packages,
         "darwin": packages,
     }
     every: dict[str, tuple[list[str], dict[str, str]]] = {
-        # A cache each: one cache is thrown away whenever the platform changes.
+        # One cache for each platform: mypy discards a cache when the platform changes.
         f"mypy, {platform}": ([f"{BIN}/mypy", "--no-error-summary", f"--platform={platform}",
                                f"--cache-dir=.mypy_cache/{platform}", *paths], {})
         for platform, paths in checked.items()
@@ -40,21 +40,21 @@ def checks() -> dict[str, tuple[list[str], dict[str, str]]]:
 
 
 def scenarios_mypy(*files: str) -> list[str]:
-    """Check users' code (by default tests/typing and examples) with mypy; STUBS belongs into its environment."""
+    """Return the mypy command for users' code, by default tests/typing and examples. Its environment needs STUBS."""
     scenarios = sorted(str(path.relative_to(ROOT)) for folder in ("tests/typing", "examples")
                        for path in (ROOT / folder).glob("*.py"))
     return [f"{BIN}/mypy", "--no-error-summary", "--cache-dir=.mypy_cache/scenarios", *(files or scenarios)]
 
 
 def scenarios_pyright(*files: str) -> list[str]:
-    """Check users' code (by default tests/typing and examples) with pyright."""
+    """Return the pyright command for users' code, by default tests/typing and examples."""
     return [f"{BIN}/pyright", "--pythonpath", sys.executable, "--warnings", *files]
 
 
 def run(name: str, command: list[str], more: dict[str, str]) -> tuple[str, bool, str, float]:
-    """Run one check: name, passed, what it printed, seconds."""
+    """Run one check. Return its name, whether it passed, its output, and seconds."""
     start = time.monotonic()
-    # pyright: the node of the package that pyproject.toml names, not whatever node this machine has.
+    # pyright uses the node of the package that pyproject.toml names, not a node of this machine.
     environment = os.environ | {"PYRIGHT_PYTHON_GLOBAL_NODE": "off", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"} | more
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -62,7 +62,7 @@ def run(name: str, command: list[str], more: dict[str, str]) -> tuple[str, bool,
 
 
 def main() -> int:
-    """Run all; the status is the number of checks that found something."""
+    """Run all checks. Return the number of checks with findings, as the exit status."""
     with ThreadPoolExecutor(2) as pool:
         found = 0
         jobs = [pool.submit(run, name, *check) for name, check in checks().items()]
@@ -71,7 +71,7 @@ def main() -> int:
             print(f"{'ok    ' if passed else 'FAILED'}  {name}  ({seconds:.1f} s)", flush=True)
             if not passed:
                 found += 1
-                print(printed.rstrip() or "(it printed nothing)", flush=True)
+                print(printed.rstrip() or "(no output)", flush=True)
     return found
 
 

@@ -1,7 +1,7 @@
-"""Every `reason` of every error, from the source: ``python tools/reasons.py [--update]``.
+"""Compare the `reason` of every error in the source with docs/errors.md: ``python tools/reasons.py [--update]``.
 
-Without arguments it says in what docs/errors.md is not the truth; ``--update`` writes the missing rows there, to be
-described by hand, and takes out those that no code raises any more.
+Without arguments it prints the differences. ``--update`` adds the missing rows to docs/errors.md, to be described by
+hand, and removes the rows that no code raises.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ HEAD = "| Reason | Error | Meaning, and what to do |\n| --- | --- | --- |\n"
 
 @dataclass
 class Found:
-    """Classes of error by reason, and the places where a reason cannot be read from the source."""
+    """Error classes by reason, and the places whose reason cannot be read from the source."""
 
     classes: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     unreadable: list[str] = field(default_factory=list)
 
 
 def collect(root: Path = ROOT) -> Found:
-    """Read xsem, the backends and the suite."""
+    """Collect the reasons of xsem, the backends and the suite."""
     folders = [root / "xsem", *sorted((root / "backends").glob("*/xsem_*")), root / "conformance" / "xsem_conformance"]
     trees = {path: ast.parse(path.read_text(encoding="utf-8"))
              for folder in folders for path in sorted(folder.rglob("*.py"))}
@@ -50,13 +50,13 @@ def _unreadable(tree: ast.Module) -> Iterator[str]:
             yield f"{node.lineno}: make the parameter reason of {node.name} keyword-only"
         elif isinstance(node, ast.Call):
             for value in _reason_of(node):
-                # A variable is looked up in its function; error.reason passes on what was said elsewhere.
+                # A variable is looked up in its function. error.reason passes on a reason of another place.
                 if not (_literals(value) or isinstance(value, ast.Name | ast.Attribute | ast.Subscript)):
                     yield f"{value.lineno}: reason={ast.unparse(value)} is not a literal"
 
 
 def _raised(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Class (or helper) and reason of every call; a variable stands for all that its function sets it to."""
+    """Yield the class (or helper) and the reason of every call. A variable stands for all values that it is set to."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for scope in (tree, *functions):
         for call in [node for node in ast.walk(scope) if isinstance(node, ast.Call)]:
@@ -74,7 +74,7 @@ def _raised(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _helpers(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
-    """Functions with a parameter `reason`, and the classes that they raise with it."""
+    """Return the functions with a parameter `reason`, and the classes that they raise with it."""
     helpers: dict[str, set[str]] = {}
     for tree in trees:
         for function in ast.walk(tree):
@@ -83,7 +83,7 @@ def _helpers(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
                            and any(isinstance(value, ast.Name) and value.id == "reason" for value in _reason_of(call))}
                 if function.name != "__init__":
                     helpers[function.name] = classes
-    # A helper may pass its reason on to another.
+    # A helper may pass its reason to another helper.
     for name, classes in helpers.items():
         helpers[name] = {each for cls in classes for each in helpers.get(cls, {cls})}
     return helpers
@@ -128,13 +128,13 @@ def _name(function: ast.expr) -> str:
 
 
 def written(root: Path = ROOT) -> dict[str, tuple[str, str]]:
-    """Rows of the page: class and meaning by reason."""
+    """Return the rows of the page: class and meaning by reason."""
     text = (root / PAGE).read_text(encoding="utf-8") if (root / PAGE).exists() else ""
     return {match[1]: (match[2], match[3]) for line in text.splitlines() if (match := _ROW.match(line))}
 
 
 def problems(root: Path = ROOT) -> list[str]:
-    """What is wrong with the page, or with the code that it tells of; empty where nothing is."""
+    """Return the errors of the page and of the code that it describes; empty if there are none."""
     found, rows = collect(root), written(root)
     wrong = list(found.unreadable)
     wrong += [f"{slug!r} of {_classes(found, slug)} is not a snake_case slug" for slug in sorted(found.classes)
@@ -155,7 +155,7 @@ def _classes(found: Found, slug: str) -> str:
 
 
 def update(root: Path = ROOT) -> None:
-    """Write the rows anew, with the meanings that are there; the text around the table stays."""
+    """Rewrite the table and keep its meanings and the text around it."""
     found, rows = collect(root), written(root)
     text = (root / PAGE).read_text(encoding="utf-8")
     before, _, rest = text.partition(HEAD)

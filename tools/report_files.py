@@ -1,11 +1,11 @@
-"""What is made from ``conformance/reports/*.json``: ``python tools/report_files.py [--check]``.
+"""Make files from ``conformance/reports/*.json``: ``python tools/report_files.py [--check]``.
 
-Each report's page and Markdown, and README's matrix, between two comments. With ``--check`` nothing is written: status
-1 where something is not what the reports make now.
+The files are the HTML page and the Markdown of each report, and the matrix in README between two comments. With
+``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
 
-The matrix tells of the code in this tree. So the first change of a backend after its report turns its cells to
-``stale``, and the check says so until README says so, too; a new report makes them fresh again. The digest that a
-report holds decides, so neither a clone's history nor a clone is needed, and README is no part of it.
+The matrix describes the code of this tree. The first change of a backend after its report turns the backend's cells to
+``stale``. The check fails until README shows this. A new report makes the cells valid again. The digest in a report
+decides, so the tool needs no history and no clone. README is not part of the digest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import contracts
 
 ROOT = Path(__file__).resolve().parents[1]
-# The suite and the backends of this tree, not those of an installation of another one.
+# Import the suite and the backends of this tree, not those of another installation.
 sys.path[:0] = [str(ROOT / "conformance"), str(ROOT)]
 
 from xsem.cli.files import write_file  # noqa: E402
@@ -31,19 +31,19 @@ BEGIN = "<!-- matrix: python tools/report_files.py -->\n"
 END = "<!-- end of the matrix -->\n"
 REPORTS = Path("conformance/reports")
 NO_HARDWARE = frozenset({"host"})
-"""Backends that need none: whoever doubts them runs the suite."""
+"""Backends without hardware. Everyone can run the suite on them."""
 RULE = (f"A cell reads `{STALE}` when a file of the device's backend is no longer what the report was made with (the "
         "report holds their SHA-256).")
 
 
 def made(root: Path) -> dict[Path, str]:
-    """Every file that is made from the reports, and what it has to hold.
+    """Return the contents of every file that is made from the reports.
 
     Raises
     ------
     ValueError
-        A file is not a valid report (the message names the file), or README lacks the two comments, once each and in
-        this order.
+        A file is not a valid report (the message names the file), or README does not contain the two comments once each
+        and in this order.
     """
     reports = {}
     for path in sorted((root / REPORTS).glob("*.json")):
@@ -66,14 +66,14 @@ def made(root: Path) -> dict[Path, str]:
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
-        raise ValueError(f"README.md has not {BEGIN.strip()} and then {END.strip()}, a line each")
+        raise ValueError(f"README.md must contain {BEGIN.strip()} and then {END.strip()}, once each and on a line each")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
     files[readme] = f"{before}{BEGIN}\n{table}\n{RULE}{rest}\n\n{END}{after}"
     return files
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Write, or check; the status."""
+    """Write or check the files. Return the exit status."""
     if arguments not in ([], ["--check"]):
         print(__doc__)
         return 2
@@ -84,8 +84,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
             write_file(path, text.encode())
         print(f"{'written' if not arguments else 'not what the reports make'}: {path.relative_to(root).as_posix()}")
     if wrong and arguments:
-        print("run `python tools/report_files.py` and commit what it writes. Where it writes `stale`, the code has "
-              "changed since its report: that is right to commit, and a new report from the hardware ends it")
+        print("run `python tools/report_files.py` and commit its changes. `stale` means that the code has changed "
+              "since the report: commit it, and make a new report on the hardware later")
     return 1 if wrong and arguments else 0
 
 

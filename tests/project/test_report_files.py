@@ -144,7 +144,7 @@ def test_readme_without_its_place_for_the_matrix_is_refused(copy: Path, spoil: o
     assert callable(spoil)
     readme = copy / "README.md"
     readme.write_text(spoil(readme.read_text()))
-    with pytest.raises(ValueError, match=r"README\.md has not <!-- matrix"):
+    with pytest.raises(ValueError, match=r"README\.md must contain <!-- matrix"):
         report_files.main([], copy)
 
 
