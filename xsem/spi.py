@@ -742,7 +742,7 @@ class DeviceDriver(ABC):
         """
         if isinstance(token, int):
             return token
-        raise UnsupportedError("there is no native handle for this", capability="native_handle")
+        raise UnsupportedError("this object has no native handle", capability="native_handle")
 
     def dlpack_device(self) -> tuple[int, int]:
         """Return the DLPack device type and id of mapped buffers.
