@@ -1,6 +1,13 @@
-"""The CPU as a device: the embedded default, and what other devices are tested against.
+"""The backend ``host``: the CPU as a device. xsem ships it, and the tests of other devices use it.
 
-Its objects are real file descriptors that any process can share (docs/host-objects.md).
+Its semaphores and memory are file descriptors that any process can share. ``docs/host-objects.md`` defines them.
+
+Examples
+--------
+>>> import xsem
+>>> with xsem.open_device("host") as device:
+...     device.info.id
+'host:0'
 """
 
 from __future__ import annotations
@@ -13,5 +20,5 @@ __all__ = ["HostBackend", "xsem_register_backends"]
 
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
-    """Offer the backend ``host``."""
+    """Register the backend ``host``."""
     register(HostBackend())

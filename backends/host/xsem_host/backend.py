@@ -1,4 +1,4 @@
-"""The backend ``host``: one device, and what it needs of the machine."""
+"""The backend ``host``: its one device and the checks of the machine."""
 
 from __future__ import annotations
 
@@ -26,18 +26,30 @@ __all__ = ["HostBackend"]
 
 
 class HostBackend(Backend):
-    """See `xsem_host`."""
+    """The backend ``host``: one device, the CPU. It needs Linux.
+
+    Examples
+    --------
+    >>> HostBackend.name
+    'host'
+    """
 
     name: ClassVar[str] = "host"
     spi_version: ClassVar[int] = 1
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """The one device. It has no UUID: its objects belong to no device.
+        """Return the one device. It has no UUID, because its objects belong to no device.
+
+        Returns
+        -------
+        tuple of DeviceInfo
+            The device ``host:0``.
 
         Raises
         ------
         BackendUnavailableError
-            ``platform``: not Linux, or a kernel, Python or sandbox that lacks what the objects are made of.
+            ``platform``: the system is not Linux, or the kernel, Python or the sandbox lacks memfd, eventfd, futex or
+            ``/proc``.
         """
         lacking = next((check for check in self.checks() if not check.ok), None)
         if lacking is not None:
@@ -53,14 +65,35 @@ class HostBackend(Backend):
         )
 
     def open(self, index: int) -> HostDevice:
-        """A device of its own each time."""
+        """Open the device. Each call returns a new, independent one.
+
+        Parameters
+        ----------
+        index : int
+            Always 0.
+
+        Raises
+        ------
+        DeviceNotFoundError
+            ``no_such_device``: `index` is not 0.
+        BackendUnavailableError
+            ``platform``: see `devices`.
+        """
         if index != 0:
-            raise DeviceNotFoundError("host has one device, host:0", reason="no_such_device", backend=self.name)
+            raise DeviceNotFoundError("host has one device: open host:0", reason="no_such_device", backend=self.name)
         self.devices()
         return HostDevice()
 
     def checks(self) -> Sequence[HealthCheck]:
-        """What the objects need of the kernel, each tried: a sandbox refuses what the kernel has."""
+        """Try each system call that the objects need.
+
+        A sandbox can refuse a call that the kernel has, so the kernel's version is not enough.
+
+        Returns
+        -------
+        tuple of HealthCheck
+            On a platform that cannot work, only the check ``platform``.
+        """
         lacking = missing()
         if lacking is not None:
             return (HealthCheck(name="platform", ok=False, detail=lacking,
@@ -70,7 +103,7 @@ class HostBackend(Backend):
             _tried("sealed memfd", _memfd, "use Linux 3.17 or newer, and allow memfd_create in the sandbox"),
             _tried("eventfd, RWF_NOWAIT", _eventfd, "use Linux 5.8 or newer, and allow preadv2 in the sandbox"),
             _tried("futex", _futex, "allow the futex system call with FUTEX_WAKE_OP in the sandbox"),
-            _tried("/proc", _proc, "mount /proc: file descriptors are recognised by it"),
+            _tried("/proc", _proc, "mount /proc: xsem recognises file descriptors by it"),
         )
 
 
@@ -97,7 +130,7 @@ def _futex() -> None:
     futex_wake_all_and_add(address)
     if word.value != 1:
         raise OSError("FUTEX_WAKE_OP did not add")
-    futex_wait(address, 0, 0)  # another value than expected: returns at once
+    futex_wait(address, 0, 0)  # the word differs from the expected value: returns at once
 
 
 def _proc() -> None:

@@ -1,4 +1,4 @@
-"""The host as a device: its objects and lists behind the driver interface."""
+"""The driver of the device ``host:0``: its semaphores, memory and command lists."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ CAPABILITIES: Final = Capabilities(
 
 
 class HostDevice(DeviceDriver):
-    """One open `host` device. Several in one process share nothing but the objects that they import."""
+    """One open ``host`` device.
+
+    Several devices in one process are independent. They share only the objects that they import.
+    """
 
     def __init__(self) -> None:
         self._lists: weakref.WeakSet[HostList] = weakref.WeakSet()   # a worker keeps its list alive
@@ -53,20 +56,20 @@ class HostDevice(DeviceDriver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `CAPABILITIES`."""
+        """The constant `CAPABILITIES`."""
         return CAPABILITIES
 
     def create_command_list(self) -> HostList:
-        """A list with a worker thread of its own.
+        """Create a list with its own worker thread.
 
         Raises
         ------
         BusyError
-            ``too_many_lists``.
+            ``too_many_lists``: 1,024 lists are open.
         """
         with self._lock:
             if len(self._lists) >= _MANY_LISTS:
-                raise BusyError(f"host has {_MANY_LISTS} command lists open, which is all it promises",
+                raise BusyError(f"{_MANY_LISTS} command lists of host are open, its maximum: close one first",
                                 reason="too_many_lists")
             made = HostList(self._forget)
             self._lists.add(made)
@@ -77,18 +80,36 @@ class HostDevice(DeviceDriver):
             self._lists.discard(gone)
 
     def done(self, point: Waitable) -> bool:
-        """Whether the worker has come past it."""
+        """Return whether the fence is reached.
+
+        Raises
+        ------
+        XsemError
+            The fence will never be reached: the list's work failed, or the list was closed.
+        """
         return point.done()
 
     def wait(self, point: Waitable, timeout_ns: int) -> bool:
-        """Sleep until the worker has."""
+        """Block until the fence is reached or the timeout expires.
+
+        Parameters
+        ----------
+        point : Waitable
+        timeout_ns : int
+            Timeout in nanoseconds.
+
+        Returns
+        -------
+        bool
+            Whether the fence is reached.
+        """
         return point.wait(timeout_ns)
 
     def release_point(self, point: Waitable) -> None:
-        """Nothing to give back."""
+        """Do nothing: a fence of host owns no resource."""
 
     def close(self) -> None:
-        """End the workers that are left."""
+        """Close the lists that are still open, and end their workers."""
         with self._lock:
             left = list(self._lists)
         for each in left:
@@ -96,7 +117,19 @@ class HostDevice(DeviceDriver):
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> HostSemaphore:
-        """Wrap the eventfd or map the timeline's page."""
+        """Import an eventfd (``OPAQUE_FD``) or a timeline's memfd (``TIMELINE_SEMAPHORE_FD``).
+
+        Parameters
+        ----------
+        desc : SemaphoreDesc
+        handle : OwnedHandle
+            On success the semaphore owns the file. On failure the handle stays the caller's (fate ``left``).
+
+        Raises
+        ------
+        ImportFailure
+            With the `UnsupportedError` or `BadHandleError`.
+        """
         if desc.type not in _SEMAPHORES:
             _refuse(f"semaphore.import.{desc.type.value}")
         open_ = open_timeline if desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else open_binary
@@ -106,11 +139,17 @@ class HostDevice(DeviceDriver):
             raise ImportFailure(error, fate="left") from error
 
     def release_semaphore(self, semaphore: HostSemaphore) -> None:
-        """Close it, as soon as no worker of a closed list is inside any more."""
+        """Close the semaphore, at the latest when the last worker thread has left it."""
         semaphore.close()
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> HostSemaphore:
-        """A new eventfd or timeline page."""
+        """Create an unsignalled binary semaphore, or a timeline with `initial_value`.
+
+        Raises
+        ------
+        UnsupportedError
+            `type` is not exportable.
+        """
         if type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD:
             return new_timeline(initial_value)
         if type is SemaphoreHandleType.OPAQUE_FD:
@@ -118,26 +157,44 @@ class HostDevice(DeviceDriver):
         raise UnsupportedError(f"host does not export {type.value}", capability=f"semaphore.export.{type.value}")
 
     def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
-        """A duplicate of its fd."""
+        """Return a duplicate of the semaphore's fd, owned by the caller."""
         return semaphore.duplicate()
 
     def semaphore_value(self, semaphore: HostSemaphore) -> int:
-        """The page's counter."""
+        """Return the current value of a timeline.
+
+        Raises
+        ------
+        UnsupportedError
+            The semaphore is binary.
+        """
         if not isinstance(semaphore, Timeline):
             raise UnsupportedError("a binary semaphore has no value", capability="binary.value")
         return semaphore.value
 
     def host_signal(self, semaphore: HostSemaphore, value: int | None) -> None:
-        """Signal on the caller's thread."""
+        """Signal on the calling thread. Never blocks."""
         semaphore.signal(value)
 
     def host_wait(self, semaphore: HostSemaphore, value: int | None, timeout_ns: int) -> bool:
-        """Wait on the caller's thread."""
+        """Wait on the calling thread, and return whether the wait is met before the timeout."""
         return semaphore.wait(value, timeout_ns)
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> HostMemory:
-        """Take the memfd, as far as the descriptor says."""
+        """Import a sealed memfd (``OPAQUE_FD``), of which ``desc.allocation_size`` bytes are used.
+
+        Parameters
+        ----------
+        desc : MemoryDesc
+        handle : OwnedHandle
+            On success the memory owns the file. On failure the handle stays the caller's (fate ``left``).
+
+        Raises
+        ------
+        ImportFailure
+            With the `UnsupportedError` or `BadHandleError`.
+        """
         if desc.type not in _MEMORIES:
             _refuse(f"memory.import.{desc.type.value}")
         try:
@@ -146,48 +203,76 @@ class HostDevice(DeviceDriver):
             raise ImportFailure(error, fate="left") from error
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
-        """A new memfd of whole pages."""
+        """Create a sealed memfd of whole pages.
+
+        Returns
+        -------
+        (HostMemory, int)
+            The memory, and its size in bytes: `size` rounded up to whole pages.
+
+        Raises
+        ------
+        UnsupportedError
+            `type` is not exportable.
+        OutOfMemoryError
+            ``out_of_memory``.
+        """
         if type not in _MEMORIES:
             raise UnsupportedError(f"host does not export {type.value}", capability=f"memory.export.{type.value}")
         made = new_memory(size)
         return made, made.size
 
     def export_memory(self, memory: HostMemory) -> OwnedHandle:
-        """A duplicate of its fd."""
+        """Return a duplicate of the memory's fd, owned by the caller."""
         return memory.duplicate()
 
     def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMapping, int]:
-        """An address in the one mapping of the memory, made for the first buffer."""
+        """Return the address of `offset` in the mapping of the memory.
+
+        All buffers of a memory share one mapping. The first buffer creates it.
+        """
         mapping = memory.map()
         return mapping, mapping.address + offset
 
     def unmap_buffer(self, buffer: HostMapping) -> None:
-        """The last one unmaps the memory."""
+        """Undo `map_buffer`. The last buffer unmaps the memory."""
         buffer.memory.unmap(buffer)
 
     def release_memory(self, memory: HostMemory) -> None:
-        """Close it."""
+        """Close the memory's file."""
         memory.close()
 
     def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
-        """Pages of this process's own. Not locked: the host's copies need no such thing."""
+        """Allocate private pages. They are not page-locked, because copies of host do not need that."""
         made = HostBuffer(size)
         return made, made.address
 
     def release_host_buffer(self, buffer: HostBuffer) -> None:
-        """Unmap it."""
+        """Unmap the pages."""
         buffer.close()
 
     # ---- other
     def open_event(self, native: object) -> Waitable:
-        """A threading.Event or a concurrent.futures.Future."""
+        """Borrow a `threading.Event` or a `concurrent.futures.Future` as a fence.
+
+        Raises
+        ------
+        TypeError
+            `native` has another type.
+        """
         return foreign(native)
 
     def native_handle(self, token: object) -> int:
-        """The fd of a semaphore or memory."""
+        """Return the fd of a semaphore or memory. The object still owns it.
+
+        Raises
+        ------
+        UnsupportedError
+            `token` is neither.
+        """
         if isinstance(token, HostSemaphore | HostMemory):
             return token.fd
-        raise UnsupportedError("only semaphores and memory of host have a native handle: their fd",
+        raise UnsupportedError("a native handle exists only for semaphores and memory of host: their fd",
                                capability="native_handle")
 
 

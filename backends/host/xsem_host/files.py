@@ -1,4 +1,4 @@
-"""What a file descriptor is, as far as the contract of docs/host-objects.md lets one see it."""
+"""Checks of file descriptors against docs/host-objects.md."""
 
 from __future__ import annotations
 
@@ -11,22 +11,31 @@ __all__ = ["check_sealed_memfd", "file_name"]
 
 
 def file_name(fd: int) -> str:
-    """What the kernel calls the file.
+    """Return the kernel's name of the file.
 
     Raises
     ------
     BadHandleError
-        ``no_proc``.
+        ``no_proc``: ``/proc`` is not mounted.
     """
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError as error:
-        raise BadHandleError(f"what fd {fd} is cannot be seen: /proc is not there ({error.strerror})",
+        raise BadHandleError(f"the type of fd {fd} is unknown: /proc cannot be read ({error.strerror}); mount it",
                              reason="no_proc") from error
 
 
 def check_sealed_memfd(fd: int, what: str, size: int) -> None:
-    """Refuse what is not a memfd of at least `size` bytes that nobody can shrink.
+    """Check that the file is a memfd of ordinary pages, is sealed against resizing, and has at least `size` bytes.
+
+    Parameters
+    ----------
+    fd : int
+        Stays the caller's.
+    what : str
+        Name of the object in messages: ``"memory"`` or ``"timeline"``.
+    size : int
+        Bytes.
 
     Raises
     ------
@@ -35,13 +44,13 @@ def check_sealed_memfd(fd: int, what: str, size: int) -> None:
     """
     present = seals(fd)
     if present is None:
-        raise BadHandleError(f"{what} of host is a sealed memfd, and this file is none", reason="not_a_memfd")
+        raise BadHandleError(f"{what} of host must be a sealed memfd; this file is not a memfd", reason="not_a_memfd")
     if has_huge_pages(fd):
-        # A hole punched into it is filled from a pool that may be empty: SIGBUS, whatever the seals.
-        raise BadHandleError(f"{what} of host is a memfd of ordinary pages, not of MFD_HUGETLB's", reason="not_a_memfd")
+        # The kernel fills a punched hole from a pool of huge pages. An empty pool means SIGBUS, with all seals set.
+        raise BadHandleError(f"{what} of host must be a memfd without MFD_HUGETLB", reason="not_a_memfd")
     if present & SEALS != SEALS:
-        raise BadHandleError(f"the {what}'s memfd is not sealed against shrinking: its owner could kill this process",
+        raise BadHandleError(f"the {what}'s memfd lacks seals (SEAL, SHRINK, GROW): its owner could kill this process",
                              reason="unsealed")
     if os.fstat(fd).st_size < size:
-        raise BadHandleError(f"the {what}'s memfd has {os.fstat(fd).st_size} bytes, fewer than {size}",
+        raise BadHandleError(f"the {what}'s memfd has {os.fstat(fd).st_size} bytes; at least {size} are needed",
                              reason="short_page")

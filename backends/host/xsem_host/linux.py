@@ -1,6 +1,7 @@
-"""All that the host's objects ask of the kernel; the only module here that knows that it runs on Linux.
+"""The system calls of the host's objects. Only this module of the package depends on Linux.
 
-Elsewhere nothing of this is reached: `missing` keeps the device from being opened. The checks tell type checkers so.
+On other systems `missing` prevents opening the device, so no function here runs. The checks of ``sys.platform`` tell
+type checkers this.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
     "seals",
 ]
 
-# Numbers of linux/fcntl.h and linux/memfd.h: Python has them only when it was built against new enough headers.
+# Numbers from linux/fcntl.h and linux/memfd.h: a Python that was built with old headers lacks them.
 _F_ADD_SEALS: Final = 1033
 _F_GET_SEALS: Final = 1034
 _F_SEAL_SEAL: Final = 1
@@ -54,18 +55,18 @@ _FUTEX_NUMBERS: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le":
 _FUTEX: Final = _FUTEX_NUMBERS.get(platform.machine())
 _FUTEX_WAIT: Final = 0
 _FUTEX_WAKE_OP: Final = 5
-_ADD_ONE: Final = (1 << 28) | (1 << 12)  # FUTEX_OP_ADD, operand 1; compare "old == 0", which wakes nobody more
+_ADD_ONE: Final = (1 << 28) | (1 << 12)  # FUTEX_OP_ADD, operand 1; the comparison "old == 0" wakes no further waiter
 _EVERYBODY: Final = 2**31 - 1
 
 _LONGEST_POLL_MS: Final = 1_000_000  # poll takes an int
 
 
 def missing() -> str | None:
-    """Why host objects cannot work here, with what to do; None where nothing is known to be in the way."""
+    """Return why host objects cannot work here, and the remedy; None if no obstacle is known."""
     if sys.platform != "linux":
         return f"it needs Linux (memfd, eventfd, futex); this is {sys.platform}"
     if _FUTEX is None or sys.maxsize < 2**32:
-        return (f"the futex system call's number is not known for {platform.machine()}, "
+        return (f"the number of the futex system call is unknown for {platform.machine()}, "
                 f"{64 if sys.maxsize > 2**32 else 32}-bit; use 64-bit Python on {', '.join(sorted(_FUTEX_NUMBERS))}")
     for name in ("memfd_create", "eventfd", "preadv", "RWF_NOWAIT"):
         if not hasattr(os, name):
@@ -89,24 +90,24 @@ def _failure(call: str, error: OSError) -> XsemError:
     code = error.errno or 0
     name = errno.errorcode.get(code)
     if code in (errno.EMFILE, errno.ENFILE):
-        return BusyError("no more files can be opened: release something, or raise RLIMIT_NOFILE", reason="fd_limit",
+        return BusyError("no more files can be opened: release objects, or raise RLIMIT_NOFILE", reason="fd_limit",
                          call=call, code=code, code_name=name)
     if code in (errno.ENOMEM, errno.EFBIG, errno.ENOSPC):
-        return OutOfMemoryError("the host has no memory for that", reason="out_of_memory", call=call, code=code,
+        return OutOfMemoryError("the host is out of memory", reason="out_of_memory", call=call, code=code,
                                 code_name=name)
     return DriverError(f"the kernel refused: {error.strerror}", reason="system_call_failed", call=call, code=code,
                        code_name=name)
 
 
 def duplicate(fd: int) -> OwnedHandle:
-    """Another number for the same open file, close-on-exec."""
+    """Return a close-on-exec duplicate of `fd`, owned by the caller. `fd` stays open."""
     with _calling("dup"):
         return own(os.dup, fd)
 
 
 # ---- eventfd
 def new_eventfd() -> OwnedHandle:
-    """A counter of 0, close-on-exec, non-blocking."""
+    """Create an eventfd with counter 0, close-on-exec and non-blocking."""
     if sys.platform != "linux":
         raise _elsewhere()
     with _calling("eventfd2"):
@@ -114,35 +115,38 @@ def new_eventfd() -> OwnedHandle:
 
 
 def eventfd_add(fd: int) -> None:
-    """Add 1, or nothing where that would block: only a peer can bring the counter near its maximum."""
+    """Add 1 to the counter, or nothing if the write would block.
+
+    Only a peer can bring the counter near its maximum.
+    """
     if sys.platform != "linux":
         raise _elsewhere()
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
-    # At the very maximum poll reports POLLERR, and a write would block as well.
+    # With the counter at its maximum, poll reports POLLERR, and a write would block too.
     if any(events & select.POLLOUT for _, events in poller.poll(0)):
         try:
             os.eventfd_write(fd, 1)
         except BlockingIOError:
-            return  # another one brought it there in between, so it is signalled
+            return  # another writer brought the counter to its maximum after the poll, so it is signalled
 
 
 def readable(fd: int, timeout_ns: int) -> bool:
-    """Whether the counter is not 0, after waiting about so long; may return False earlier."""
+    """Wait until the counter is not 0, and return whether it is. May return False before the timeout expires."""
     if sys.platform != "linux":
         raise _elsewhere()
     poller = select.poll()
     poller.register(fd, select.POLLIN)
-    # Rounded up: at 0 ms the last part of a millisecond would be spent spinning.
+    # Rounded up: with 0 ms, the loop would spin through the last part of a millisecond.
     return bool(poller.poll(min(-(-max(0, timeout_ns) // 1_000_000), _LONGEST_POLL_MS)))
 
 
 def eventfd_take(fd: int) -> bool:
-    """Set the counter to 0; False where it was 0 already."""
+    """Set the counter to 0; return False if it is 0 already."""
     if sys.platform != "linux":
         raise _elsewhere()
     try:
-        # Not a plain read: an imported eventfd may be a blocking one, and somebody else may have taken the signal.
+        # Not a plain read: on an eventfd in blocking mode it would block if another waiter took the signal.
         os.preadv(fd, [bytearray(8)], -1, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
@@ -150,14 +154,14 @@ def eventfd_take(fd: int) -> bool:
 
 
 def is_counting(fd: int) -> bool:
-    """Whether an eventfd has EFD_SEMAPHORE, as far as the kernel tells: since Linux 6.5."""
+    """Return whether an eventfd has EFD_SEMAPHORE. Kernels before Linux 6.5 do not tell; then False."""
     with _calling("open"), open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
         return any(line.split() == ["eventfd-semaphore:", "1"] for line in info)
 
 
 # ---- memfd
 def seals(fd: int) -> int | None:
-    """The seals of a memfd; None where the file cannot have any."""
+    """Return the seals of a memfd; None if the file cannot have seals."""
     if sys.platform != "linux":
         raise _elsewhere()
     import fcntl
@@ -169,17 +173,17 @@ def seals(fd: int) -> int | None:
 
 
 def has_huge_pages(fd: int) -> bool:
-    """Whether a memfd was made with MFD_HUGETLB."""
+    """Return whether a memfd was created with MFD_HUGETLB."""
     if sys.platform != "linux":
         raise _elsewhere()
-    # Not st_blksize: that is large for ordinary memfds as well where transparent huge pages are on.
+    # Not st_blksize: with transparent huge pages it is large for ordinary memfds too.
     return os.fstatvfs(fd).f_bsize != mmap.PAGESIZE
 
 
 def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> OwnedHandle:
-    """A file of `size` bytes in memory that begins with `head` and can never shrink or grow.
+    """Create a memfd of `size` bytes that begins with `head`, sealed against resizing. The caller owns it.
 
-    A peer that shrinks a file kills everybody who has it mapped with SIGBUS.
+    A peer that shrinks a file kills every process that maps it, with SIGBUS.
     """
     if sys.platform != "linux":
         raise _elsewhere()
@@ -209,21 +213,21 @@ def _memfd(name: str) -> OwnedHandle:
         raise _elsewhere()
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
-        # Where the administrator set vm.memfd_noexec to 2, one that could be executed is not to be had.
+        # With vm.memfd_noexec=2 the kernel refuses to create an executable memfd.
         return own(os.memfd_create, name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # that is Linux before 6.3
+        if error.errno != errno.EINVAL:  # EINVAL: Linux before 6.3
             raise
     return own(os.memfd_create, name, flags)
 
 
 def read_at_start(fd: int, size: int) -> bytes:
-    """The first bytes of a file, wherever its position is: that is shared with the exporter.
+    """Read the first bytes of a file, without its position: the exporter shares that.
 
     Raises
     ------
     BadHandleError
-        ``read_only``.
+        ``read_only``: the file is not open for reading.
     """
     if sys.platform != "linux":
         raise _elsewhere()
@@ -240,10 +244,9 @@ def _not_read_and_write() -> BadHandleError:
                           reason="read_only")
 
 
-# ---- mappings. Not Python's mmap objects: each keeps an fd of its own, and refuses to close while a buffer of it is
-# exported.
+# ---- mappings. Not Python's mmap objects: each keeps its own fd, and refuses to close while a buffer is exported.
 class Pages:
-    """Mapped memory. `close`, or the end of the last reference, unmaps it.
+    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it.
 
     Attributes
     ----------
@@ -260,9 +263,9 @@ class Pages:
         self._mapped = True
 
     def close(self) -> None:
-        """Unmap it. No thread may use it from here on."""
+        """Unmap the memory. No thread may access it afterwards. A second call has no effect."""
         munmap = _libc().munmap
-        # No call comes between the next line and munmap, so Ctrl-C cannot come there.
+        # No call separates the next line from munmap, so Ctrl-C cannot interrupt between them.
         mapped, self._mapped = self._mapped, False
         if mapped and munmap(self.address, self.size) != 0:
             code = ctypes.get_errno()
@@ -275,7 +278,7 @@ class Pages:
             try:
                 self.close()
             except BaseException:
-                self.close()   # Ctrl-C came before the call
+                self.close()   # Ctrl-C interrupted before the call
                 raise
 
 
@@ -285,7 +288,7 @@ def map_shared(fd: int, size: int) -> Pages:
     Raises
     ------
     BadHandleError
-        ``read_only``.
+        ``read_only``: the file is not open for reading and writing, or is sealed against writing.
     """
     if sys.platform != "linux":
         raise _elsewhere()
@@ -317,7 +320,7 @@ def _map(size: int, flags: int, fd: int) -> int:
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
-    # CDLL, not PyDLL: the interpreter lock is given up while the kernel waits.
+    # CDLL, not PyDLL: CDLL releases the interpreter lock during the system call.
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     libc.mmap.restype = ctypes.c_void_p
@@ -334,7 +337,7 @@ class _Timespec(ctypes.Structure):
 
 
 def futex_wait(address: int, expected: int, timeout_ns: int) -> None:
-    """Sleep while the u32 at `address` is `expected`, at most so long; may return earlier, and at once."""
+    """Sleep while the u32 at `address` is `expected`, at most `timeout_ns`. May return earlier, even at once."""
     timeout = _Timespec(*divmod(timeout_ns, 1_000_000_000))
     _libc().syscall(
         ctypes.c_long(_FUTEX or 0), ctypes.c_void_p(address), ctypes.c_int(_FUTEX_WAIT), ctypes.c_uint32(expected),
@@ -343,7 +346,7 @@ def futex_wait(address: int, expected: int, timeout_ns: int) -> None:
 
 
 def futex_wake_all_and_add(address: int) -> None:
-    """Add 1 to the u32 at `address` and wake all that sleep there, as one atomic step of the kernel's."""
+    """Add 1 to the u32 at `address` and wake all its waiters, in one atomic step of the kernel."""
     _libc().syscall(
         ctypes.c_long(_FUTEX or 0), ctypes.c_void_p(address), ctypes.c_int(_FUTEX_WAKE_OP), ctypes.c_int(_EVERYBODY),
         ctypes.c_void_p(0), ctypes.c_void_p(address), ctypes.c_uint32(_ADD_ONE),

@@ -1,4 +1,4 @@
-"""Command lists of the host: a queue, and a worker thread that does the operations in order."""
+"""Command lists of the host: a queue, and a worker thread that runs its operations in order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostList"]
 
-# Length of one slice of a wait; after each slice the worker checks whether the list was closed. The slices grow: a
-# thousand waiting lists then cost little, and a wait that has just begun ends soon after its list is closed.
+# Length of one slice of a wait. After each slice the worker checks whether the list is closed. The slices grow: a
+# thousand waiting lists cost little, and a young wait ends soon after its list is closed.
 _FIRST_SLICE_NS: Final = 50_000_000
 _LONGEST_SLICE_NS: Final = 1_000_000_000
 _FILL_CHUNK: Final = 1 << 20
@@ -31,11 +31,11 @@ Operation = Callable[[], None]
 
 
 class _ClosedError(Exception):
-    """The list was closed while the worker waited."""
+    """The list was closed during a wait of its worker."""
 
 
 class _AwaitedError(Exception):
-    """What the worker waited for has failed; the cause says why."""
+    """A fence that the worker waited for failed. `failure` is its error."""
 
     def __init__(self, failure: XsemError) -> None:
         super().__init__(str(failure))
@@ -43,10 +43,15 @@ class _AwaitedError(Exception):
 
 
 class HostList(CommandListDriver):
-    """One in-order list. The worker is a daemon and lives from the first append to `close`.
+    """One in-order list. Its worker is a daemon thread, and lives from the first append to `close`.
 
     Appends hand operations to the worker through a `SimpleQueue`. The queue is C code: after a KeyboardInterrupt an
-    operation is either queued or not, and no lock stays taken.
+    operation is either queued or not, and no lock stays locked.
+
+    Parameters
+    ----------
+    forget : callable
+        Called by `close` with the list.
     """
 
     def __init__(self, forget: Callable[[HostList], None]) -> None:
@@ -61,7 +66,7 @@ class HostList(CommandListDriver):
 
     # ---- appending
     def append_barrier(self, wait_points: Sequence[Waitable], want_point: bool) -> HostPoint | None:
-        """A barrier is its event list: the queue is in order."""
+        """Append a wait for the fences. The list is in order, so earlier work needs no wait."""
         points = tuple(wait_points)
         return self._append(lambda: self._await_points(points), want_point)
 
@@ -69,7 +74,7 @@ class HostList(CommandListDriver):
         self, semaphores: Sequence[HostSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Waitable],
         acquire: Sequence[object], want_point: bool,
     ) -> HostPoint | None:
-        """Wait for all, one after the other."""
+        """Append a wait for all fences and then for all semaphores, one after the other."""
         points = tuple(wait_points)
         waits = tuple(zip(semaphores, params, strict=True))
 
@@ -84,7 +89,7 @@ class HostList(CommandListDriver):
         self, semaphores: Sequence[HostSemaphore], params: Sequence[SignalParams],
         wait_points: Sequence[Waitable], release: Sequence[object], want_point: bool,
     ) -> HostPoint | None:
-        """Signal all."""
+        """Append a wait for all fences and then a signal of all semaphores."""
         points = tuple(wait_points)
         signals = tuple(zip(semaphores, params, strict=True))
 
@@ -98,7 +103,7 @@ class HostList(CommandListDriver):
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Waitable], want_point: bool
     ) -> HostPoint | None:
-        """Move bytes between addresses."""
+        """Append a copy of `size` bytes."""
         points = tuple(wait_points)
 
         def operation() -> None:
@@ -112,7 +117,7 @@ class HostList(CommandListDriver):
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Waitable], want_point: bool
     ) -> HostPoint | None:
-        """Repeat the pattern, chunk by chunk."""
+        """Append a fill that repeats `pattern` over `size` bytes, in chunks of about 1 MiB."""
         points = tuple(wait_points)
 
         def operation() -> None:
@@ -126,7 +131,7 @@ class HostList(CommandListDriver):
         return self._append(operation, want_point)
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Queue it: on the host the application's work runs on the worker."""
+        """Append the application's function: it runs on the list's worker thread."""
 
         def operation() -> None:
             work()
@@ -140,7 +145,7 @@ class HostList(CommandListDriver):
         point = HostPoint() if want_point else None
         self._queue.put((operation, point))
         if self._failure is not None or self._closed:
-            # The list was stopped or closed since the first check: the worker may have emptied the queue before.
+            # The list was stopped or closed after the first check: the worker may have emptied the queue before `put`.
             self._drop(self._failure or _closed())
         return point
 
@@ -152,20 +157,23 @@ class HostList(CommandListDriver):
 
     def _start(self) -> None:
         try:
-            # Not Thread.start, which waits for the thread: after a KeyboardInterrupt there, the caller cannot know
-            # whether the thread runs. If Ctrl-C comes here, the next append starts a second worker. That one finds the
-            # first worker and ends.
+            # Not Thread.start, which waits for the thread: after a KeyboardInterrupt in it, the caller cannot know
+            # whether the thread runs. If Ctrl-C interrupts here, the next append starts a second worker. The second
+            # worker finds the first one and ends.
             start_new_thread(self._run_as_thread, ())
         except (RuntimeError, MemoryError) as error:
             raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
         self._started = True
 
     def close(self) -> None:
-        """End the worker; what is still queued is dropped. Waits for a copy that is under way, not for work."""
+        """Close the list: drop the queued operations and end the worker.
+
+        Waits for a copy or a fill in progress, and not for the application's work.
+        """
         self._closed = True
         self._drop(_closed())
         self._queue.put(None)
-        # The memory of a copy may be unmapped next, so the wait for the copy goes on after Ctrl-C.
+        # The caller may unmap the memory of a copy next, so Ctrl-C does not end the wait for the copy.
         interrupted: KeyboardInterrupt | None = None
         while True:
             try:
@@ -178,7 +186,7 @@ class HostList(CommandListDriver):
             raise interrupted
 
     def _drop(self, failure: XsemError) -> None:
-        """Nothing that is queued will be done."""
+        """Empty the queue and fail the fences in it."""
         while True:
             try:
                 queued = self._queue.get_nowait()
@@ -192,9 +200,9 @@ class HostList(CommandListDriver):
         if not self._working.acquire(blocking=False):
             return
         try:
-            # A Thread object: without one the thread has no name, and logging makes a dummy object for it.
+            # Without a Thread object the thread would lack a name, and logging would create a dummy object for it.
             threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True).start()
-        except (RuntimeError, MemoryError):   # the system gives no second thread, so this one does the work
+        except (RuntimeError, MemoryError):   # the system refuses a second thread, so this one does the work
             self._run()
 
     def _run(self) -> None:
@@ -213,13 +221,13 @@ class HostList(CommandListDriver):
             else:
                 if point is not None:
                     point.reach()
-            # Not kept while the worker sleeps: the application's function may hold arrays.
+            # No reference stays while the worker sleeps: the application's function may hold arrays.
             del queued, operation, point
         self._drop(self._failure or _closed())
 
     def _stop(self, error: BaseException, point: HostPoint | None) -> None:
         if isinstance(error, _AwaitedError):
-            failure = DriverError(f"what the list waited for has failed: {error.failure.message}",
+            failure = DriverError(f"an event that the list waited for failed: {error.failure.message}",
                                   reason="work_failed", from_earlier_work=True)
             failure.__cause__ = error.failure.__cause__ or error.failure
         else:
@@ -249,4 +257,4 @@ class HostList(CommandListDriver):
 
 
 def _closed() -> ReleasedError:
-    return ReleasedError("the command list was closed before that was done", reason="released")
+    return ReleasedError("the command list was closed before this operation was done", reason="released")

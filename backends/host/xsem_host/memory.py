@@ -1,4 +1,4 @@
-"""The host's memory, as docs/host-objects.md defines it, and buffers of this process's own."""
+"""The host's memory (docs/host-objects.md), and private buffers of this process."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ __all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory
 
 
 class HostMemory:
-    """Memory that several processes share: a sealed memfd. It is mapped, once, while anything of it is in use.
+    """Memory that several processes can share: a sealed memfd. It is mapped once, while a buffer uses it.
 
     Parameters
     ----------
     handle : OwnedHandle
-        This object owns its file from here on. After an error the caller still does.
+        On success this object owns the file. After an error the caller still owns it.
     size : int
-        Bytes to map from its start.
+        Number of bytes to map, from the start of the file.
     """
 
     def __init__(self, handle: OwnedHandle, size: int) -> None:
         self.size = size
         self._lock = threading.Lock()
         self._pages: Pages | None = None
-        # Weak: a use that Ctrl-C kept from the caller ends by itself.
+        # Weak references: if Ctrl-C keeps a use from the caller, it ends by itself.
         self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()
-        # A file that cannot be mapped is refused at import, not at the first buffer.
+        # So import refuses a file that cannot be mapped, before the first buffer.
         map_shared(handle.fileno(), size).close()
         self._file = handle.take()
 
     @property
     def fd(self) -> int:
-        """The descriptor, still owned by this object."""
+        """The file descriptor. This object still owns it."""
         return self._file.fileno()
 
     def duplicate(self) -> OwnedHandle:
-        """Another descriptor of the same file, owned by the caller."""
+        """Return a duplicate of the file descriptor, owned by the caller."""
         return duplicate(self._file.fileno())
 
     def map(self) -> HostMapping:
-        """Return a use of the single mapping of the whole memory, which ends with its last use."""
+        """Return a use of the memory's single mapping. The first use maps the memory, the last `unmap` ends that."""
         with self._lock:
             if self._pages is None:
                 self._pages = map_shared(self._file.fileno(), self.size)
@@ -55,16 +55,16 @@ class HostMemory:
             return use
 
     def unmap(self, use: HostMapping) -> None:
-        """Undo one `map`; no effect a second time."""
+        """Undo one `map`. A second call with the same use has no effect."""
         with self._lock:
             self._uses.discard(use)
             if self._pages is not None and not self._uses:
-                # Taken out first: after Ctrl-C in `close`, the next `map` makes a mapping of its own.
+                # Reset before `close`: if Ctrl-C interrupts that, the next `map` creates a new mapping.
                 pages, self._pages = self._pages, None
                 pages.close()
 
     def close(self) -> None:
-        """Close the file; what is still mapped stays so until it is unmapped."""
+        """Close the file. An existing mapping lives until its last `unmap`."""
         self._file.close()
 
 
@@ -86,36 +86,47 @@ class HostMapping:
 
 
 def new_memory(size: int) -> HostMemory:
-    """Zeroed memory of `size` bytes, rounded up to whole pages."""
+    """Create zeroed memory of `size` bytes, rounded up to whole pages."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     with new_sealed_memfd("xsem-memory", whole) as handle:
         return HostMemory(handle, whole)
 
 
 def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
-    """Check that the file is sealed memory of at least `size` bytes, and own it.
+    """Check that the file is sealed memory of at least `size` bytes, and take ownership of it.
 
     Raises
     ------
     BadHandleError
-        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_kind``, ``read_only``, ``no_proc``; the
-        handle is left alone.
+        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_kind``, ``read_only``, ``no_proc``. The
+        handle stays the caller's.
     """
     fd = handle.fileno()
     check_sealed_memfd(fd, "memory", size)
-    # The contents are the user's, so they carry no header; but a timeline taken for memory would be scribbled on.
+    # Memory has no header, because its contents are the user's. The name protects timelines from import as memory.
     if file_name(fd) == f"/memfd:{TIMELINE_NAME} (deleted)":
-        raise BadHandleError("this is a timeline, not memory", reason="wrong_kind")
+        raise BadHandleError("the file is a timeline, not memory: import it as a semaphore", reason="wrong_kind")
     return HostMemory(handle, size)
 
 
 class HostBuffer:
-    """Memory of this process alone."""
+    """Private memory of this process.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+
+    Attributes
+    ----------
+    address : int
+        Address of the first byte.
+    """
 
     def __init__(self, size: int) -> None:
         self._pages = map_private(size)
         self.address = self._pages.address
 
     def close(self) -> None:
-        """Give it back."""
+        """Unmap the memory."""
         self._pages.close()

@@ -1,4 +1,4 @@
-"""Points: one-shot completions of a list's operations, and foreign events that look like them."""
+"""Fences: one-shot completions of a list's operations, and borrowed events with the same interface."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ _LOOK_S: Final = 0.001
 
 
 class Waitable(Protocol):
-    """What a list can wait for."""
+    """A fence or a borrowed event: a list can wait for it."""
 
     def done(self) -> bool:
-        """Whether it is reached; never blocks. Raises if it never will be."""
+        """Return whether it is reached. Never blocks.
+
+        Raises
+        ------
+        XsemError
+            It will never be reached.
+        """
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until `done` has an answer, or the time is over."""
+        """Block until it is reached or failed, or the timeout expires; then return or raise as `done` does."""
 
 
 class HostPoint:
-    """Reached by the list's worker, once; or failed, when it never will be.
+    """The fence of one operation. The list's worker settles it once: reached, or failed.
 
-    Not a `threading.Event`: Python code takes the event's lock, and a KeyboardInterrupt there leaves it locked. Here
-    each waiter has its own lock, which `reach` and `fail` release. A lock that a KeyboardInterrupt leaves behind
+    It is not a `threading.Event`: Python code takes the event's lock, and a KeyboardInterrupt there leaves it locked.
+    Here each waiter has its own lock, which `reach` and `fail` release. A lock that a KeyboardInterrupt leaves behind
     affects no other waiter.
     """
 
@@ -44,12 +50,12 @@ class HostPoint:
         self._waiters: deque[LockType] = deque()
 
     def reach(self) -> None:
-        """All work before it is done."""
+        """Settle the fence: the operation and all work before it are done."""
         self._settled = True
         self._wake()
 
     def fail(self, failure: XsemError) -> None:
-        """Work before it failed, or was dropped."""
+        """Settle the fence with an error: the operation, or work before it, failed or was dropped."""
         if not self._settled:
             self._failure = failure
             self._settled = True
@@ -64,7 +70,13 @@ class HostPoint:
             waiter.release()
 
     def done(self) -> bool:
-        """Whether it was reached; raises if it never will be."""
+        """Return whether the fence is reached.
+
+        Raises
+        ------
+        XsemError
+            The fence failed.
+        """
         if not self._settled:
             return False
         if self._failure is not None:
@@ -72,33 +84,33 @@ class HostPoint:
         return True
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until `done` has an answer, or the time is over."""
+        """Block until the fence is settled or the timeout expires; then return or raise as `done` does."""
         if not self._settled:
             waiter = allocate_lock()
             waiter.acquire()
             self._waiters.append(waiter)
-            # Second check: a point that was settled in between has not seen this waiter.
+            # Second check: a fence that settled in between did not see this waiter.
             if not self._settled and not waiter.acquire(timeout=_seconds(timeout_ns)):
-                with contextlib.suppress(ValueError):  # just woken
+                with contextlib.suppress(ValueError):  # woken in this moment
                     self._waiters.remove(waiter)
         return self.done()
 
 
 class EventPoint:
-    """A threading.Event of the application's."""
+    """A borrowed `threading.Event` of the application."""
 
     def __init__(self, native: threading.Event) -> None:
         self._native = native
 
     def done(self) -> bool:
-        """Whether it is set."""
+        """Return whether the event is set."""
         return self._native.is_set()
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until it is, or the time is over."""
+        """Block until the event is set or the timeout expires; return whether it is set."""
         if threading.current_thread() is not threading.main_thread():
             return self._native.wait(_seconds(timeout_ns))
-        # A KeyboardInterrupt inside `Event.wait` can leave the event locked, and then the application's set() hangs.
+        # A KeyboardInterrupt in `Event.wait` can leave the event locked; then the application's `set` hangs.
         deadline = time.monotonic_ns() + timeout_ns
         while not self._native.is_set():
             left_ns = deadline - time.monotonic_ns()
@@ -109,43 +121,54 @@ class EventPoint:
 
 
 class FuturePoint:
-    """A concurrent.futures.Future of the application's; reached by a result, failed by an exception."""
+    """A borrowed `concurrent.futures.Future`: reached by a result, failed by an exception or a cancellation."""
 
     def __init__(self, native: Future[Any]) -> None:
         self._native = native
         self._settled = HostPoint()
-        # Once, and not in every slice of every wait: a future keeps its callbacks until it is settled.
+        # One callback, not one for each slice of each wait: a future keeps its callbacks until it has a result.
         native.add_done_callback(self._settle)
 
     def _settle(self, _: Future[Any]) -> None:
         self._settled.reach()
 
     def done(self) -> bool:
-        """Whether the future has its result; raises if it never will."""
+        """Return whether the future has its result.
+
+        Raises
+        ------
+        DriverError
+            ``work_failed``: the future was cancelled, or it raised an exception (the error's cause).
+        """
         if not self._native.done():
             return False
         if self._native.cancelled():
-            raise DriverError("the future that was to be waited for was cancelled", reason="work_failed",
+            raise DriverError("the awaited future was cancelled", reason="work_failed",
                               from_earlier_work=True)
         error = self._native.exception(0)
         if error is not None:
-            raise DriverError(f"the future that was to be waited for raised {type(error).__name__}: {error}",
+            raise DriverError(f"the awaited future raised {type(error).__name__}: {error}",
                               reason="work_failed", from_earlier_work=True) from error
         return True
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until it has, or the time is over."""
+        """Block until the future is settled or the timeout expires; then return or raise as `done` does."""
         self._settled.wait(timeout_ns)
         return self.done()
 
 
 def foreign(native: object) -> Waitable:
-    """Wrap a foreign event.
+    """Wrap a borrowed event.
+
+    Parameters
+    ----------
+    native : threading.Event or concurrent.futures.Future
+        Stays the application's.
 
     Raises
     ------
     TypeError
-        It is neither.
+        `native` has another type.
     """
     if isinstance(native, threading.Event):
         return EventPoint(native)
@@ -155,7 +178,7 @@ def foreign(native: object) -> Waitable:
 
 
 def repeated(failure: XsemError) -> XsemError:
-    """The same failure for one more caller: a shared exception would gather everybody's traceback."""
+    """Return a copy of the failure for one caller: a shared exception would collect the tracebacks of all callers."""
     again = copy.copy(failure)
     again.__cause__ = failure.__cause__
     return again

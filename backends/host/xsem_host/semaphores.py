@@ -1,6 +1,6 @@
-"""The host's semaphores, as docs/host-objects.md defines them.
+"""The host's semaphores (docs/host-objects.md).
 
-Neither has a lock in shared memory, so a process that is killed at any moment leaves nothing locked.
+They have no lock in shared memory. So a process that is killed at any moment leaves nothing locked.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _HEADER: Final = struct.Struct("=QIIQI")
 _VALUE_AT: Final = 16
 _SEQUENCE_AT: Final = 24
 
-# A peer that is killed between store and wake wakes nobody: a wait looks again this often.
+# A peer that is killed between store and wake leaves the waiters asleep, so a wait reads the value this often.
 _LONGEST_SLEEP_NS: Final = 1_000_000_000
 
 
 class Binary(HostSemaphore):
-    """An eventfd: counter 0 is unsignalled, anything else is signalled.
+    """A binary semaphore: an eventfd. Counter 0 is unsignalled, any other value is signalled.
 
     Parameters
     ----------
     handle : OwnedHandle
-        Checked by `open_binary` or made by `new_binary`.
+        From `open_binary` or `new_binary`. On success this object owns the file.
     """
 
     def signal(self, value: int | None = None) -> None:
-        """Set it; already set stays set. Never blocks."""
+        """Signal the semaphore. A signalled semaphore stays signalled. Never blocks."""
         with self._use():
             eventfd_add(self.fd)
 
     def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Take the signal, resetting it; whether it was got within the time."""
+        """Take the signal, which resets the semaphore; return False if the timeout expires first."""
         with self._use():
             looks = Looks(timeout_ns)
             sleep_ns = timeout_ns
@@ -69,70 +69,83 @@ class Binary(HostSemaphore):
 
 
 def new_binary() -> Binary:
-    """An unsignalled binary semaphore."""
+    """Create an unsignalled binary semaphore."""
     with new_eventfd() as handle:
         return Binary(handle)
 
 
 def open_binary(handle: OwnedHandle) -> Binary:
-    """Check that the file is an eventfd without EFD_SEMAPHORE, and own it.
+    """Check that the file is an eventfd without EFD_SEMAPHORE, and take ownership of it.
 
     Raises
     ------
     BadHandleError
-        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``; the handle is left alone.
+        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``. The handle stays the caller's.
     """
     fd = handle.fileno()
     target = file_name(fd)
     if target != "anon_inode:[eventfd]":
-        raise BadHandleError(f"a binary semaphore of host is an eventfd, and this is {target}", reason="not_an_eventfd")
+        raise BadHandleError(f"a binary semaphore of host must be an eventfd, not {target}", reason="not_an_eventfd")
     if is_counting(fd):
-        raise BadHandleError("the eventfd counts (EFD_SEMAPHORE), so one wait would not reset it",
+        raise BadHandleError("the eventfd has EFD_SEMAPHORE, so one wait would not reset it",
                              reason="eventfd_is_counting")
     return Binary(handle)
 
 
 class Timeline(HostSemaphore):
-    """A counter in a sealed page that all processes map.
+    """A timeline semaphore: a counter in a sealed page that all its processes map.
 
     Parameters
     ----------
     handle : OwnedHandle
-        Checked by `open_timeline` or made by `new_timeline`. After an error the caller still owns it.
+        From `open_timeline` or `new_timeline`. On success this object owns the file. After an error the caller still
+        owns it.
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
         self._pages = map_shared(handle.fileno(), TIMELINE_BYTES)
-        # One aligned store or load each: no process ever sees half a value.
+        # Each access is one aligned load or store, so no process sees half a value.
         self._value = ctypes.c_uint64.from_address(self._pages.address + _VALUE_AT)
         self._sequence = ctypes.c_uint32.from_address(self._pages.address + _SEQUENCE_AT)
         super().__init__(handle)
 
     @property
     def value(self) -> int:
-        """The value now."""
+        """The current value."""
         with self._use():
             value = self._value.value
             self._fence()
             return value
 
     def signal(self, value: int | None) -> None:
-        """Set the value and wake everybody."""
+        """Set the value and wake all waiters. Never blocks.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_required``: `value` is None.
+        """
         wanted = _needed(value)
         with self._use():
             self._fence()
             self._value.value = wanted
-            # The kernel adds, not we: two processes that each did `+= 1` could lose one, and with it a wake-up. The
-            # sequence is apart from the value because a futex compares 32 bits: a jump by 2**32 would look like none.
+            # The kernel adds to the sequence: two processes with `+= 1` each could lose a step, and with it a wake-up.
+            # The futex is not the value itself, because a futex compares 32 bits and would miss a jump by 2**32.
             futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
 
     def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Whether the value is at least `value` within the time."""
+        """Block until the timeline is at least `value` or the timeout expires; return whether it is.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_required``: `value` is None.
+        """
         wanted = _needed(value)
         with self._use():
             looks = Looks(timeout_ns)
             while True:
-                # Read before the value: a signal in between changes it, and the kernel will not let us sleep.
+                # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
                 sequence = self._sequence.value
                 self._fence()
                 if self._value.value >= wanted:
@@ -149,28 +162,28 @@ class Timeline(HostSemaphore):
 
 
 def new_timeline(initial_value: int) -> Timeline:
-    """A timeline with that value."""
+    """Create a timeline with value `initial_value`."""
     head = _HEADER.pack(MAGIC, VERSION, KIND_TIMELINE, initial_value, 0)
     with new_sealed_memfd(TIMELINE_NAME, TIMELINE_BYTES, head) as handle:
         return Timeline(handle)
 
 
 def open_timeline(handle: OwnedHandle) -> Timeline:
-    """Check that the file is a timeline's page, map it, and own it.
+    """Check that the file is a timeline's page, map it, and take ownership of it.
 
     Raises
     ------
     BadHandleError
         ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_magic``, ``wrong_version``, ``wrong_kind``,
-        ``read_only``; the handle is left alone.
+        ``read_only``. The handle stays the caller's.
     """
     fd = handle.fileno()
     check_sealed_memfd(fd, "timeline", TIMELINE_BYTES)
     magic, version, kind, _, _ = _HEADER.unpack(read_at_start(fd, _HEADER.size))
     if magic != MAGIC:
-        raise BadHandleError("the page is not a timeline of host: its magic number is another", reason="wrong_magic")
+        raise BadHandleError("the file is not a timeline of host: its magic number differs", reason="wrong_magic")
     if version != VERSION:
-        raise BadHandleError(f"the timeline has version {version} of the format; this xsem knows {VERSION}",
+        raise BadHandleError(f"the timeline has format version {version}; this xsem supports {VERSION}",
                              reason="wrong_version")
     if kind != KIND_TIMELINE:
         raise BadHandleError(f"the page holds an object of kind {kind}, not a timeline", reason="wrong_kind")
@@ -179,5 +192,5 @@ def open_timeline(handle: OwnedHandle) -> Timeline:
 
 def _needed(value: int | None) -> int:
     if value is None:
-        raise BadArgumentError("a timeline takes a value", reason="value_required")
+        raise BadArgumentError("a timeline needs a value", reason="value_required")
     return value

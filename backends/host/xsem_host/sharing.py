@@ -1,4 +1,4 @@
-"""What all of the host's semaphores have in common: threads inside them, and waits that cannot be made to spin."""
+"""The base of the host's semaphores: safe closing, and waits that a peer cannot make spin."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ _PAUSE_NS: Final = 1_000_000
 
 
 class HostSemaphore(ABC):
-    """A semaphore of host, and the file descriptor that it owns.
+    """A semaphore of host. It owns its file descriptor.
 
-    Its file is closed, and its page unmapped, only when no thread is inside any more: the worker of a list that was
-    closed in the midst of a wait looks up after a while, and by then the number may be another file's.
+    `close` frees the file and the page only after the last thread has left the semaphore. The worker of a list that
+    was closed during a wait leaves it some time later, and its fd number could belong to another file by then.
 
     Parameters
     ----------
     handle : OwnedHandle
-        This object owns its file from here on. After an error the caller still does.
+        On success this object owns the file. After an error the caller still owns it.
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
         self._fence_lock = threading.Lock()
-        self._inside: set[object] = set()   # not a count, which Ctrl-C could leave wrong
+        self._inside: set[object] = set()   # not a count: Ctrl-C could make it wrong
         self._closed = False
         self._file = handle.take()
 
     @property
     def fd(self) -> int:
-        """The descriptor, still owned by this object."""
+        """The file descriptor. This object still owns it."""
         return self._file.fileno()
 
     def duplicate(self) -> OwnedHandle:
-        """Another descriptor of the same file, owned by the caller."""
+        """Return a duplicate of the file descriptor, owned by the caller."""
         with self._use():
             return duplicate(self._file.fileno())
 
     @abstractmethod
     def signal(self, value: int | None) -> None:
-        """Signal it, with a value if it is a timeline; never blocks."""
+        """Signal the semaphore. `value` is None for a binary semaphore. Never blocks."""
 
     @abstractmethod
     def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Whether it was signalled, or reached the value, within the time."""
+        """Block until the wait is met or the timeout (nanoseconds) expires; return whether it is met."""
 
     def _free(self) -> None:
-        """Free what it owns, when no thread is inside; no effect a second time."""
+        """Free the file. Called when no thread is inside. A second call has no effect."""
         self._file.close()
 
     def close(self) -> None:
-        """Refuse further use, and free the semaphore as soon as no thread is inside."""
+        """Refuse further use, and free the semaphore as soon as no thread is inside. A second call has no effect."""
         self._closed = True
         if not self._inside:
             self._free()
@@ -69,13 +69,13 @@ class HostSemaphore(ABC):
     def _use(self) -> Iterator[None]:
         thread = object()
         try:
-            # Add first, then look: a concurrent close either sees this thread, or is seen here.
+            # Add first, then check: either a concurrent `close` sees this thread, or this thread sees the `close`.
             self._inside.add(thread)
             if self._closed:
                 raise ReleasedError("the semaphore has been released", reason="released")
             yield
         finally:
-            # First, and in C code, which Ctrl-C cannot prevent.
+            # The first statement and C code, so Ctrl-C cannot prevent it.
             try:
                 self._inside.discard(thread)
             finally:
@@ -83,10 +83,10 @@ class HostSemaphore(ABC):
                     self._free()
 
     def _fence(self) -> None:
-        """Keep memory accesses before this from being seen after those that follow it.
+        """Order the memory accesses before this call before those after it.
 
-        Python has no fence, and its stores order nothing on aarch64. A lock given back and then taken is one: what
-        came before cannot sink below the first, what follows cannot rise above the second.
+        Python lacks a memory fence, and plain stores are unordered on aarch64. Releasing a lock and taking it again
+        has that effect: earlier accesses cannot move below the release, later ones cannot move above the second take.
         """
         for _ in range(2):
             with self._fence_lock:
@@ -94,15 +94,15 @@ class HostSemaphore(ABC):
 
 
 class Looks:
-    """How often a wait may look: some times at once, then once a millisecond.
+    """The limit on how often a wait checks its condition: 64 times at once, then once a millisecond.
 
-    A peer can wake sleepers, write a sequence or signal and reset as fast as it likes; without a limit, everybody who
-    waits would spin with it.
+    A peer can wake waiters, change the sequence, or signal and reset at any rate. Without a limit every waiter would
+    spin with it.
 
     Parameters
     ----------
     timeout_ns : int
-        How long the wait may take.
+        Timeout of the wait, in nanoseconds.
     """
 
     def __init__(self, timeout_ns: int) -> None:
@@ -111,7 +111,13 @@ class Looks:
         self._count = 0
 
     def sleep_ns(self) -> int:
-        """How long the wait may sleep until the next look, having paused if there were too many; 0: it is over."""
+        """Count a check, pause if there were too many, and return how long the wait may sleep until the next one.
+
+        Returns
+        -------
+        int
+            Nanoseconds; 0 after the timeout.
+        """
         now = time.monotonic_ns()
         self._count += 1
         if self._count > _FREE_LOOKS + (now - self._began) // _PAUSE_NS:
