@@ -1,6 +1,13 @@
-"""The CUDA backend of xsem, on cuda-python's driver bindings (``cuda.bindings`` 12.9 and later).
+"""The backend ``cuda``, on cuda-python's driver bindings (``cuda.bindings`` 12.9 and later).
 
-What it takes as ``native=``, as streams and as events, and what it refuses, is said in ``docs/cuda.md``.
+``docs/cuda.md`` lists the handle types, contexts (``native=``), streams and events that it accepts.
+
+Examples
+--------
+Needs a GPU::
+
+    with xsem.open_device("cuda:0") as device:
+        print(device.info.name)
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ __all__ = ["xsem_register_backends"]
 
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
-    """Register the backend; the vendor library is loaded no earlier than its first use."""
+    """Register the backend. The vendor library loads at its first use."""
     from xsem_cuda._backend import CudaBackend
 
     register(CudaBackend())

@@ -12,7 +12,7 @@ from xsem_cuda._handles import Owned
 
 __all__ = ["ArrayToken", "LevelToken", "level_copy", "level_of", "mipmap_descriptor"]
 
-# The formats of MipmapDesc: enumerator, bytes of one component.
+# The formats of MipmapDesc: CUDA's enumerator, and bytes per component.
 _FORMATS: Final = {
     "uint8": ("CU_AD_FORMAT_UNSIGNED_INT8", 1),
     "uint16": ("CU_AD_FORMAT_UNSIGNED_INT16", 2),
@@ -24,13 +24,20 @@ _FORMATS: Final = {
     "float32": ("CU_AD_FORMAT_FLOAT", 4),
 }
 
-# A GPU's blocks of pixels. The driver maps an image at offset 256 and loses the context with the first copy (measured
-# on an H200: CUDA_ERROR_LAUNCH_FAILED); 512, 1024, 4096 and 69632 work.
+# Size of a GPU's block of pixels. The driver maps an image at offset 256, and the first copy of it loses the context
+# (measured on an H200: CUDA_ERROR_LAUNCH_FAILED). Offsets 512, 1024, 4096 and 69632 work.
 _ALIGNMENT: Final = 512
 
 
 class ArrayToken(Owned):
-    """A mapped CUmipmappedArray and its layout."""
+    """A mapped CUmipmappedArray and its layout.
+
+    Attributes
+    ----------
+    desc : MipmapDesc
+    element_size : int
+        Bytes per pixel.
+    """
 
     __slots__ = ("desc", "element_size")
 
@@ -41,7 +48,20 @@ class ArrayToken(Owned):
 
 
 class LevelToken:
-    """One level: its CUarray, bytes per row, rows, and slices or layers."""
+    """One level of an image. It needs no release: the image owns its CUarray.
+
+    Attributes
+    ----------
+    native : CUarray
+    address : int
+        The CUarray as a number.
+    row_size : int
+        Bytes per row.
+    rows : int
+        Rows per slice or layer.
+    depth : int
+        Number of slices or layers.
+    """
 
     __slots__ = ("address", "depth", "native", "row_size", "rows")
 
@@ -55,18 +75,18 @@ class LevelToken:
 
 
 def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
-    """CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC.
+    """Return the CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC of an image.
 
     Raises
     ------
     BadArgumentError
-        ``bad_offset``.
+        ``bad_offset``: the offset is not a multiple of 512 bytes.
     """
     width, height, depth = desc.extent
     if desc.offset % _ALIGNMENT:
         raise BadArgumentError(
-            f"an image's offset is a multiple of {_ALIGNMENT} bytes, not {desc.offset}: the GPU's blocks of pixels are "
-            "that large", reason="bad_offset",
+            f"an image's offset must be a multiple of {_ALIGNMENT} bytes, not {desc.offset}: this is the size of the "
+            "GPU's blocks of pixels", reason="bad_offset",
         )
     native = driver.CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC()
     native.offset = desc.offset
@@ -77,7 +97,7 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
     array.Format = getattr(driver.CUarray_format, _FORMATS[desc.format][0])
     array.NumChannels = desc.channels
     flags = 0
-    if desc.layers and not (desc.cubemap and desc.layers == 6):  # six layers of a cubemap are its faces, not layers
+    if desc.layers and not (desc.cubemap and desc.layers == 6):  # the six layers of a cubemap are its faces
         flags |= int(driver.CUDA_ARRAY3D_LAYERED)
     if desc.cubemap:
         flags |= int(driver.CUDA_ARRAY3D_CUBEMAP)
@@ -90,13 +110,24 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
 
 
 def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> LevelToken:
-    """Call cuMipmappedArrayGetLevel."""
+    """Call cuMipmappedArrayGetLevel for level `level` of the image."""
     with context:
         return LevelToken(call(driver.cuMipmappedArrayGetLevel, array.native, level), array, level)
 
 
 def level_copy(driver: Any, level: LevelToken, address: int, *, read: bool) -> Any:
-    """Return the CUDA_MEMCPY3D for a whole level, to or from rows without padding in page-locked memory."""
+    """Return the CUDA_MEMCPY3D of a whole level.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    level : LevelToken
+    address : int
+        Address of page-locked host memory. Its rows have no padding.
+    read : bool
+        True: copy from the level to the host memory. False: the reverse.
+    """
     copy = driver.CUDA_MEMCPY3D()
     types = driver.CUmemorytype
     if read:

@@ -1,4 +1,4 @@
-"""The backend: which devices there are, and opening them."""
+"""The backend ``cuda``: it lists devices, opens them and checks the machine."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend(Backend):
-    """CUDA devices through cuda-python.
+    """The backend ``cuda``: CUDA devices through cuda-python.
 
     Parameters
     ----------
     platform : str
-        As `sys.platform`: which handle types are declared. Another one than this machine's lets their structs be
-        checked against a driver that only looks at them.
+        A value of `sys.platform`. It selects the declared handle types. Tests pass another platform than the machine's
+        to check the structs of its handle types against a driver that only reads them.
+
+    Examples
+    --------
+    >>> CudaBackend.name
+    'cuda'
     """
 
     name: ClassVar[str] = "cuda"
@@ -40,7 +45,14 @@ class CudaBackend(Backend):
         self._platform = platform
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All devices that CUDA_VISIBLE_DEVICES leaves, in the driver's order."""
+        """Return the devices that CUDA_VISIBLE_DEVICES permits, in the driver's order.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``cuda_python_missing``, ``cuda_python_broken``, ``libcuda_missing``, ``driver_too_old``,
+            ``no_permission``, ``no_device``, ``driver_failed``. The message names the remedy.
+        """
         driver = started()
         try:
             count = call(driver.cuDeviceGetCount)
@@ -52,7 +64,23 @@ class CudaBackend(Backend):
             ) from error
 
     def open(self, index: int) -> CudaDevice:
-        """Open a device in its primary context, which is torch's, CuPy's and the CUDA runtime's."""
+        """Open a device in its primary context, which torch, CuPy and the CUDA runtime also use.
+
+        Parameters
+        ----------
+        index : int
+            Position in `devices`.
+
+        Returns
+        -------
+        CudaDevice
+            Its `close` releases the primary context. If this method raises, the context is released.
+
+        Raises
+        ------
+        BackendUnavailableError
+            As `devices`.
+        """
         driver = started()
         device = call(driver.cuDeviceGet, index)
         capabilities = capabilities_of(self._platform, _attributes(driver, device))
@@ -69,7 +97,21 @@ class CudaBackend(Backend):
             raise
 
     def adopt(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
-        """Open on a CUcontext of ``cuda.bindings.driver``, or on one's address as an int."""
+        """Open a device in a context of the application.
+
+        Parameters
+        ----------
+        native : CUcontext or int
+            A ``CUcontext`` of ``cuda.bindings.driver``, or its address. It stays the application's, on success and on
+            failure, and must outlive the device.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_native``: `native` is neither.
+        BackendUnavailableError
+            As `devices`.
+        """
         driver = started()
         if isinstance(native, int) and not isinstance(native, bool) and native > 0:
             context = driver.CUcontext(native)
@@ -77,7 +119,7 @@ class CudaBackend(Backend):
             context = native
         else:
             raise BadArgumentError(
-                f"the cuda backend takes a CUcontext, or its address as an int, as native=, not {native!r}",
+                f"native= of the cuda backend must be a CUcontext or its address as an int, not {native!r}",
                 reason="bad_native",
             )
         with Context(driver, context):
@@ -88,7 +130,13 @@ class CudaBackend(Backend):
                                                              timeout_causes(driver))
 
     def details(self, index: int) -> Mapping[str, str]:
-        """Versions and attributes."""
+        """Return versions and attributes for ``xsem devices --json``.
+
+        Parameters
+        ----------
+        index : int
+            Position in `devices`.
+        """
         driver = started()
         device = call(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
@@ -105,7 +153,13 @@ class CudaBackend(Backend):
         }
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Check the package, the library, permissions and the loading of kernels."""
+        """Check the package, the library, permissions and the loading of kernels. Never raises.
+
+        Returns
+        -------
+        tuple of HealthCheck
+            Ends at the first failure that makes the next check impossible.
+        """
         checks: list[HealthCheck] = []
         try:
             bindings()
@@ -118,7 +172,7 @@ class CudaBackend(Backend):
         try:
             driver = started()
             self.devices()
-        except Exception as error:  # a report raises nothing, whatever the driver does
+        except Exception as error:  # a check never raises, whatever the driver does
             checks.append(failed_check(library_name(), error, _remedy(error)))
             return tuple(checks)
         checks.append(HealthCheck(name=library_name(), ok=True,
@@ -152,7 +206,7 @@ _REMEDIES: Final = {
     "no_permission": "add the user to the group that owns the device nodes",
     "no_device": "unset CUDA_VISIBLE_DEVICES; for a container: start it with the GPU",
 }
-"""Remedies by the reason of an error."""
+"""The remedy for each `reason` of an error."""
 
 
 def _remedy(error: Exception) -> str:
@@ -161,7 +215,7 @@ def _remedy(error: Exception) -> str:
 
 
 def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:
-    # Bindings 12.x call the first version cuDeviceGetUuid, which gives the whole GPU's UUID for a part of one (MIG).
+    # cuDeviceGetUuid, the first version, returns the whole GPU's UUID for a part of a GPU (MIG).
     for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
         function = getattr(driver, name, None)
         if function is None:
@@ -182,7 +236,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
             return 0
         try:
             return int(call(driver.cuDeviceGetAttribute, attribute, device))
-        except XsemError:  # an attribute that the driver is too old to know: INVALID_VALUE
+        except XsemError:  # an older driver: INVALID_VALUE for an unknown attribute
             return 0
 
     return Attributes(
@@ -201,4 +255,4 @@ def _version(driver: Any) -> str:
 
 
 def _nothing() -> None:
-    """A lent context stays the application's."""
+    """Do nothing: a borrowed context stays the application's."""

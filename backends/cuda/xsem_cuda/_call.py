@@ -1,4 +1,4 @@
-"""The one function through which every call to the driver goes, and the driver's codes as errors of xsem.
+"""`call`, which makes every driver call, and the mapping of the driver's codes to errors of xsem.
 
 Section 6.20 of the CUDA driver API lists the codes of each external-resource function. Any other code, except those in
 `_OWN`, comes from asynchronous work that was enqueued earlier.
@@ -39,15 +39,15 @@ _FIRST_CAPTURE: Final = 900
 _LAST_CAPTURE: Final = 908
 UNKNOWN: Final = 999
 
-# Device unavailable, ECC, NVLink, contained, and what a kernel's fault leaves behind: the context answers everything
-# with that code from then on.
+# Device unavailable, ECC, NVLink, contained, and the faults of kernels. From then on, the context answers every call
+# with this code.
 _LOST: Final = frozenset({46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 _IMPORT_SEMAPHORE: Final = "cuImportExternalSemaphore"
 _IMPORT_MEMORY: Final = "cuImportExternalMemory"
 _WAIT: Final = "cuWaitExternalSemaphoresAsync"
 _NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
-# What a handle is that a call is given; where it is no such thing, it is the handle that is bad.
+# The object that each of these calls expects behind its handle. If it is another object, the handle is bad.
 _TAKES: Final[Mapping[str, str]] = {
     _IMPORT_SEMAPHORE: "semaphore", _IMPORT_MEMORY: "memory", _NVSCISYNC: "NvSciSync attribute list"}
 
@@ -59,29 +59,32 @@ _OWN: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINI
                          INVALID_CONTEXT, _OPERATING_SYSTEM, _INVALID_HANDLE, _NOT_SUPPORTED})
 
 _CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
-    (_IMPORT_SEMAPHORE, _INVALID_HANDLE): ("the handle is not a semaphore exported on this very device",),
-    (_IMPORT_MEMORY, _INVALID_HANDLE): ("the handle is not memory exported on this very device",),
+    (_IMPORT_SEMAPHORE, _INVALID_HANDLE): ("the handle is not a semaphore exported on this device",),
+    (_IMPORT_MEMORY, _INVALID_HANDLE): ("the handle is not memory exported on this device",),
     (_IMPORT_SEMAPHORE, UNKNOWN): (
         "the file descriptor is not a semaphore exported on this device",
         "the exporter runs on another driver release"),
     (_IMPORT_MEMORY, UNKNOWN): (
         "the file descriptor is not memory exported on this device", "the exporter runs on another driver release"),
-    (_IMPORT_MEMORY, INVALID_VALUE): ("the allocation size is not the exporter's", "dedicated is not as allocated"),
-    (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): ("the process's limit of open files", "no permission on /dev/nvidia*"),
-    (_IMPORT_MEMORY, _OPERATING_SYSTEM): ("the process's limit of open files", "no permission on /dev/nvidia*"),
-    ("cuExternalMemoryGetMappedBuffer", INVALID_VALUE): ("the range reaches beyond the memory that was imported",),
+    (_IMPORT_MEMORY, INVALID_VALUE): (
+        "allocation_size differs from the exporter's", "dedicated differs from the allocation's"),
+    (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): (
+        "the process has reached its limit of open files", "the user has no permission on /dev/nvidia*"),
+    (_IMPORT_MEMORY, _OPERATING_SYSTEM): (
+        "the process has reached its limit of open files", "the user has no permission on /dev/nvidia*"),
+    ("cuExternalMemoryGetMappedBuffer", INVALID_VALUE): ("the range ends beyond the imported memory",),
     ("cuExternalMemoryGetMappedMipmappedArray", INVALID_VALUE): (
-        "extent, format, flags or levels are not as the exporter made the image",
+        "extent, format, flags or levels differ from the exporter's image",
         "the image is dedicated and the memory was imported without dedicated=True"),
-    (_NVSCISYNC, INVALID_VALUE): ("a required permission is set in the attribute list already",),
+    (_NVSCISYNC, INVALID_VALUE): ("a required permission is already set in the attribute list",),
     (_WAIT, INVALID_VALUE): (
-        "NvSciSync: the fence is not of this NvSciSyncObj, or no signal has written it",),
+        "NvSciSync: the fence belongs to another NvSciSyncObj, or no signal has written it",),
     ("cuSignalExternalSemaphoresAsync", _NOT_SUPPORTED): (
         "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_SIGNAL",),
     (_WAIT, _NOT_SUPPORTED): (
         "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_WAIT",),
 }
-_FORK_CAUSE: Final = ("the process was forked after CUDA was started: use the spawn method",)
+_FORK_CAUSE: Final = ("the process was forked after CUDA was started",)
 
 
 class _NotReady:
@@ -90,21 +93,28 @@ class _NotReady:
 
 
 NOT_READY: Final = _NotReady()
-"""What `call` returns for a query of something that is not done yet."""
+"""Result of `call` for a query of unfinished work."""
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of ``cuda.bindings.driver`` and return what it gives beside its code.
+    """Call a function of ``cuda.bindings.driver`` and return its results without the code.
+
+    Parameters
+    ----------
+    function : callable
+        A function of ``cuda.bindings.driver``.
+    *args : object
+        Its arguments.
 
     Returns
     -------
     object
-        The one result; a tuple of several or none; `NOT_READY` where a query says so.
+        One result; a tuple for no result or several; `NOT_READY` for a query of unfinished work.
 
     Raises
     ------
     XsemError
-        The class that stands for the code; ``call``, ``code`` and ``code_name`` are set.
+        The class for the code, with ``call``, ``code`` and ``code_name``.
     """
     try:
         result = function(*args)
@@ -121,13 +131,13 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _from_bindings(name: str, error: Exception) -> Exception:
-    """What the bindings raise instead of returning: a code that they don't know, or a function that they don't find."""
+    """Return the error for an exception of the bindings: an unknown code, or a missing driver function."""
     text = str(error)
     if isinstance(error, ValueError):
         unknown = re.match(r"(\d+) is not a valid", text)
         if unknown is None:
             return error
-        # The driver has acted by then; only the bindings' enum is older than it.
+        # The driver has already acted. The enum of the bindings is older than the driver.
         return _from_code(name, int(unknown[1]), None)
     return UnsupportedError(
         f"the CUDA driver does not have {name}: install a newer driver ({text})", capability=name,
@@ -149,18 +159,18 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
     if code == TIMEOUT and name == _WAIT:
         return WaitTimeoutError("a keyed mutex was not released within timeout_ms", reason="timeout", **fields)
     if _FIRST_CAPTURE <= code <= _LAST_CAPTURE:
-        return BusyError("a stream capture is under way and does not permit this", reason="capturing", **fields)
+        return BusyError("a stream capture is in progress and does not permit this call", reason="capturing", **fields)
     if code == _NOT_PERMITTED:
-        # Any call may say so (cudaStreamAddCallback: "no CUDA function may be called from callback").
+        # Any call can return it (cudaStreamAddCallback: "no CUDA function may be called from callback").
         return DriverError("CUDA functions cannot be called from a host function of a stream", reason="not_permitted",
                            **fields)
     what = _TAKES.get(name)
     if what is not None:
         if code == _INVALID_HANDLE:
-            return BadHandleError(f"the driver does not take the handle as a {what}", reason="refused_by_driver",
+            return BadHandleError(f"the driver does not accept the handle as a {what}", reason="refused_by_driver",
                                   **fields)
         if code == _NOT_SUPPORTED and name == _NVSCISYNC:
-            return UnsupportedError("the driver makes no NvSciSync attributes for this device",
+            return UnsupportedError("the driver does not support NvSciSync attributes for this device",
                                     capability="semaphore.import.nvscisync", reason="not_supported", **fields)
         if code == _NOT_SUPPORTED:
             return UnsupportedError(f"the driver does not import {what} of this type here",
@@ -170,7 +180,8 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
                            from_earlier_work=True, **fields)
     if code == _NOT_INITIALIZED:
         fields["likely_causes"] = causes or _FORK_CAUSE
-        return DriverError("the CUDA driver is not initialized in this process", reason="not_initialized", **fields)
+        return DriverError("the CUDA driver is not initialized in this process; start processes with the spawn method",
+                           reason="not_initialized", **fields)
     if code == INVALID_VALUE:
         return DriverError("the driver refused an argument", reason="invalid_value", **fields)
     if code == _INVALID_HANDLE:
@@ -183,6 +194,6 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
         return DriverError("a call to the operating system failed inside the driver", reason="operating_system",
                            **fields)
     if code_name is None:
-        return DriverError(f"{name} failed with a code that these bindings do not know: a newer cuda-python may",
+        return DriverError(f"{name} failed with a code that these bindings do not know: try a newer cuda-python",
                            reason="unknown_code", from_earlier_work=earlier, **fields)
     return DriverError(f"{name} failed", reason="driver_error", **fields)

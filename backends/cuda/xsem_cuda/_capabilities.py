@@ -1,4 +1,4 @@
-"""What a CUDA device declares, from the platform and the device's attributes."""
+"""The capabilities of a CUDA device, from the platform and the device's attributes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _THOR: Final = frozenset({(10, 1), (11, 0)})  # 10.1 until CUDA 13 renamed it
 
 
 class Attributes(NamedTuple):
-    """What is asked of a device.
+    """Attributes of a device, the bindings and the driver that decide its capabilities.
 
     Attributes
     ----------
     timeline : bool
         CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED.
     integrated, tcc : bool
-        CU_DEVICE_ATTRIBUTE_INTEGRATED, …_TCC_DRIVER.
+        CU_DEVICE_ATTRIBUTE_INTEGRATED, CU_DEVICE_ATTRIBUTE_TCC_DRIVER.
     compute_capability : (int, int)
+        Major and minor.
     dmabuf_type : bool
-        The bindings know CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD (12.x do not).
+        The bindings have CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD. Bindings 12.x lack it.
     recording : bool
         The driver has all functions that recordings need.
     """
@@ -40,7 +41,14 @@ class Attributes(NamedTuple):
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
-    """The declaration for ``sys.platform`` and a device."""
+    """Return the declared capabilities.
+
+    Parameters
+    ----------
+    platform : str
+        A value of `sys.platform`.
+    attributes : Attributes
+    """
     semaphores: set[SemaphoreHandleType] = set()
     memories: set[MemoryHandleType] = set()
     early: set[SemaphoreHandleType] = set()
@@ -49,7 +57,7 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         memories.add(_M.OPAQUE_FD)
         if attributes.timeline:
             semaphores.add(_S.TIMELINE_SEMAPHORE_FD)
-        early |= semaphores  # measured; on Windows nobody has, so nothing is promised there
+        early |= semaphores  # measured on Linux only, so Windows declares none
         if attributes.integrated and attributes.compute_capability in _TEGRA:
             semaphores.add(_S.NVSCISYNC)
             memories.add(_M.NVSCIBUF)
@@ -74,9 +82,9 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         resets_on_wait=True,
         append_never_blocks=False,
         release_never_blocks=False,
-        # Measured on an H200: with 7 streams waiting all others ran on, with 8 none did, new ones included. (These are
-        # the hardware's queues: CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set.) 1,020 appends behind an unmet wait
-        # returned at once and the next one blocked.
+        # Measured on an H200: with 7 waiting streams all others ran, with 8 none ran, new ones included. The limit is
+        # the number of hardware queues: CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set. 1,020 appends behind an unmet wait
+        # returned at once; the next one blocked.
         independent_lists=8,
         max_pending=1020,
         max_value_difference=2**64 - 1,

@@ -1,7 +1,7 @@
-"""CUDA contexts: a device's primary context, or one that the application lent.
+"""CUDA contexts: a device's primary context, or a borrowed one.
 
-CUDA's current context belongs to the thread. xsem makes its own current only around calls that need it, and only where
-another one is: afterwards the thread has the one that it had, or none.
+Each thread has its own current context. xsem makes the device's context current only around calls that need it. It
+changes nothing if that context is already current. Afterwards the thread has its previous context, or none.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ __all__ = ["Context", "Quiet"]
 
 
 class Context:
-    """A context for ``with``: current inside. May be entered by many threads, and again by one that is in it.
+    """A context for ``with``: it is current inside. Several threads can enter it, and a thread can enter it again.
 
     Parameters
     ----------
     driver : module
         ``cuda.bindings.driver``.
     native : CUcontext
+        Stays its owner's.
     """
 
     def __init__(self, driver: Any, native: Any) -> None:
@@ -48,10 +49,17 @@ class Context:
 
 
 class Quiet:
-    """Relaxed stream-capture mode of the calling thread, for ``with``; may be entered again inside.
+    """Relaxed stream-capture mode of the calling thread, for ``with``. A thread can enter it again.
 
-    An event query or a free from a thread in the default mode invalidates a capture that another thread has under way
-    (measured: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with ..._INVALIDATED).
+    In the default mode, an event query or a free invalidates the capture of another thread (measured:
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED).
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    context : Context
+        Entered if the driver requires a current context to change the mode.
     """
 
     def __init__(self, driver: Any, context: Context) -> None:
@@ -77,7 +85,7 @@ class Quiet:
         try:
             return call(self._exchange, mode)
         except XsemError as error:
-            # The function may ask for a current context, says its documentation; the mode is the thread's all the same.
+            # By its documentation, the function can require a current context. The mode still belongs to the thread.
             if error.code != INVALID_CONTEXT:
                 raise
             with self._context:

@@ -1,4 +1,4 @@
-"""One open CUDA device."""
+"""The driver of one open CUDA device."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ class CudaDevice(DeviceDriver):
         ``cuda.bindings.driver``.
     device : CUdevice
     ordinal : int
+        The device's index in CUDA.
     context : CUcontext
+    capabilities : Capabilities
     close_context : callable
-        Called once at the end: gives the primary context back, or does nothing for one that was lent.
+        Called once, at the end of `close`. It releases a primary context, and does nothing for a borrowed one.
     timeout_causes : sequence of str
         See `DeviceDriver`.
     """
@@ -63,19 +65,31 @@ class CudaDevice(DeviceDriver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """From the platform and the device's attributes."""
+        """The capabilities, from the platform and the device's attributes."""
         return self._capabilities
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Relaxed stream-capture mode."""
+        """Return the relaxed stream-capture mode of the calling thread, for ``with``."""
         return self._quiet
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLCUDA and the ordinal."""
+        """Return DLPack's kDLCUDA (2) and the device's ordinal."""
         return (2, self._ordinal)
 
     def native_handle(self, token: Token | None) -> int:
-        """CUcontext for None; else CUexternalSemaphore, CUexternalMemory, CUdeviceptr, CUmipmappedArray, CUarray."""
+        """Return the native handle as a number. The object still owns it.
+
+        Parameters
+        ----------
+        token : object or None
+            None: the CUcontext. A token: its CUexternalSemaphore, CUexternalMemory, CUdeviceptr, CUmipmappedArray or
+            CUarray.
+
+        Raises
+        ------
+        UnsupportedError
+            The token has no native handle.
+        """
         if token is None:
             return self._context.address
         if isinstance(token, Owned | LevelToken):
@@ -83,13 +97,26 @@ class CudaDevice(DeviceDriver):
         return super().native_handle(token)
 
     def close(self) -> None:
-        """Destroy the events and give the primary context back."""
+        """Destroy the events and release the primary context."""
         self._points.close()
         self._close_context()
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> SemaphoreToken:
-        """Call cuImportExternalSemaphore."""
+        """Call cuImportExternalSemaphore.
+
+        Parameters
+        ----------
+        desc : SemaphoreDesc
+        handle : OwnedHandle or None
+            On success the driver owns an fd; an NT handle stays the caller's. On failure the caller still owns it.
+
+        Raises
+        ------
+        ImportFailure
+            With the error. Its fate is ``left`` if the handle is still open (measured for
+            CUDA_ERROR_UNKNOWN), ``unknown`` for a code that the bindings do not know.
+        """
         if desc.type not in self._capabilities.semaphore_import:
             self._refuse(desc.type, "semaphore")
         driver = self._driver
@@ -97,11 +124,19 @@ class CudaDevice(DeviceDriver):
         return SemaphoreToken(native, desc.type.kind)
 
     def release_semaphore(self, semaphore: SemaphoreToken) -> None:
-        """Call cuDestroyExternalSemaphore: it would block while a wait or a signal of it is queued (measured)."""
+        """Call cuDestroyExternalSemaphore. It blocks while a wait or a signal of the semaphore is queued (measured)."""
         self._give_up(semaphore, self._driver.cuDestroyExternalSemaphore)
 
     def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
-        """Call cuDeviceGetNvSciSyncAttributes."""
+        """Call cuDeviceGetNvSciSyncAttributes.
+
+        Parameters
+        ----------
+        attributes : int
+            Address of the application's NvSciSyncAttrList. The driver fills it.
+        signal, wait : bool
+            The uses of the NvSciSync object.
+        """
         if SemaphoreHandleType.NVSCISYNC not in self._capabilities.semaphore_import:
             self._refuse(SemaphoreHandleType.NVSCISYNC, "semaphore")
         driver = self._driver
@@ -110,20 +145,32 @@ class CudaDevice(DeviceDriver):
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Owned:
-        """Call cuImportExternalMemory."""
+        """Call cuImportExternalMemory.
+
+        Parameters
+        ----------
+        desc : MemoryDesc
+        handle : OwnedHandle or None
+            On success the driver owns an fd; an NT handle stays the caller's.
+
+        Raises
+        ------
+        ImportFailure
+            With the error. Its fate is ``unknown``: a failed import closes some fds and leaves others open (measured).
+        """
         if desc.type not in self._capabilities.memory_import:
             self._refuse(desc.type, "memory")
         return Owned(self._import(self._driver.cuImportExternalMemory, memory_descriptor, desc, handle))
 
     def map_buffer(self, memory: Owned, offset: int, size: int) -> tuple[Owned, int]:
-        """Call cuExternalMemoryGetMappedBuffer."""
+        """Call cuExternalMemoryGetMappedBuffer; return the mapping and its device address."""
         native = buffer_descriptor(self._driver, offset, size)
         with self._context:
             buffer = Owned(call(self._driver.cuExternalMemoryGetMappedBuffer, memory.native, native))
         return buffer, buffer.address
 
     def unmap_buffer(self, buffer: Owned) -> None:
-        """Call cuMemFree: blocks behind any unmet wait, of whatever stream (measured)."""
+        """Call cuMemFree. It blocks behind an unmet wait on any stream (measured)."""
         self._give_up(buffer, self._driver.cuMemFree)
 
     def release_memory(self, memory: Owned) -> None:
@@ -131,14 +178,14 @@ class CudaDevice(DeviceDriver):
         self._give_up(memory, self._driver.cuDestroyExternalMemory)
 
     def host_buffer(self, size: int) -> tuple[Owned, int]:
-        """Call cuMemHostAlloc, usable from every context."""
+        """Call cuMemHostAlloc for page-locked memory that every context can use."""
         driver = self._driver
         with self._context:
             buffer = Owned(call(driver.cuMemHostAlloc, size, int(driver.CU_MEMHOSTALLOC_PORTABLE)))
         return buffer, buffer.address
 
     def release_host_buffer(self, buffer: Owned) -> None:
-        """Call cuMemFreeHost: blocks behind any unmet wait (measured)."""
+        """Call cuMemFreeHost. It blocks behind any unmet wait (measured)."""
         self._give_up(buffer, self._driver.cuMemFreeHost)
 
     # ---- images
@@ -157,16 +204,33 @@ class CudaDevice(DeviceDriver):
         """Call cuMipmappedArrayDestroy."""
         self._give_up(array, self._driver.cuMipmappedArrayDestroy)
 
-    # ---- lists and points
+    # ---- command lists and fences
     def create_command_list(self) -> StreamList:
-        """A non-blocking stream: independent of the legacy stream, which a pending wait would otherwise hold."""
+        """Create a non-blocking stream. A pending wait on a blocking stream would block the legacy stream."""
         driver = self._driver
         with self._context:
             stream = call(driver.cuStreamCreate, int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
         return StreamList(driver, self._context, self._points, int(stream))
 
     def open_command_list(self, stream: object, in_order: bool) -> StreamList:
-        """Borrow a stream; a CUDA stream is always in order."""
+        """Borrow a stream. A CUDA stream is always in order.
+
+        Parameters
+        ----------
+        stream : object
+            See `parse_stream`. It stays the application's; the list keeps it alive.
+        in_order : bool
+            Ignored.
+
+        Raises
+        ------
+        BadArgumentError
+            ``null_stream``, ``stream_protocol``.
+        TypeError
+            `stream` is not a CUDA stream.
+        WrongDeviceError
+            ``wrong_device``, ``wrong_context``.
+        """
         parsed = parse_stream(stream)
         check_stream_device(self._driver, self._context, self._ordinal, parsed)
         if parsed.handle == PER_THREAD:
@@ -174,15 +238,28 @@ class CudaDevice(DeviceDriver):
         return StreamList(self._driver, self._context, self._points, parsed.handle, lent=stream)
 
     def open_event(self, native: object) -> Point:
-        """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent."""
+        """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent.
+
+        Parameters
+        ----------
+        native : object
+            It stays the application's; the fence keeps it alive.
+
+        Raises
+        ------
+        BadArgumentError
+            ``event_not_recorded``.
+        TypeError
+            `native` is not a CUDA event.
+        """
         return Point(native_event(self._driver, native), source=native)
 
     def done(self, point: Point) -> bool:
-        """Call cuEventQuery."""
+        """Call cuEventQuery; return whether the fence is reached."""
         return self._points.done(point)
 
     def release_point(self, point: Point) -> None:
-        """Recycle its event."""
+        """Recycle the event of the fence. A borrowed event stays the application's."""
         self._points.release(point)
 
     # ---- inside
@@ -195,18 +272,18 @@ class CudaDevice(DeviceDriver):
             with self._context:
                 imported = call(function, native)
         except XsemError as error:
-            # After a failed import of a semaphore the fd is still open (measured for 999); of a code that the bindings
-            # don't know, nobody has measured anything. Memory: cuImportExternalMemory closes the fd of a pipe and of
-            # /dev/null before it gives 999, and leaves it open for size 0 (measured): the kernel is asked.
+            # A failed semaphore import leaves the fd open (measured for 999). For codes that the bindings do not know,
+            # there is no measurement. A failed memory import with 999 closes the fd of a pipe and of /dev/null, and
+            # leaves it open for size 0 (measured), so the facade asks the kernel.
             unknown = isinstance(desc, MemoryDesc) or (error.code is not None and error.code_name is None)
             raise ImportFailure(self._blame(error), fate="unknown" if unknown else "left") from error
         del keep
         if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD:
-            handle.detach()  # an NT handle stays the caller's
+            handle.detach()  # the driver owns the fd; an NT handle stays the caller's
         return imported
 
     def _blame(self, error: XsemError) -> XsemError:
-        """CUDA_ERROR_UNKNOWN of an import: a bad handle (measured), unless the context answers everything with it."""
+        """Map CUDA_ERROR_UNKNOWN of an import to a bad handle (measured), unless every call in the context fails so."""
         if not isinstance(error, DriverError) or error.code != UNKNOWN:
             return error
         try:
@@ -216,7 +293,7 @@ class CudaDevice(DeviceDriver):
             if other.code == UNKNOWN:
                 return error
         return BadHandleError(
-            "the driver does not take the handle", reason="refused_by_driver", call=error.call, code=error.code,
+            "the driver does not accept the handle", reason="refused_by_driver", call=error.call, code=error.code,
             code_name=error.code_name, likely_causes=error.likely_causes,
         )
 

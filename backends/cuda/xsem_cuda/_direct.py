@@ -1,4 +1,4 @@
-"""Driver functions that xsem calls at their addresses, without the bindings."""
+"""Driver functions that xsem calls directly at their addresses, without the bindings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from xsem_cuda._mutexes import TIMEOUT, timed_out
 __all__ = ["address_of", "check", "luid_of"]
 
 _SINCE: Final = 10000
-"""The CUDA version of these functions, for cuGetProcAddress."""
+"""The CUDA version of these functions, for cuGetProcAddress: 10.0."""
 
 
 def address_of(driver: Any, name: str) -> int | None:
-    """Return a function's address; None for a driver before CUDA 11.3, which lacks cuGetProcAddress."""
+    """Return the address of a driver function; None if the driver is older than CUDA 11.3 (no cuGetProcAddress)."""
     try:
         address, _found = call(driver.cuGetProcAddress, name.encode(), _SINCE, 0)
     except UnsupportedError:
@@ -25,7 +25,7 @@ def address_of(driver: Any, name: str) -> int | None:
 
 
 def check(driver: Any, name: str, code: int) -> None:
-    """Raise the error for a function's code; return if the code is 0 or the caller must repeat the call."""
+    """Raise the error for a function's code. Return if the code is 0, or if the caller must repeat the call."""
     if code and not (code == TIMEOUT and timed_out()):
         def said() -> tuple[Any, ...]:
             return (driver.CUresult(code),)  # ValueError for a code that the bindings do not know
@@ -38,7 +38,7 @@ def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:
     """Return the 8 bytes of a device's LUID and its node mask; None if the driver does not provide them.
 
     The bindings read the LUID as a C string. They stop at the first zero byte, which nearly every LUID contains, or
-    they read beyond the end.
+    they read beyond the end. So this function does not use them.
     """
     name = "cuDeviceGetLuid"
     address = address_of(driver, name)
@@ -48,6 +48,6 @@ def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(address)
     try:
         check(driver, name, function(ctypes.addressof(luid), ctypes.addressof(mask), int(device)))
-    except XsemError:  # a device without a display driver has none
+    except XsemError:  # a device without a display driver has no LUID
         return None
     return (luid.raw, mask.value) if any(luid.raw) else None

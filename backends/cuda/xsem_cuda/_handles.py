@@ -1,4 +1,4 @@
-"""What the facade gets for a driver object: its native handle, given up exactly once."""
+"""Tokens of driver objects. Each native handle is given up exactly once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["Owned"]
 
 
 class Owned:
-    """A native handle that is destroyed once.
+    """A native handle that is destroyed exactly once.
 
     Attributes
     ----------
     native : object
-        The binding's handle object.
+        The bindings' handle object.
     address : int
         The handle as a number.
     """
@@ -26,7 +26,10 @@ class Owned:
         self._left = [native]
 
     def give_up(self) -> Any | None:
-        """The handle the first time, then None: a second cuDestroyExternalSemaphore crashes the process (measured)."""
+        """Return the handle in the first call and None afterwards.
+
+        A second cuDestroyExternalSemaphore crashes the process (measured).
+        """
         try:
             return self._left.pop()
         except IndexError:

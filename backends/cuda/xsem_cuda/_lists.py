@@ -26,16 +26,19 @@ _NO_CONTEXT: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class StreamList(CommandListDriver):
-    """One stream: the driver's own, or a borrowed one.
+    """A command list on one stream, created by xsem or borrowed.
 
     Parameters
     ----------
     driver : module
         ``cuda.bindings.driver``.
+    context : Context
+    points : Points
     handle : int
-        The stream as the driver sees it: the legacy stream is 1.
+        The CUstream as a number: the legacy stream is 1.
     lent : object
-        The application's stream object, kept alive; None for a stream of our own.
+        The application's stream object. The list keeps it alive and never destroys the stream. None: the list owns the
+        stream, and `close` destroys it.
     """
 
     def __init__(
@@ -48,8 +51,8 @@ class StreamList(CommandListDriver):
         self._stream = driver.CUstream(handle)
         self._lent = lent
         self._own = lent is None
-        # Signal, wait and record find the context through the stream (measured on a thread without one); the default
-        # streams are those of whatever context is current.
+        # Signal, wait and record find the context through the stream (measured on a thread without a context). The
+        # default streams depend on the current context.
         self._scope: AbstractContextManager[None] = context if handle in (LEGACY, PER_THREAD) else _NO_CONTEXT
         self._bare = self._scope is _NO_CONTEXT
         self._signals = Batches(driver, signal=True)
@@ -58,17 +61,24 @@ class StreamList(CommandListDriver):
         self._wait = driver.cuWaitExternalSemaphoresAsync
         self._record_event = driver.cuEventRecord
         self._graphs = Graphs(driver, context, self._stream)
-        # False outside of captures, True in somebody else's: whether two streams are in one of those, nobody says. Each
-        # recording is an object of its own: an event of one that another waits for would invalidate both (measured).
+        # False outside of captures. True in a capture of the application: the driver does not tell whether two streams
+        # are in the same one. Each recording has its own object: a wait in one recording for an event of another
+        # invalidates both (measured).
         self._captured: object = False
-        self._keyed: tuple[KeyedWait, ...] = ()  # each point refers to the waits before it
+        self._keyed: tuple[KeyedWait, ...] = ()  # each fence refers to the waits before it
 
     # ---- appends
     def append_wait(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[object], want_point: bool,
     ) -> Point | None:
-        """Call cuWaitExternalSemaphoresAsync."""
+        """Call cuWaitExternalSemaphoresAsync.
+
+        Raises
+        ------
+        BusyError
+            ``capture_isolation``: a fence of `wait_points` belongs to another capture.
+        """
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         with self._limited(limited) if limited and not self._captured else _NO_CONTEXT:
             point = self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
@@ -80,27 +90,33 @@ class StreamList(CommandListDriver):
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_points: Sequence[Point],
         release: Sequence[object], want_point: bool,
     ) -> Point | None:
-        """Call cuSignalExternalSemaphoresAsync."""
+        """Call cuSignalExternalSemaphoresAsync.
+
+        Raises
+        ------
+        BusyError
+            ``capture_isolation``: a fence of `wait_points` belongs to another capture.
+        """
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_points, want_point)
 
     def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
-        """Call cuWaitExternalSemaphoresAsync on arrays made once."""
+        """Return a callable that calls cuWaitExternalSemaphoresAsync with arrays that are made once."""
         made = self._prepared(self._wait, semaphores)
         return made or super().prepare_wait(semaphores)
 
     def prepare_signal(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
-        """Call cuSignalExternalSemaphoresAsync on arrays made once."""
+        """Return a callable that calls cuSignalExternalSemaphoresAsync with arrays that are made once."""
         made = self._prepared(self._signal, semaphores)
         return made or super().prepare_signal(semaphores)
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """Call cuStreamWaitEvent for each point; a stream is in order, so earlier work needs nothing."""
+        """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
         return self._issue(_nothing, wait_points, want_point)
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call cuMemcpyAsync; neither side is pageable memory, with which it would block (measured)."""
+        """Call cuMemcpyAsync. Neither side is pageable memory: with that, the call would block (measured)."""
         driver = self._driver
 
         def copy() -> None:
@@ -112,7 +128,7 @@ class StreamList(CommandListDriver):
     def append_level_copy(
         self, level: LevelToken, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call cuMemcpy3DAsync; the host memory is page-locked, as for `append_copy`."""
+        """Call cuMemcpy3DAsync. The host memory is page-locked, as for `append_copy`."""
         driver = self._driver
         native = level_copy(driver, level, address, read=read)
 
@@ -125,19 +141,19 @@ class StreamList(CommandListDriver):
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call cuMemsetD8Async, D16 or D32: one operation, whatever the size.
+        """Call cuMemsetD8Async, cuMemsetD16Async or cuMemsetD32Async: one operation for any size.
 
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: it does not repeat after 1, 2 or 4 bytes, or `dst` is not aligned to that.
+            ``bad_pattern``: the pattern does not repeat after 1, 2 or 4 bytes, or `dst` is not aligned to that length.
         """
         word = _shortest_period(pattern)
         width = len(word)
         names = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
         if width not in names or dst % width:
             raise BadArgumentError(
-                f"CUDA fills with 1, 2 or 4 repeated bytes at an address aligned to that, not with {len(pattern)} "
+                f"CUDA fills with 1, 2 or 4 repeated bytes at an address aligned to them, not with {len(pattern)} "
                 f"bytes at {dst:#x}; copy from a filled host buffer instead", reason="bad_pattern",
             )
         function = getattr(self._driver, names[width])
@@ -150,9 +166,9 @@ class StreamList(CommandListDriver):
         return self._issue(fill, wait_points, want_point)
 
     def capturing(self) -> bool:
-        """Call cuStreamIsCapturing; an invalidated capture is one, too."""
+        """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
         if self.key == LEGACY:
-            # It cannot be captured, and asking fails while a blocking stream is.
+            # It cannot be captured, and the query fails while a blocking stream is captured.
             return False
         driver = self._driver
         with self._scope:
@@ -162,7 +178,7 @@ class StreamList(CommandListDriver):
         return captured
 
     def close(self) -> None:
-        """Destroy a stream of our own; a borrowed one is let go."""
+        """Destroy the stream, unless it is borrowed. A borrowed stream stays the application's."""
         self._lent = None
         if self._own:
             self._own = False
@@ -177,10 +193,10 @@ class StreamList(CommandListDriver):
         Raises
         ------
         UnsupportedError
-            ``default_stream``: the driver captures the legacy stream never, and the per-thread one is another one in
-            each thread.
+            ``default_stream``: the driver never captures the legacy stream, and the per-thread stream is a different
+            stream in each thread.
         BusyError
-            ``capturing``: the stream is being captured by somebody else.
+            ``capturing``: the application captures the stream.
         """
         if not self._bare:
             raise UnsupportedError("a default stream cannot be recorded: record on another stream, or on a list that "
@@ -189,7 +205,18 @@ class StreamList(CommandListDriver):
         self._captured = _Recording()
 
     def end_recording(self) -> Recorded:
-        """End the capture, whole or not."""
+        """End the capture, complete or not.
+
+        Returns
+        -------
+        Recorded
+            Owned by the caller, until `release_recording`.
+
+        Raises
+        ------
+        BusyError
+            ``not_recordable``.
+        """
         recording, self._captured = self._captured, False
         recorded = self._graphs.end()
         if isinstance(recording, _Recording):
@@ -197,15 +224,21 @@ class StreamList(CommandListDriver):
         return recorded
 
     def replay(self, recording: Recorded, values: Sequence[tuple[SemaphoreToken, int, int]]) -> None:
-        """Launch the graph with these values; it takes one place of `max_pending` (measured).
+        """Launch the graph with new timeline values. A launch counts as one operation of `max_pending` (measured).
+
+        Parameters
+        ----------
+        recording : Recorded
+        values : sequence of (SemaphoreToken, int, int)
+            Value to wait for, and value to signal.
 
         Raises
         ------
         BusyError
-            ``capturing``: in somebody else's capture, which would keep the graph beyond our knowing.
+            ``capturing``: the stream is in a capture. That graph would keep the recording, unknown to xsem.
         """
         if self._captured:
-            raise BusyError("a recording cannot be replayed into a capture", reason="capturing")
+            raise BusyError("a recording cannot be replayed into a capture: end the capture first", reason="capturing")
         with self._limited(recording.timeouts) if recording.timeouts else _NO_CONTEXT:
             self._graphs.replay(recording, {token.address: (wait, signal) for token, wait, signal in values})
 
@@ -229,7 +262,7 @@ class StreamList(CommandListDriver):
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> Callable[[Any], object] | None:
-        # The default streams need the context at each call, and the per-thread one its thread.
+        # The default streams need the context at each call, and the per-thread stream also its thread.
         return prepared(self._driver, function.__name__, semaphores, self._stream) if self._bare else None
 
     def _semaphores(
@@ -247,21 +280,21 @@ class StreamList(CommandListDriver):
     def _issue(
         self, operation: Callable[[], object], wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Wait for the points, do the operation, record a point."""
+        """Wait for the fences, run the operation, record a fence."""
         for point in wait_points:
             if point.captured != self._captured:
                 raise BusyError(
-                    "an event recorded into a capture and work outside of it cannot wait for each other: the capture "
-                    "would end invalid", reason="capture_isolation",
+                    "an event of a capture and work outside of this capture cannot wait for each other: the wait would "
+                    "invalidate the capture", reason="capture_isolation",
                 )
-        # Before anything is appended: making an event can fail.
+        # Before any append: creating an event can fail.
         event = self._points.take() if want_point else None
         try:
             with self._scope:
                 for point in wait_points:
                     call(self._driver.cuStreamWaitEvent, self._stream, point.event, 0)
                     if self._captured is False and not point.owned:
-                        # A wait for an event of the application's capture moves this stream into that capture.
+                        # A wait for an event of the application's capture adds this stream to that capture.
                         self.capturing()
                 operation()
                 if event is None:
@@ -275,10 +308,20 @@ class StreamList(CommandListDriver):
 
 
 class PerThreadList(StreamList):
-    """The per-thread default stream of the thread that borrowed it.
+    """A command list on the per-thread default stream of the thread that borrowed it.
 
-    Its handle means another stream in each thread. So work is appended on that thread alone, each append records a
-    point, and another thread that asks for a marker (xsem's releasing thread does) is given the newest one.
+    The handle of this stream means a different stream in each thread. So only the borrowing thread appends work, and
+    each append records a fence. Another thread can only append a barrier that records a fence, as xsem's releasing
+    thread does. It gets the newest fence of the list.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    context : Context
+    points : Points
+    lent : object
+        The application's stream object, kept alive.
     """
 
     def __init__(self, driver: Any, context: Context, points: Points, *, lent: object) -> None:
@@ -287,22 +330,28 @@ class PerThreadList(StreamList):
         self._newest: Point | None = None
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """As for any stream; from another thread only as a marker."""
+        """Append a barrier. On another thread only without `wait_points` and with `want_point`.
+
+        Raises
+        ------
+        BadArgumentError
+            ``per_thread_stream``: on another thread, with `wait_points` or without `want_point`.
+        """
         if self.key == _PerThreadKey(PER_THREAD) or wait_points or not want_point:
             return super().append_barrier(wait_points, want_point)
         newest = self._newest
         if newest is None:
-            # An event that was never recorded counts as reached.
+            # An event that was never recorded counts as complete.
             with self._context:
                 return Point(call(self._driver.cuEventCreate, 0))
         return Point(newest.event, captured=newest.captured, source=newest, keyed=newest.keyed)
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call it, then record the newest point: markers from other threads must cover it."""
+        """Call `work`, then record the newest fence, so that the fences of other threads include the work."""
         self._issue(work, (), False)
 
     def capturing(self) -> bool:
-        """As for any stream; from another thread the last answer."""
+        """Return whether the stream is in a capture. On another thread, return the last known answer."""
         return super().capturing() if self.key == _PerThreadKey(PER_THREAD) else bool(self._captured)
 
     def _semaphores(
@@ -318,7 +367,7 @@ class PerThreadList(StreamList):
         self, operation: Callable[[], object], wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
         if self.key != _PerThreadKey(PER_THREAD):
-            raise BadArgumentError("the per-thread default stream is another one in each thread: append on the thread "
+            raise BadArgumentError("the per-thread default stream differs in each thread: append on the thread "
                                    "that made this list", reason="per_thread_stream")
         newest = super()._issue(operation, wait_points, True)
         self._newest = newest
@@ -326,14 +375,14 @@ class PerThreadList(StreamList):
 
 
 class _Recording:
-    """Marks one recording of xsem. `timeouts` holds the timeouts of its keyed-mutex waits, in milliseconds."""
+    """One recording of xsem. `timeouts` holds the timeouts of its keyed-mutex waits, in milliseconds."""
 
     def __init__(self) -> None:
         self.timeouts: tuple[int, ...] = ()
 
 
 class _Thread(threading.local):
-    """One object per thread; unlike a thread's number it is not given to another thread later."""
+    """One object per thread. Unlike a thread's number, it is never reused for another thread."""
 
     def __init__(self) -> None:
         self.itself = object()
@@ -343,7 +392,7 @@ _THREAD: Final = _Thread()
 
 
 class _PerThreadKey(int):
-    """CU_STREAM_PER_THREAD, equal within one thread alone: two threads' streams must not share their books."""
+    """CU_STREAM_PER_THREAD, equal only within one thread: the streams of two threads need separate queues."""
 
     _thread: object
 
@@ -375,4 +424,4 @@ def _timeouts(params: Sequence[WaitParams]) -> tuple[int, ...]:
 
 
 def _nothing() -> None:
-    """A barrier has no operation of its own."""
+    """Do nothing: a barrier needs no operation."""

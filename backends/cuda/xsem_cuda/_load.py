@@ -1,4 +1,4 @@
-"""Loading cuda-python and starting the driver, and saying what is missing."""
+"""Load cuda-python, start the driver, and report missing parts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _INSTALL = "pip install 'xsem[cuda13]' (drivers 580 and newer) or 'xsem[cuda12]'
 
 
 def bindings() -> Any:
-    """The module ``cuda.bindings.driver``.
+    """Return the module ``cuda.bindings.driver``.
 
     Raises
     ------
     BackendUnavailableError
-        ``cuda_python_missing``; ``cuda_python_broken``.
+        ``cuda_python_missing``, ``cuda_python_broken``.
     """
     try:
         return importlib.import_module("cuda.bindings.driver")
@@ -36,18 +36,19 @@ def bindings() -> Any:
 
 
 def started() -> Any:
-    """The same, after cuInit.
+    """Return the module ``cuda.bindings.driver`` after a successful cuInit.
 
     Raises
     ------
     BackendUnavailableError
-        Besides: ``libcuda_missing``, ``driver_too_old``, ``no_permission``, ``no_device``, ``driver_failed``.
+        As `bindings`; also ``libcuda_missing``, ``driver_too_old``, ``no_permission``, ``no_device``,
+        ``driver_failed``.
     """
     driver = bindings()
     try:
         call(driver.cuInit, 0)
     except UnsupportedError as error:
-        # The bindings look for the library at the first call, and for each function in it.
+        # The bindings load the library at the first call, and look up each function in it.
         text = str(error.__cause__)
         if ("not found" in text and "unction" in text) or "GetProcAddress" in text:
             raise BackendUnavailableError(
@@ -68,32 +69,32 @@ def _unusable(error: XsemError) -> BackendUnavailableError:
     denied = denied_nodes()
     if denied:
         return BackendUnavailableError(
-            f"no permission on {', '.join(denied)}: add the user to the group that owns them",
+            f"no permission on {', '.join(denied)}: add the user to the group that owns these nodes",
             reason="no_permission", **fields,
         )
     if error.code == NO_DEVICE:
         return BackendUnavailableError(
-            "the CUDA driver sees no device: look at CUDA_VISIBLE_DEVICES, and whether the container was given a GPU",
+            "the CUDA driver finds no device: check CUDA_VISIBLE_DEVICES, and whether the container has a GPU",
             reason="no_device", **fields,
         )
-    return BackendUnavailableError("the CUDA driver does not start: run nvidia-smi, and see whether kernel module and "
-                                   "library are of one release", reason="driver_failed", **fields)
+    return BackendUnavailableError("the CUDA driver does not start: run nvidia-smi, and check that kernel module and "
+                                   "library have the same release", reason="driver_failed", **fields)
 
 
 def library_name() -> str:
-    """The driver library's file name here."""
+    """Return the file name of the driver library on this platform."""
     return "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 def denied_nodes() -> list[str]:
-    """Device nodes of the driver that this user may not open; none on Windows."""
+    """Return the device nodes of the driver that this user cannot open; always empty on Windows."""
     return [node for node in sorted(glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/nvidia-uvm")
                                     + glob.glob("/dev/nvidiactl"))
             if not os.access(node, os.R_OK | os.W_OK)]
 
 
 def bindings_version() -> str:
-    """cuda-bindings' version; empty where it is not installed."""
+    """Return the version of cuda-bindings; empty if it is not installed."""
     try:
         return str(importlib.import_module("cuda.bindings").__version__)
     except ImportError:
@@ -101,7 +102,7 @@ def bindings_version() -> str:
 
 
 def kernel_driver() -> str:
-    """The kernel module's release, as in ``580.159.04``; empty where it does not say."""
+    """Return the release of the kernel module, for example ``580.159.04``; empty if it is unknown."""
     try:
         with open(_MODULE_VERSION, encoding="ascii") as file:
             return file.read().strip()

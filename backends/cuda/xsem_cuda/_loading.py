@@ -1,6 +1,7 @@
 """CUDA's lazy loading of kernels.
 
-With lazy loading, the first launch of a kernel behind a pending wait blocks its thread until the wait is met.
+With lazy loading, a kernel's first launch loads its module. Behind a pending wait, this launch blocks its thread until
+the wait is met.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ __all__ = ["ADVICE", "is_lazy", "timeout_causes"]
 ADVICE: Final = "launch each kernel once before the first wait, or set CUDA_MODULE_LOADING=EAGER before CUDA starts"
 
 _CAUSE: Final = (
-    "a kernel was launched for the first time behind a pending wait: with CUDA's lazy loading the launch blocks its "
-    f"thread, and calls of other threads, until the wait is met; {ADVICE}"
+    "the first launch of a kernel loads its module behind the pending wait, which blocks that thread, and calls of "
+    "other threads, until the wait is met (CUDA_MODULE_LOADING=EAGER was not set before CUDA started)"
 )
 
 
 def is_lazy(driver: Any) -> bool:
-    """Call cuModuleGetLoadingMode; a driver before CUDA 11.7 lacks it and loads eagerly."""
+    """Return whether kernels load lazily (cuModuleGetLoadingMode). A driver before CUDA 11.7 loads them eagerly."""
     try:
         mode = call(driver.cuModuleGetLoadingMode)
     except (AttributeError, XsemError):
@@ -30,5 +31,5 @@ def is_lazy(driver: Any) -> bool:
 
 
 def timeout_causes(driver: Any) -> tuple[str, ...]:
-    """Return the causes for `DeviceDriver.timeout_causes`."""
+    """Return the causes for `DeviceDriver.timeout_causes`: causes only, no instructions."""
     return (_CAUSE,) if is_lazy(driver) else ()

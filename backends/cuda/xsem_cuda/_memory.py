@@ -1,4 +1,4 @@
-"""Memory: from xsem's descriptors to the driver's structs."""
+"""Convert xsem's memory descriptors to the driver's structs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ __all__ = ["buffer_descriptor", "memory_descriptor"]
 
 
 def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
-    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and what must live until the call is over."""
+    """Return the CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and an object to keep alive until the driver's call returns.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    desc : MemoryDesc
+    handle : OwnedHandle or None
+        Stays the caller's. None: `desc` contains the handle or the name.
+    """
     native = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
     native.type = driver.CUexternalMemoryHandleType(desc.type.native["cuda"][1])
     native.size = desc.allocation_size
@@ -29,7 +38,7 @@ def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None)
 
 
 def buffer_descriptor(driver: Any, offset: int, size: int) -> Any:
-    """CUDA_EXTERNAL_MEMORY_BUFFER_DESC."""
+    """Return the CUDA_EXTERNAL_MEMORY_BUFFER_DESC of a range, in bytes."""
     native = driver.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
     native.offset = offset
     native.size = size

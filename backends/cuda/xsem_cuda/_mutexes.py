@@ -1,9 +1,9 @@
 """Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them.
 
-The driver returns this code once, from the next call of any list and thread. That call had no effect, so xsem repeats
-it. Every pending wait whose timeout can have expired is marked as failed, because the work behind it ran without the
-mutex; the list of a failed wait stays failed. Nothing of this is measured on Windows. The stand-in follows the notes of
-the driver API: a call "may also return error codes from previous, asynchronous launches".
+The driver returns this code once, from the next call on any list and thread. That call had no effect, so xsem repeats
+it. xsem marks every pending wait with an expired timeout as failed, because the work behind it ran without the mutex.
+The list of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows the notes
+of the driver API: a call "may also return error codes from previous, asynchronous launches".
 """
 
 from __future__ import annotations
@@ -20,19 +20,30 @@ __all__ = ["KeyedWait", "check_acquired", "forget", "timed_out"]
 
 TIMEOUT: Final = 909
 _EARLY_S: Final = 0.05
-"""Tolerance for a driver's clock that is ahead of the host's clock: timers on Windows have steps of 16 ms."""
+"""Tolerance in seconds, for a driver's clock ahead of the host's clock. Timers on Windows have steps of 16 ms."""
 
-_lock: Final = threading.RLock()  # re-entrant, because a signal handler of the application may append
+_lock: Final = threading.RLock()  # re-entrant: a signal handler of the application can append
 _pending: Final[set[KeyedWait]] = set()
 
 
 class KeyedWait:
-    """One append of keyed-mutex waits with a timeout.
+    """One append of keyed-mutex waits with a timeout in milliseconds.
 
     Parameters
     ----------
     timeout_ms : int
         The shortest timeout of the append.
+
+    Attributes
+    ----------
+    deadline : float
+        Earliest `time.monotonic` of the expiry, in seconds; infinite before `begin`.
+    pending : bool
+        Whether the wait is not over. It stays True after a failure.
+    failed : bool
+        Whether the timeout expired.
+    among_others : bool
+        Whether several waits expired with one code of the driver.
     """
 
     __slots__ = ("_timeout_s", "among_others", "deadline", "failed", "pending")
@@ -40,19 +51,19 @@ class KeyedWait:
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_s = timeout_ms / 1e3
         self.deadline = math.inf
-        self.pending = True  # stays True after a failure, so that the list stays failed
+        self.pending = True  # still True after a failure: the list stays failed
         self.failed = False
         self.among_others = False
 
     def begin(self) -> None:
-        """Start the timeout: the driver has accepted the wait."""
+        """Start the timeout. The driver has accepted the wait."""
         self.deadline = time.monotonic() + self._timeout_s - _EARLY_S
         with _lock:
             _pending.add(self)
 
 
 def timed_out() -> bool:
-    """After CUDA_ERROR_TIMEOUT: mark the expired waits, and return whether the caller must repeat its call."""
+    """Mark the expired waits after CUDA_ERROR_TIMEOUT, and return whether the caller must repeat its call."""
     now = time.monotonic()
     with _lock:
         late = [wait for wait in _pending if wait.deadline <= now]
@@ -64,18 +75,18 @@ def timed_out() -> bool:
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:
-    """Drop these waits: they are over, or their list is closed."""
+    """Drop waits that are over, or those of a closed list."""
     with _lock:
         _pending.difference_update(waits)
 
 
 def check_acquired(waits: Sequence[KeyedWait]) -> None:
-    """Drop waits that are over, and check that none of them failed.
+    """Drop these completed waits, and check that none of them failed.
 
     Raises
     ------
     DriverError
-        ``mutex_timeout``: one of them failed.
+        ``mutex_timeout``: the timeout of one of them expired.
     """
     forget(waits)
     for wait in waits:

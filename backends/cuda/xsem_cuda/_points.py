@@ -1,4 +1,4 @@
-"""Points in a stream: events, recycled."""
+"""Fences: CUDA events, which are recycled."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ __all__ = ["Point", "Points", "native_event"]
 
 
 class Point:
-    """An event recorded once for one operation.
+    """The fence of one operation: an event that was recorded once after it, or a borrowed event.
 
     Attributes
     ----------
     event : CUevent
     captured : object
-        True where it was recorded into a capture, so it cannot be queried: that would invalidate the capture (measured:
-        907). Which one, where that is a recording of ours.
+        False outside of captures. True in a capture of the application. In a recording of xsem, the object of that
+        recording. A captured event cannot be queried: the query would invalidate the capture (measured: 907).
     keyed : sequence of KeyedWait
-        Waits with a timeout before this point in the list.
+        Waits with a timeout before this fence in the list.
+    owned : bool
+        Whether the event is xsem's, to be recycled.
     source : object
-        Keeps alive what owns the event: the application's object, or the point whose event is shared.
+        Keeps the owner of the event alive: the application's object, or the fence with the same event.
     """
 
     __slots__ = ("captured", "event", "keyed", "owned", "source")
@@ -42,9 +44,15 @@ class Point:
 
 
 class Points:
-    """Makes, queries and recycles the events of one device.
+    """Creates, queries and recycles the events of one device.
 
-    An event that went back may be recorded again at once: cuStreamWaitEvent takes the state at the time of its call.
+    A recycled event can be recorded again at once: cuStreamWaitEvent uses the event's state at the time of the call.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    context : Context
     """
 
     def __init__(self, driver: Any, context: Context) -> None:
@@ -56,7 +64,7 @@ class Points:
         self._free: deque[Any] = deque()
 
     def take(self) -> Any:
-        """An event that nobody uses."""
+        """Return an unused event. The caller owns it until `give_back` or `release`."""
         try:
             return self._free.popleft()
         except IndexError:
@@ -64,30 +72,32 @@ class Points:
                 return call(self._create, self._flags)
 
     def give_back(self, event: Any) -> None:
-        """Undo `take` for an event that was not recorded."""
+        """Undo `take` for an unrecorded event."""
         self._free.append(event)
 
     def done(self, point: Point) -> bool:
-        """Whether the point has been reached.
+        """Return whether the fence is reached.
 
         Raises
         ------
         DriverError
-            ``mutex_timeout``: the point is reached, and a wait before it timed out.
+            ``mutex_timeout``: the fence is reached, and a wait before it timed out.
+        BusyError
+            ``captured_event``: the event was recorded into a capture.
         """
         if point.captured:
-            raise BusyError("the event was recorded into a capture: what is captured does not run until its graph is "
-                            "launched, and nobody tells xsem", reason="captured_event")
+            raise BusyError("the event was recorded into a capture: captured work runs when its graph is launched, "
+                            "and xsem does not see that", reason="captured_event")
         if call(self._query, point.event) is NOT_READY:
             return False
         if point.keyed:
-            # A timeout that expires during the first query is reported by the next call.
+            # If a timeout expires during the first query, the next call reports it.
             call(self._query, point.event)
             check_acquired(point.keyed)
         return True
 
     def release(self, point: Point) -> None:
-        """Recycle the event of a point; a foreign event is let go."""
+        """Recycle the event of a fence, or destroy it if it is captured. A borrowed event stays the application's."""
         event, point.event, point.source = point.event, None, None
         if event is None or not point.owned:
             return
@@ -97,20 +107,27 @@ class Points:
             self._free.append(event)
 
     def close(self) -> None:
-        """Destroy all events."""
+        """Destroy the unused events."""
         while self._free:
             call(self._destroy, self._free.popleft())
 
 
 def native_event(driver: Any, native: object) -> Any:
-    """The CUevent of another library's event object, or of a handle.
+    """Return the CUevent of another library's event object, or of a handle.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    native : object
+        A torch, CuPy, Numba or cuda.core event, or a CUevent as an int. It stays its owner's.
 
     Raises
     ------
     TypeError
-        It is none.
+        `native` is not a CUDA event.
     BadArgumentError
-        ``event_not_recorded``: its owner has not recorded it yet, so there is nothing to wait for.
+        ``event_not_recorded``: the event does not exist yet, because its owner did not record it.
     """
     value: object = native
     for attribute in ("cuda_event", "ptr", "handle"):  # torch; CuPy; cuda.core and Numba
@@ -122,7 +139,7 @@ def native_event(driver: Any, native: object) -> Any:
     elif not isinstance(value, int) and isinstance(getattr(value, "value", None), int):
         value = value.value  # type: ignore[attr-defined]  # ctypes.c_void_p
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("a torch, CuPy, Numba or cuda.core event or a CUevent as an int is needed")
+        raise TypeError("the event must be a torch, CuPy, Numba or cuda.core event, or a CUevent as an int")
     if value == 0:
-        raise BadArgumentError("the event has not been recorded", reason="event_not_recorded")
+        raise BadArgumentError("the event was not recorded: record it first", reason="event_not_recorded")
     return driver.CUevent(value)

@@ -1,7 +1,7 @@
-"""Signals and waits of timelines whose arrays are made once: each call writes the values, and calls the driver.
+"""Signals and waits of timelines with arrays that are made once. Each call writes the values and calls the driver.
 
-The bindings copy both lists element by element at each call: for one semaphore that takes as long as the driver itself,
-for several longer than all the rest. So these calls go to the driver's own function, on memory that is laid out once.
+The bindings copy both lists element by element at each call. For one semaphore this takes as long as the driver itself,
+for several it takes longer than the rest. So these calls use the driver's function directly, with memory laid out once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from xsem_cuda._semaphores import SemaphoreToken
 
 __all__ = ["prepared"]
 
-# CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS: 144 bytes each, and the fence's value is the first 8.
+# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The fence's value is the first 8.
 _PARAMS_SIZE: Final = 144
 
 
 def prepared(
     driver: Any, name: str, semaphores: Sequence[SemaphoreToken], stream: Any
 ) -> Callable[[Any], None] | None:
-    """What calls a function of the driver's for these semaphores: with a value for one, with a list for several.
-
-    None where the driver does not give the function's address.
+    """Return a callable that calls a driver function for these semaphores.
 
     Parameters
     ----------
@@ -33,6 +31,14 @@ def prepared(
         ``cuda.bindings.driver``.
     name : str
         cuSignalExternalSemaphoresAsync or cuWaitExternalSemaphoresAsync.
+    semaphores : sequence of SemaphoreToken
+    stream : CUstream
+
+    Returns
+    -------
+    callable or None
+        It takes one value for one semaphore, and a sequence of values for several. None: the driver does not provide
+        the function's address.
     """
     address = address_of(driver, name)
     return _append(driver, name, address, semaphores, stream) if address else None
@@ -45,13 +51,13 @@ def _append(
     natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
     params = bytearray(_PARAMS_SIZE * count)
     where = (ctypes.c_char * len(params)).from_buffer(params)
-    # Not stdcall on Windows: 64-bit code has one convention. And without the types of its arguments, which are looked
-    # at again at each call though these are always the same.
+    # Not stdcall on Windows: 64-bit code has one calling convention. No argtypes: ctypes would check them at each call,
+    # and the arguments are always the same.
     function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
     arguments = (ctypes.c_void_p(ctypes.addressof(natives)), ctypes.c_void_p(ctypes.addressof(where)),
                  ctypes.c_uint(count), ctypes.c_void_p(int(stream)))
     fence = memoryview(params).cast("Q")
-    # Writes all values at once, and the zeros between them again.
+    # Writes all values in one call, and the zeros between them again.
     write = struct.Struct("=" + f"Q{_PARAMS_SIZE - 8}x" * count).pack_into
 
     def one(value: int, _alive: object = (natives, where)) -> None:

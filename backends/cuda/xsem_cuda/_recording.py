@@ -1,8 +1,8 @@
-"""Recorded work: a stream's capture, instantiated once and launched again and again with new values.
+"""Recorded work: the capture of a stream, instantiated once and launched repeatedly with new values.
 
-The capture is in relaxed mode: it forbids no call to any thread, and any thread may end it. Each signal and each wait
-is a node of its own in the graph, and an instance takes new parameters for it between launches; launches that are
-pending keep theirs (cuGraphExecExternalSemaphoresSignalNodeSetParams).
+The capture uses relaxed mode: it forbids no call in any thread, and any thread can end it. Each signal and each wait is
+a separate node of the graph. The instance takes new parameters for a node between launches. Pending launches keep
+theirs (cuGraphExecExternalSemaphoresSignalNodeSetParams).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from xsem_cuda._handles import Owned
 __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded"]
 
 OLDEST_DRIVER: Final = 11040
-"""cuGraphInstantiateWithFlags, which the bindings call cuGraphInstantiate; semaphores' nodes are there since 11.2."""
+"""The driver version with cuGraphInstantiateWithFlags, the bindings' cuGraphInstantiate. Semaphore nodes need 11.2."""
 
-# CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS: 144 bytes each, and the fence's value is the first 8.
+# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The fence's value is the first 8.
 _PARAMS_SIZE: Final = 144
 
 Values = Mapping[int, tuple[int, int]]
 
 
 class _NodeParams(ctypes.Structure):
-    """CUDA_EXT_SEM_SIGNAL_NODE_PARAMS and ..._WAIT_NODE_PARAMS."""
+    """The layout of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS and ..._WAIT_NODE_PARAMS."""
 
     _fields_ = (("semaphores", ctypes.c_void_p), ("params", ctypes.c_void_p), ("count", ctypes.c_uint))
 
@@ -45,7 +45,7 @@ class _Slot:
 
 
 class _Node:
-    """A signal's or a wait's node: its parameters, and whether the instance has them."""
+    """The node of a signal or a wait: its parameters, and whether the instance has them."""
 
     __slots__ = ("_native", "_params", "_set", "_side", "_slots", "_written")
 
@@ -56,7 +56,7 @@ class _Node:
         self._set = getattr(driver, f"cuGraphExecExternalSemaphores{name}NodeSetParams")
         struct = getattr(driver, f"CUDA_EXTERNAL_SEMAPHORE_{name.upper()}_PARAMS")
         given = call(getattr(driver, f"cuGraphExternalSemaphores{name}NodeGetParams"), native)
-        # The bindings' own view of what the driver gave has no elements (12.9 and 13.5: they know no length for it).
+        # The bindings' view of the driver's result lacks the elements (12.9 and 13.5: they do not know the length).
         there = _NodeParams.from_address(given.getPtr())
         semaphores = list((ctypes.c_uint64 * there.count).from_address(there.semaphores))
         params = getattr(driver, f"CUDA_EXT_SEM_{name.upper()}_NODE_PARAMS")()
@@ -65,12 +65,12 @@ class _Node:
         params.numExtSems = there.count
         here = _NodeParams.from_address(params.getPtr())
         ctypes.memmove(here.params, there.params, there.count * _PARAMS_SIZE)
-        self._params = params  # owns what the slots refer to
+        self._params = params  # owns the memory of the slots
         self._slots = [_Slot(each, here.params + at * _PARAMS_SIZE) for at, each in enumerate(semaphores)]
         self._written = True
 
     def write(self, instance: Any, values: Values) -> None:
-        """Give the instance the values for its next launch: those recorded where there are no others."""
+        """Set the values for the instance's next launch. A semaphore without a new value keeps its recorded one."""
         for slot in self._slots:
             given = values.get(slot.semaphore)
             value = slot.recorded if given is None else given[self._side]
@@ -83,7 +83,7 @@ class _Node:
 
 
 class Recorded(Owned):
-    """A graph and its instance; the handle is the instance's (CUgraphExec).
+    """A graph and its instance. The native handle is the instance's (CUgraphExec). `destroy` frees both.
 
     Attributes
     ----------
@@ -100,12 +100,12 @@ class Recorded(Owned):
         self.timeouts: tuple[int, ...] = ()
 
     def write(self, values: Values) -> None:
-        """Have the next launch wait for and signal these values: (wait, signal) by the semaphore's handle."""
+        """Set the values of the next launch: (wait, signal) for each semaphore's handle."""
         for node in self._nodes:
             node.write(self.native, values)
 
     def destroy(self, driver: Any) -> None:
-        """Destroy both, once."""
+        """Destroy the instance and the graph, once."""
         instance = self.give_up()
         if instance is not None:
             try:
@@ -115,13 +115,22 @@ class Recorded(Owned):
 
 
 class Graphs:
-    """Makes, launches and destroys the recordings of one stream."""
+    """Creates, launches and destroys the recordings of one stream.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    context : Context
+    stream : CUstream
+        Stays its owner's.
+    """
 
     def __init__(self, driver: Any, context: Context, stream: Any) -> None:
         self._driver = driver
         self._context = context
         self._stream = stream
-        # Of the thread that calls: with it in its default mode an instantiation would break another thread's capture.
+        # In the calling thread's default mode, an instantiation would invalidate another thread's capture.
         self._quiet = Quiet(driver, context)
 
     def begin(self) -> None:
@@ -130,31 +139,36 @@ class Graphs:
         Raises
         ------
         BusyError
-            ``capturing``: somebody else captures the stream.
+            ``capturing``: the application captures the stream.
         """
         driver = self._driver
         if call(driver.cuStreamIsCapturing, self._stream) != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
-            raise BusyError("the stream is being captured by somebody else: record when that has ended",
+            raise BusyError("the stream is in a capture of the application: record after its end",
                             reason="capturing")
         call(driver.cuStreamBeginCapture, self._stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
 
     def end(self) -> Recorded:
-        """Call cuStreamEndCapture and cuGraphInstantiate. The stream is out of the capture, also where this fails.
+        """Call cuStreamEndCapture and cuGraphInstantiate. The capture ends also if this fails.
+
+        Returns
+        -------
+        Recorded
+            Owned by the caller.
 
         Raises
         ------
         BusyError
-            ``not_recordable``.
+            ``not_recordable``: the capture became invalid.
         """
         driver = self._driver
         try:
             graph = call(driver.cuStreamEndCapture, self._stream)
         except BusyError as error:
             raise BusyError(
-                "what was appended cannot be recorded: a capture ended invalid", reason="not_recordable",
+                "the appended work cannot be recorded: the capture became invalid", reason="not_recordable",
                 call=error.call, code=error.code, code_name=error.code_name,
-                likely_causes=("work in it synchronised with, queried or freed something of this stream",
-                               "work in it went on on another stream that did not come back to this one"),
+                likely_causes=("the recorded work synchronised with this stream, or queried or freed an object of it",
+                               "the recorded work continued on another stream, which did not rejoin this one"),
             ) from error
         try:
             nodes = self._semaphore_nodes(graph)
@@ -166,17 +180,17 @@ class Graphs:
         return Recorded(graph, instance, nodes)
 
     def replay(self, recorded: Recorded, values: Values) -> None:
-        """Call cuGraphLaunch, after the nodes whose values differ from the last launch's."""
+        """Set the values that differ from the last launch's, and call cuGraphLaunch."""
         recorded.write(values)
         call(self._driver.cuGraphLaunch, recorded.native, self._stream)
 
     def release(self, recorded: Recorded) -> None:
-        """Call cuGraphExecDestroy and cuGraphDestroy: neither waits for anything (measured behind an unmet wait)."""
+        """Call cuGraphExecDestroy and cuGraphDestroy. Neither blocks (measured behind an unmet wait)."""
         with self._quiet:
             recorded.destroy(self._driver)
 
     def _semaphore_nodes(self, graph: Any) -> list[_Node]:
-        """Also those of work that the application enqueued: what it does with a semaphore takes the values, too."""
+        """Return all semaphore nodes, also those of the application's own work: they take new values, too."""
         driver = self._driver
         types = driver.CUgraphNodeType
         kinds = {types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL: True, types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: False}

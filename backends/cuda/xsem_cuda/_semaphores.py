@@ -1,4 +1,4 @@
-"""Semaphores: from xsem's descriptors and parameters to the driver's structs."""
+"""Convert xsem's semaphore descriptors and parameters to the driver's structs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SemaphoreToken(Owned):
     Attributes
     ----------
     plain : bool
-        Binary or timeline: its parameters are a value or nothing.
+        Binary or timeline: its parameter is a value or nothing.
     """
 
     __slots__ = ("plain",)
@@ -30,24 +30,39 @@ class SemaphoreToken(Owned):
 
 
 def handle_number(handle: object) -> int:
-    """The number behind a descriptor's handle."""
+    """Return a descriptor's handle as a number. Its owner keeps it."""
     return handle if isinstance(handle, int) else handle.fileno()  # type: ignore[attr-defined]
 
 
 def fill_win32(win32: Any, desc: Any, handle: OwnedHandle | None) -> bytes | None:
-    """Write an NT handle, a KMT handle or a name; the bytes returned must live until the call is over."""
+    """Write an NT handle, a KMT handle or a name into `win32`.
+
+    Returns
+    -------
+    bytes or None
+        The encoded name. The caller keeps it alive until the driver's call returns.
+    """
     if desc.name is None:
-        # Windows handles can also come as negative ints. The binding raises TypeError for these.
+        # A Windows handle can be a negative int. The binding raises TypeError for it.
         win32.handle = handle_number(desc.handle if handle is None else handle) % 2**64
         return None
-    # "a NULL-terminated array of UTF-16 characters"; the binding stores the address of the bytes and no reference.
+    # "a NULL-terminated array of UTF-16 characters". The binding stores the address of the bytes, without a reference.
     name: bytes = (desc.name + "\0").encode("utf-16-le")
     win32.name = name
     return name
 
 
 def semaphore_descriptor(driver: Any, desc: SemaphoreDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
-    """CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, and what must live until the call is over."""
+    """Return the CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, and an object to keep alive until the driver's call returns.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    desc : SemaphoreDesc
+    handle : OwnedHandle or None
+        Stays the caller's. None: `desc` contains the handle or the name.
+    """
     native = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
     native.type = driver.CUexternalSemaphoreHandleType(desc.type.native["cuda"][1])
     keep: object = None
@@ -62,10 +77,17 @@ def semaphore_descriptor(driver: Any, desc: SemaphoreDesc, handle: OwnedHandle |
 
 
 class Batches:
-    """Parameter structs of one list, for signals or for waits.
+    """Parameter structs of one list, for its signals or for its waits.
 
-    Making one takes 0.6 us and writing a value into one 0.04 us, so those of plain semaphores are kept: the appends
-    of a list never overlap, and the driver has read them when its call returns.
+    Creating a struct takes 0.6 us, writing a value into one 0.04 us. So those of plain semaphores are reused: the
+    appends of a list never overlap, and the driver has read the structs when its call returns.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    signal : bool
+        True for signals, False for waits.
     """
 
     def __init__(self, driver: Any, *, signal: bool) -> None:
@@ -84,7 +106,7 @@ class Batches:
     def fill(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """The driver's two arrays."""
+        """Return the driver's two arrays: semaphores and parameters. The next call can reuse the parameters."""
         if len(semaphores) == 1:
             semaphore = semaphores[0]
             if semaphore.plain:
@@ -97,7 +119,7 @@ class Batches:
         structs = self._by_count.get(count)
         if structs is None:
             structs = self._grow(count)
-        for fence, param in zip(self._fences, params, strict=False):  # it may be longer than the batch
+        for fence, param in zip(self._fences, params, strict=False):  # _fences can be longer than the batch
             fence.value = param.value or 0
         return natives, structs
 

@@ -1,4 +1,4 @@
-"""Streams of other libraries: which handle they mean, and whether they belong to this device."""
+"""Borrowed streams: their handles, and the check of their device and context."""
 
 from __future__ import annotations
 
@@ -11,51 +11,58 @@ from xsem_cuda._context import Context
 __all__ = ["LEGACY", "PER_THREAD", "ParsedStream", "check_stream_device", "parse_stream"]
 
 LEGACY: Final = 1
-"""CU_STREAM_LEGACY. Never 0: with CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1 the bindings take 0 as per-thread."""
+"""CU_STREAM_LEGACY. Not 0: with CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1 the bindings read 0 as per-thread."""
 PER_THREAD: Final = 2
-"""CU_STREAM_PER_THREAD: another stream in each thread."""
+"""CU_STREAM_PER_THREAD: a different stream in each thread."""
 
 
 class ParsedStream(NamedTuple):
-    """A stream's handle as the driver sees it, and the device that its object names, if any."""
+    """A stream's handle for the driver, and the ordinal of its device; None if its object does not tell the device."""
 
     handle: int
     ordinal: int | None
 
 
 def parse_stream(stream: object) -> ParsedStream:
-    """The handle behind an object with ``__cuda_stream__``, a torch or CuPy stream, or an int.
+    """Return the handle of a borrowed stream.
+
+    Parameters
+    ----------
+    stream : object
+        An object with ``__cuda_stream__``, a torch or CuPy stream, or a CUstream as an int. It stays its owner's.
 
     Raises
     ------
     BadArgumentError
-        ``null_stream`` for the bare int 0; ``stream_protocol``: a version of the protocol that is not known.
+        ``null_stream``: `stream` is the int 0. ``stream_protocol``: unknown version of the protocol.
     TypeError
-        It is another framework's object.
+        `stream` is an object of another framework.
     """
     if isinstance(stream, int) and not isinstance(stream, bool):
         if stream == 0:
-            raise BadArgumentError("the int 0 is no stream: pass the stream object, or 1 for the legacy default stream",
-                                   reason="null_stream")
+            raise BadArgumentError(
+                "the int 0 is not a stream: pass the stream object, or 1 for the legacy default stream",
+                reason="null_stream")
         return ParsedStream(stream, None)
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        # A method by the protocol; the first cuda.core releases had a property.
+        # In the protocol it is a method; in the first cuda.core releases it was a property.
         version, handle = protocol() if callable(protocol) else protocol
         if version != 0:
-            raise BadArgumentError(f"{type(stream).__name__} speaks version {version} of __cuda_stream__, not 0",
-                                   reason="stream_protocol")
-    elif isinstance(getattr(stream, "cuda_stream", None), int):  # torch before it had the protocol
+            raise BadArgumentError(
+                f"{type(stream).__name__} has version {version} of __cuda_stream__; xsem supports version 0",
+                reason="stream_protocol")
+    elif isinstance(getattr(stream, "cuda_stream", None), int):  # torch before the protocol
         handle = stream.cuda_stream  # type: ignore[attr-defined]
-    elif isinstance(getattr(stream, "ptr", None), int):  # CuPy before it had the protocol
+    elif isinstance(getattr(stream, "ptr", None), int):  # CuPy before the protocol
         handle = stream.ptr  # type: ignore[attr-defined]
     else:
-        raise TypeError("an object with __cuda_stream__ or a CUstream as an int is needed")
+        raise TypeError("the stream must be an object with __cuda_stream__, or a CUstream as an int")
     return ParsedStream(int(handle) or LEGACY, _ordinal(stream))
 
 
 def _ordinal(stream: object) -> int | None:
-    for attribute in ("device_index", "device_id"):  # torch, CuPy; -1 where the library does not know
+    for attribute in ("device_index", "device_id"):  # torch, CuPy; -1 if unknown
         value = getattr(stream, attribute, None)
         if isinstance(value, int) and value >= 0:
             return value
@@ -75,7 +82,7 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
         raise WrongDeviceError(f"the stream belongs to cuda:{stream.ordinal}, this device is {here}",
                                expected=here, actual=f"cuda:{stream.ordinal}", reason="wrong_device")
     if stream.handle in (LEGACY, PER_THREAD):
-        return  # these two are what they are in the current context, which will be ours
+        return  # these two belong to the current context, which will be this device's
     owner = call(driver.cuStreamGetCtx, driver.CUstream(stream.handle))
     if int(owner) == context.address:
         return
@@ -85,7 +92,8 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
         raise WrongDeviceError(f"the stream belongs to {actual}, this device is {here}", expected=here, actual=actual,
                                reason="wrong_device")
     raise WrongDeviceError(
-        f"the stream belongs to another context of {here}", expected=f"context {context.address:#x}",
+        f"the stream belongs to another context of {here}: open the device on that context, with native=",
+        expected=f"context {context.address:#x}",
         actual=f"context {int(owner):#x}", reason="wrong_context",
-        likely_causes=("the library uses a context of its own: pass it as open_device('cuda', native=…)",),
+        likely_causes=("the library of the stream uses its own context",),
     )

@@ -154,7 +154,9 @@ def test_ordinary_code_has_its_reason(code: int, reason: str) -> None:
 
 
 def test_not_initialized_names_the_fork() -> None:
-    assert any("spawn" in cause for cause in failing("cuStreamCreate", 3).likely_causes)
+    error = failing("cuStreamCreate", 3)
+    assert "spawn" in error.message
+    assert any("forked" in cause for cause in error.likely_causes)   # a cause, not an instruction
 
 
 def test_code_that_the_bindings_do_not_know_keeps_its_number() -> None:
