@@ -124,7 +124,7 @@ class CudaDevice(DeviceDriver):
         return SemaphoreToken(native, desc.type.kind)
 
     def release_semaphore(self, semaphore: SemaphoreToken) -> None:
-        """Call cuDestroyExternalSemaphore. It blocks while a wait or a signal of the semaphore is queued (measured)."""
+        """Call cuDestroyExternalSemaphore. It blocks behind any unmet wait, also for an idle semaphore (measured)."""
         self._give_up(semaphore, self._driver.cuDestroyExternalSemaphore)
 
     def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
