@@ -113,6 +113,8 @@ class CudaDevice(DeviceDriver):
 
         Raises
         ------
+        UnsupportedError
+            The device does not declare ``desc.type``. The driver is not called.
         ImportFailure
             With the error. Its fate is ``left`` if the handle is still open (measured for
             CUDA_ERROR_UNKNOWN), ``unknown`` for a code that the bindings do not know.
@@ -155,6 +157,8 @@ class CudaDevice(DeviceDriver):
 
         Raises
         ------
+        UnsupportedError
+            The device does not declare ``desc.type``. The driver is not called.
         ImportFailure
             With the error. Its fate is ``unknown``: a failed import closes some fds and leaves others open (measured).
         """
