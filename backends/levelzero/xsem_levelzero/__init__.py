@@ -1,6 +1,7 @@
 """The Level Zero backend of xsem: ZE_extension_external_semaphores on Intel GPUs, through the Level Zero loader.
 
-What it takes as ``native=``, as lists and as events, and what it refuses, is said in ``docs/levelzero.md``.
+``docs/levelzero.md`` lists the objects that the backend takes as ``native=``, as command lists and as events, and the
+objects that it refuses.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["Native", "xsem_register_backends"]
 
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
-    """Register the backend; the loader is loaded no earlier than its first use."""
+    """Register the backend. The first use of the backend loads the Level Zero loader."""
     from xsem_levelzero._backend import LevelZeroBackend
 
     register(LevelZeroBackend())

@@ -1,4 +1,4 @@
-"""The backend: which devices there are, what they do, and opening them."""
+"""The backend: the devices, their capabilities, and how a device is opened."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Gpu(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What was found out about a device, once in a process."""
+    """The properties of a device, determined once in a process."""
 
     extension: Extension
     listed: bool
@@ -58,8 +58,12 @@ class LevelZeroBackend(Backend):
     Parameters
     ----------
     platform : str
-        As `sys.platform`: which handle types are declared. Another one than this machine's lets their structs be
-        checked against a driver that only looks at them.
+        A value of `sys.platform`. It selects the handle types that are declared. A value other than this machine's
+        allows tests of the structs against a driver that only reads them.
+
+    Examples
+    --------
+    >>> device = xsem.open_device("levelzero:0")  # doctest: +SKIP
     """
 
     name: ClassVar[str] = "levelzero"
@@ -70,12 +74,33 @@ class LevelZeroBackend(Backend):
         self._known: dict[tuple[int, int, int], _Known] = {}
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All GPUs of all drivers, in the loader's order."""
+        """List the GPUs of all drivers, in the loader's order.
+
+        Returns
+        -------
+        sequence of DeviceInfo
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
+        """
         loader = load()
         return tuple(self._info(loader, gpu, index) for index, gpu in enumerate(_gpus(loader)))
 
     def open(self, index: int) -> LevelZeroDevice:
-        """Open a device in a context of its own."""
+        """Open a device in a new context.
+
+        The device owns the context and destroys it when the device is closed. If opening fails, the context is
+        destroyed.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
+        DeviceNotFoundError
+            ``no_such_device``.
+        """
         loader = load()
         gpu = _gpu(loader, index)
         known = self._look(loader, gpu)
@@ -93,7 +118,22 @@ class LevelZeroBackend(Backend):
             raise
 
     def adopt(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:
-        """Open on the application's driver, context and device: a `Native`."""
+        """Open a device on the application's driver, context and device.
+
+        The objects are borrowed. They stay the application's on success and on failure.
+
+        Parameters
+        ----------
+        native : Native
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_native``: `native` is not a `Native`, the loader does not list its driver and device, or its context
+            is null.
+        BackendUnavailableError
+            ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
+        """
         loader = load()
         if not isinstance(native, Native):
             raise BadArgumentError(
@@ -114,7 +154,7 @@ class LevelZeroBackend(Backend):
             close_context=_nothing)
 
     def details(self, index: int) -> Mapping[str, str]:
-        """How the functions were found, versions, and what the driver was seen to do with real semaphores."""
+        """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
         loader = load()
         _, started_by = loader.drivers()
         gpu = _gpu(loader, index)
@@ -139,7 +179,7 @@ class LevelZeroBackend(Backend):
         }
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Loader, driver, functions, semaphores."""
+        """Check the loader, the driver, the functions and the semaphores for ``xsem doctor``. It never raises."""
         try:
             loader = load()
         except BackendUnavailableError as error:
@@ -148,7 +188,7 @@ class LevelZeroBackend(Backend):
         checks = [HealthCheck(name="loader", ok=True, detail=loader.file)]
         try:
             gpus = _gpus(loader)
-            # It knows its version once it has started.
+            # The loader reports its version after initialisation.
             checks = [HealthCheck(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
             for index, gpu in enumerate(gpus):
                 known = self._look(loader, gpu)
@@ -161,7 +201,7 @@ class LevelZeroBackend(Backend):
                                   + (f"; validation layer {layer}" if layer else ""),
                     remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
                 ))
-        except Exception as error:  # a report raises nothing, whatever the driver does
+        except Exception as error:  # `xsem doctor` reports a driver's failure as a check
             checks.append(failed_check(
                 "driver", error, "install Intel's GPU driver, the loader and its layers from one release, and allow "
                                  "this user to open /dev/dri/renderD*"))
@@ -188,7 +228,7 @@ class LevelZeroBackend(Backend):
         if not extension.found:
             reasons.setdefault(None, _MISSING)
         elif self._platform == "win32":
-            # Nothing can be made here to try it with: the list is all that there is.
+            # On Windows xsem cannot create an object for a test import. The list of extensions is the only source.
             semaphores = WIN32_SEMAPHORES if listed else frozenset()
         elif self._platform == "linux":
             context = create_context(loader, gpu.driver)
@@ -207,7 +247,8 @@ class LevelZeroBackend(Backend):
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
             known.semaphores, memories, known.behaviour, lists=queues_of(loader, gpu.device).number,
-            # Intel's driver for Linux says that it imports none. It does, and may crash where an import fails.
+            # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
+            # fails.
             images=bool(memory_types(self._platform, external.imageImportTypes)), trusted=gpu.build is None,
         )
 
@@ -232,7 +273,7 @@ class LevelZeroBackend(Backend):
 
 
 def _validation(route: str) -> str:
-    """Whether the loader's validation layer, where it is asked for, sees the extension's four functions."""
+    """Tell whether the loader's validation layer, if enabled, sees the extension's four functions."""
     if os.environ.get("ZE_ENABLE_VALIDATION_LAYER", "0") in ("", "0"):
         return ""
     if route == LOADER_ROUTE:
@@ -261,4 +302,4 @@ def _gpu(loader: Loader, index: int) -> _Gpu:
 
 
 def _nothing() -> None:
-    """A lent context stays the application's."""
+    """Do nothing: a borrowed context stays the application's."""

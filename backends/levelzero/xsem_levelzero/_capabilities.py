@@ -1,4 +1,4 @@
-"""What a device declares, from the platform, what it was seen to do, and what is known of its driver's release."""
+"""The capabilities of a device, from the platform, the probe, and known flaws of the driver's release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FD_MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DM
 
 
 def memory_types(platform: str, flags: int) -> frozenset[MemoryHandleType]:
-    """The types behind the flags of ze_device_external_memory_properties_t that this platform has."""
+    """The handle types of this platform for the flags of ze_device_external_memory_properties_t."""
     return frozenset(
         each for each in MemoryHandleType
         if "levelzero" in each.native and flags & each.native["levelzero"][1]
@@ -31,12 +31,21 @@ def capabilities_of(
     semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType], behaviour: Behaviour, *,
     lists: int, images: bool, trusted: bool,
 ) -> Capabilities:
-    """The declaration.
+    """Return the capabilities.
 
     Parameters
     ----------
+    semaphores, memories : frozenset
+        The handle types that can be imported.
+    behaviour : Behaviour
+        The result of the probe.
+    lists : int
+        Number of queues of the group.
+    images : bool
+        Whether the device imports images.
     trusted : bool
-        It is not Intel's driver, whose appends may wait for a thread of its own, and whose frees nobody has seen.
+        Whether the driver is not Intel's. Appends on Intel's driver may wait for a thread of the driver. Whether its
+        functions for freeing block has not been observed.
     """
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
@@ -48,7 +57,7 @@ def capabilities_of(
         wait_before_signal=semaphores if behaviour.early else frozenset(),
         resets_on_wait=behaviour.resets,
         append_never_blocks=trusted,  # rule 4
-        release_never_blocks=trusted,  # the header wants them to be free of locks
+        release_never_blocks=trusted,  # the header asks for lock-free implementations
         independent_lists=lists,
         max_value_difference=2**64 - 1,
     )

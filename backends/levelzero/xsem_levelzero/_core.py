@@ -1,4 +1,4 @@
-"""One device in one context: what all parts of the backend call through."""
+"""One device in one context: the object through which all parts of the backend call the loader."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ __all__ = ["Core", "Queues", "create_context", "queues_of"]
 
 
 class Queues(NamedTuple):
-    """The queue group that lists are made on.
+    """The queue group on which lists are created.
 
     Attributes
     ----------
-    ordinal, number : int
-        Its number, and how many queues it has: each goes on while others wait.
+    ordinal : int
+        Index of the group.
+    number : int
+        Number of its queues. Each queue continues while others wait.
     fill_pattern : int
-        The longest pattern of a fill, in bytes.
+        Length of the longest fill pattern, in bytes.
     """
 
     ordinal: int
@@ -29,7 +31,7 @@ class Queues(NamedTuple):
 
 
 class Core:
-    """Handles as the loader gave them, and the functions to use them with."""
+    """Handles from the loader, and the functions that use them."""
 
     def __init__(self, loader: Loader, extension: Extension, driver: int, device: int, context: int) -> None:
         self.loader = loader
@@ -38,7 +40,7 @@ class Core:
         self.device = device
         self.context = context
         self.queues = queues_of(loader, device)
-        # As the extension's functions take it; translated here and nowhere else.
+        # In the form that the extension's functions take. This is the only translation of the device handle.
         self.extension_device = extension.device(device)
         self.is_immediate = is_immediate_of(loader, driver)
 
@@ -48,14 +50,20 @@ class Core:
         return struct
 
     def create_list(self, index: int) -> tuple[int, bool]:
-        """An immediate, asynchronous list on one queue of the group; and whether it is in order by itself."""
+        """Create an immediate, asynchronous list on one queue of the group.
+
+        Returns
+        -------
+        tuple of (int, bool)
+            The ze_command_list_handle_t, owned by the caller, and whether the list is in order by itself.
+        """
         for flags in (ze.QUEUE_IN_ORDER, 0):
             desc = ze.QueueDesc.made(ordinal=self.queues.ordinal, index=index % self.queues.number, flags=flags,
                                      mode=ze.QUEUE_MODE_ASYNCHRONOUS)
             try:
                 made = self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc))
             except Exception:
-                # A driver of before 1.6 does not know the flag; then barriers do it.
+                # A driver older than 1.6 does not know the flag. The backend then appends barriers.
                 if not flags:
                     raise
             else:

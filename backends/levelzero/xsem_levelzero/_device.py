@@ -43,11 +43,11 @@ class LevelZeroDevice(DeviceDriver):
     index : int
     capabilities : Capabilities
     reasons : mapping
-        Why a handle type is not declared, by type; None stands for all of them.
+        The reason why a handle type is not declared, by type. The key None stands for all types.
     wears_out : bool
-        A semaphore's handle can be waited with once.
+        Each imported semaphore handle supports one wait.
     close_context : callable
-        Called once at the end: destroys the context, or leaves a lent one alone.
+        Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class LevelZeroDevice(DeviceDriver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the device was seen to do when it was opened first."""
+        """The capabilities determined when the device was first opened."""
         return self._capabilities
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLOneAPI and the index."""
+        """DLPack's kDLOneAPI and the device index."""
         return (_DLPACK_ONEAPI, self._index)
 
     def native_handle(self, token: Token | None) -> int:
-        """ze_context_handle_t for None; else a semaphore's or an image's handle, a USM pointer."""
+        """The ze_context_handle_t for None, else the handle of a semaphore, an image or an event, or a USM pointer."""
         if token is None:
             return self._core.context
         if isinstance(token, Semaphore | Image | Point):
@@ -83,13 +83,24 @@ class LevelZeroDevice(DeviceDriver):
         return super().native_handle(token)
 
     def close(self) -> None:
-        """Destroy the events, and the context if it is our own."""
+        """Destroy the events, and the context if the device owns it."""
         self._events.close()
         self._close_context()
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
-        """Call zeDeviceImportExternalSemaphoreExt."""
+        """Call zeDeviceImportExternalSemaphoreExt.
+
+        On success, `handle` is detached if the driver closed it. On failure, the kernel is asked whether the driver
+        closed it.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The driver refused the import; the fate of the handle is "unknown".
+        """
         if desc.type not in self._capabilities.semaphore_import:
             self._refuse(desc.type, "semaphore", self._reasons.get(desc.type) or self._reasons.get(None))
         try:
@@ -103,7 +114,18 @@ class LevelZeroDevice(DeviceDriver):
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
-        """Call zeMemAllocDevice on the handle."""
+        """Call zeMemAllocDevice with the handle.
+
+        On success, `handle` is detached if the driver closed it. On failure, the kernel is asked whether the driver
+        closed it.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The driver refused the import, or the allocation is too small; the fate of the handle is "unknown".
+        """
         if desc.type not in self._capabilities.memory_import:
             self._refuse(desc.type, "memory", None)
         images = Feature.IMAGE in self._capabilities.features
@@ -113,11 +135,11 @@ class LevelZeroDevice(DeviceDriver):
             raise ImportFailure(self._blame(error, "memory"), fate="unknown") from error
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[int, int]:
-        """An address in the memory's one pointer: Level Zero maps all of it at once."""
+        """Return an address in the memory's USM pointer: Level Zero maps the whole allocation at once."""
         return memory.address + offset, memory.address + offset
 
     def unmap_buffer(self, buffer: int) -> None:
-        """Nothing: the pointer is the memory's."""
+        """Do nothing: the pointer belongs to the memory."""
 
     def release_memory(self, memory: Memory) -> None:
         """Call zeMemFree."""
@@ -140,21 +162,40 @@ class LevelZeroDevice(DeviceDriver):
         return make_image(self._core, memory, desc)
 
     def mipmap_level(self, array: Image, level: int) -> Image:
-        """The image itself: it has one level."""
+        """Return the image itself: it has one level."""
         return array
 
     def release_array(self, array: Image) -> None:
         """Call zeImageDestroy."""
         array.destroy(self._core)
 
-    # ---- lists and points
+    # ---- lists and fences
     def create_command_list(self) -> ImmediateList:
-        """An in-order immediate list on the next queue of the group."""
+        """Create an in-order immediate list on the next queue of the group."""
         handle, in_order = self._core.create_list(next(self._numbers))
         return ImmediateList(self._core, self._events, handle, in_order=in_order)
 
     def open_command_list(self, stream: object, in_order: bool) -> ImmediateList:
-        """Borrow an immediate list of this context."""
+        """Borrow an immediate list of this context.
+
+        The list stays the application's.
+
+        Parameters
+        ----------
+        stream : object
+            A ze_command_list_handle_t as an int, or an object with one as `int_ptr`.
+        in_order : bool
+            Whether the list executes in order by itself. If False, each append is placed between barriers.
+
+        Raises
+        ------
+        TypeError
+            `stream` has an unsupported type.
+        BadArgumentError
+            ``null_stream``; ``not_immediate``.
+        WrongDeviceError
+            ``wrong_device``, ``wrong_context``.
+        """
         handle = getattr(stream, "int_ptr", stream)
         if isinstance(handle, bool) or not isinstance(handle, int):
             raise TypeError("a ze_command_list_handle_t as an int is needed")
@@ -167,7 +208,15 @@ class LevelZeroDevice(DeviceDriver):
         return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
 
     def open_event(self, native: object) -> Point:
-        """Borrow a ze_event_handle_t of this context."""
+        """Borrow a ze_event_handle_t of this context. The event stays the application's.
+
+        Raises
+        ------
+        TypeError
+            `native` has an unsupported type.
+        BadArgumentError
+            ``null_event``.
+        """
         return foreign_event(self._core, native)
 
     def done(self, point: Point) -> bool:
@@ -179,12 +228,12 @@ class LevelZeroDevice(DeviceDriver):
         return self._events.wait(point, timeout_ns)
 
     def release_point(self, point: Point) -> None:
-        """Use its event again, when the device has signalled it."""
+        """Return the event to the pool, for use after the device has signalled it."""
         self._events.release(point)
 
     # ---- inside
     def _check_owner(self, name: str, commands: int, expected: int, what: str, *, reason: str) -> None:
-        """Refuse a list of another device or context, where the loader can tell (1.17 and newer)."""
+        """Refuse a list of another device or context if the loader (1.17 and newer) identifies it."""
         if self._core.loader.find(name) is None:
             return
         owner = c_void_p()
@@ -200,7 +249,10 @@ class LevelZeroDevice(DeviceDriver):
             )
 
     def _blame(self, error: XsemError, what: str) -> XsemError:
-        """A refused import: the handle is bad, whatever the driver calls it; the type was imported before."""
+        """Translate a refused import into a bad handle.
+
+        The driver has imported this type before, so the handle is bad, whatever the driver's code.
+        """
         known = error.code in INVALID or error.code in UNSUPPORTED
         if not known or not isinstance(error, DriverError | UnsupportedError):
             return error

@@ -1,4 +1,4 @@
-"""Points: events from pools that grow, used again when the device has signalled them."""
+"""Fences: events from pools that grow. An event is reused after the device has signalled it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LARGEST_POOL: Final = 1024
 
 
 class Point:
-    """An event.
+    """A fence: one event.
 
     Attributes
     ----------
     handle : int
-        As the loader's functions take it.
+        The event in the form that the loader's functions take.
     native : int
-        As the extension's functions take it.
+        The event in the form that the extension's functions take.
     source : object
-        The application's event object, kept alive; None for an event of our own.
+        The application's event object, kept alive; None for an event of the backend.
     users : int
-        How often it will be released.
+        Number of releases still to come.
     """
 
     __slots__ = ("handle", "native", "source", "users")
@@ -45,9 +45,9 @@ class Point:
 class Events:
     """The events of one device.
 
-    An event stays signalled until the host resets it, so one goes back into use only when two things are true: nobody
-    asks it or waits for it any more (`release`), and the device has signalled it. A signal that came later would be
-    taken for that of its next use.
+    An event stays signalled until the host resets it. It is reused only after all users have released it (`release`)
+    and the device has signalled it. With an earlier reuse, a late signal would be mistaken for the signal of the next
+    use.
     """
 
     def __init__(self, core: Core) -> None:
@@ -61,11 +61,11 @@ class Events:
 
     @property
     def count(self) -> int:
-        """How many events there are."""
+        """Number of events."""
         return len(self._all)
 
     def take(self, users: int = 1) -> Point:
-        """An event that is not signalled and that nobody uses; `users` will release it."""
+        """Return an unsignalled event that no operation uses. It must be released `users` times."""
         with self._lock:
             if not self._fresh:
                 self._recycle()
@@ -80,9 +80,9 @@ class Events:
         self._fresh.append(point)
 
     def release(self, point: Point) -> None:
-        """Have an event used again, once all users released it and the device has signalled it.
+        """Release an event once.
 
-        A foreign one is let go.
+        The event is reused after its last release and its signal. A borrowed event is no longer kept alive.
         """
         if point.source is not None:
             point.source = None
@@ -109,7 +109,7 @@ class Events:
         raise error_of(call, code)
 
     def _recycle(self) -> None:
-        # Each is looked at once; those that are pending go to the end.
+        # Query each event once. Pending events move to the end.
         for _ in range(len(self._released)):
             point = self._released.popleft()
             if self.done(point):
@@ -131,7 +131,7 @@ class Events:
             self._fresh.append(Point(handle, core.extension.event(handle)))
 
     def close(self) -> None:
-        """Destroy events and pools; everything that signals them is done."""
+        """Destroy events and pools. All operations that signal them must be complete."""
         with self._lock:
             events, self._all = self._all, []
             pools, self._pools = self._pools, []
@@ -144,12 +144,14 @@ class Events:
 
 
 def foreign_event(core: Core, native: object) -> Point:
-    """The application's ze_event_handle_t, as an int or a ctypes pointer.
+    """Return a fence for the application's ze_event_handle_t, an int or a ctypes pointer.
+
+    The event stays the application's.
 
     Raises
     ------
     TypeError
-        It is none.
+        `native` has an unsupported type.
     BadArgumentError
         ``null_event``.
     """

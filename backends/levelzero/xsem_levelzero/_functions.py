@@ -1,14 +1,15 @@
-"""The extension's four functions: where they are found, and whose handles they take.
+"""The extension's four functions: their sources, and the form of the handles that they take.
 
-Three places are tried in this order, and all four come from the same one, for a semaphore that was imported through one
-is not known to the others:
+Three sources are tried in this order. All four functions come from the same source, because a semaphore imported
+through one source is unknown to the others:
 
 1. the loader's own export (loader 1.20 and newer);
 2. zeDriverGetExtensionFunctionAddress;
-3. the driver's own tables, which the loader fills its tables from: an older loader leaves these functions out.
+3. the driver's own tables, from which the loader fills its tables. An older loader omits these functions.
 
-Functions of the driver take the driver's own handles. With several drivers, or ZE_ENABLE_LOADER_INTERCEPT=1, the loader
-wraps handles; then they are translated, each exactly once: a second translation gives garbage, or ends the process.
+Functions of the driver take the driver's own handles. The loader wraps handles when several drivers are present or
+with ZE_ENABLE_LOADER_INTERCEPT=1. Wrapped handles are translated exactly once: a second translation returns garbage or
+ends the process.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ADDRESS_ROUTE: Final = "zeDriverGetExtensionFunctionAddress"
 TABLE_ROUTE: Final = "the driver's own table"
 NO_ROUTE: Final = "not found"
 
-# More than any table has: a driver may write entries of later versions than it was asked for.
+# Larger than every table: a driver may write entries of later versions than the requested one.
 _ROOM: Final = 256
 
 _DRIVERS: Final = {
@@ -54,9 +55,9 @@ class Extension:
     Attributes
     ----------
     route : str
-        Where they were found.
+        The source of the functions.
     wrapped : bool
-        The loader wraps this driver's handles.
+        Whether the loader wraps this driver's handles.
     """
 
     def __init__(self, loader: Loader, functions: _Functions, route: str, *, wrapped: bool) -> None:
@@ -68,20 +69,20 @@ class Extension:
 
     @property
     def found(self) -> bool:
-        """Whether there are such functions at all."""
+        """Whether the functions were found."""
         return bool(self._functions)
 
-    # ---- handles as these functions take them; what they give needs none of it
+    # ---- arguments in the form that these functions take; their results need no translation
     def device(self, handle: int) -> int:
-        """A device's."""
+        """Translate a device handle."""
         return self._native(ze.TRANSLATE_DEVICE, handle)
 
     def command_list(self, handle: int) -> int:
-        """A command list's."""
+        """Translate the handle of a command list."""
         return self._native(ze.TRANSLATE_COMMAND_LIST, handle)
 
     def event(self, handle: int) -> int:
-        """An event's."""
+        """Translate an event handle."""
         return self._native(ze.TRANSLATE_EVENT, handle)
 
     def _native(self, kind: int, handle: int) -> int:
@@ -89,7 +90,7 @@ class Extension:
 
     # ---- calls
     def import_semaphore(self, device: int, desc: ze.ExternalSemaphoreDesc) -> int:
-        """Call zeDeviceImportExternalSemaphoreExt; `device` as `device()` gives it."""
+        """Call zeDeviceImportExternalSemaphoreExt with a translated `device`."""
         made = c_void_p()
         self._do(_IMPORT, device, byref(desc), byref(made))
         return made.value or 0
@@ -101,7 +102,7 @@ class Extension:
     def append(
         self, name: str, commands: int, semaphores: Sequence[int], params: Any, signal: int, waits: Sequence[int]
     ) -> None:
-        """Append a signal or a wait; all handles as the functions take them. `params` is an array of structs."""
+        """Append a signal or a wait. All handles are translated; `params` is an array of structs."""
         self._do(name, commands, len(semaphores), handle_out(semaphores), params, signal or None, len(waits),
                  handle_out(waits))
 
@@ -118,7 +119,7 @@ class Extension:
 
 
 def translated(loader: Loader, kind: int, handle: int) -> int:
-    """The driver's own handle behind the loader's; the same one where the loader does not wrap."""
+    """Return the driver's own handle for a handle of the loader; the same handle if the loader does not wrap."""
     if loader.find("zelLoaderTranslateHandle") is None:
         return handle
     out = c_void_p()
@@ -129,7 +130,7 @@ def translated(loader: Loader, kind: int, handle: int) -> int:
 
 
 def find_extension(loader: Loader, driver: int) -> Extension:
-    """Look for the functions in the three places; a driver without them gets an `Extension` that refuses."""
+    """Look for the functions in the three sources. A driver without them gets an `Extension` whose calls raise."""
     native = translated(loader, ze.TRANSLATE_DRIVER, driver)
     wrapped = native != driver
     functions, route = _exported(loader), LOADER_ROUTE
@@ -149,7 +150,7 @@ def _exported(loader: Loader) -> _Functions | None:
 def _by_address(loader: Loader, driver: int) -> _Functions | None:
     functions = {}
     for name in ze.EXTENSION_FUNCTIONS:
-        # Some drivers say SUCCESS and leave the pointer as it was: null here.
+        # Some drivers return SUCCESS without writing the pointer, which is null here.
         out = c_void_p()
         code = loader.raw("zeDriverGetExtensionFunctionAddress", driver, name.encode(), byref(out))
         if code != SUCCESS or not out.value:
@@ -210,7 +211,7 @@ def _from_tables(native: int) -> tuple[_Functions | None, str]:
 
 
 def driver_libraries() -> tuple[str, ...]:
-    """The files that the loader loads drivers from, as far as xsem knows."""
+    """The files from which the loader loads drivers, as far as xsem knows."""
     chosen = os.environ.get("ZE_ENABLE_ALT_DRIVERS")
     if chosen:
         return tuple(name for name in chosen.split(",") if name)
@@ -218,7 +219,7 @@ def driver_libraries() -> tuple[str, ...]:
 
 
 def _loaded_library(name: str) -> Any | None:
-    """The library if this process has it loaded; it is never loaded for this."""
+    """Return the library if this process has loaded it. This call never loads it."""
     try:
         if sys.platform == "win32":
             find = ctypes.WinDLL("kernel32").GetModuleHandleW
@@ -242,7 +243,7 @@ def _table(library: Any, getter: str) -> Any:
 
 
 def _drivers_of(library: Any) -> list[int]:
-    """A driver library's own handles: it is how one of several libraries is told to be the driver's."""
+    """Return the driver handles of a driver library. They identify a driver's library among several."""
     address = _table(library, "zeGetDriverProcAddrTable")[0]
     if not address:
         return []

@@ -1,7 +1,7 @@
-"""Images in external memory, by zeImageCreate, and copies of them to and from the host.
+"""Images in external memory, by zeImageCreate.
 
-An image is made from the memory's handle, not from a pointer into it, so it begins where the memory does; and Level
-Zero gives no layout of a chain of levels in imported memory, so an image has one.
+An image is created from the handle of the memory, not from a pointer into it. Therefore it begins at the start of the
+memory. Level Zero defines no layout for a chain of levels in imported memory. Therefore an image has one level.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from xsem_levelzero._memory import Memory, memory_struct
 __all__ = ["Image", "image_desc", "make_image"]
 
 _1D, _1D_ARRAY, _2D, _2D_ARRAY, _3D = 0, 1, 2, 3, 4
-# Bits of a component: layouts with 1, 2 and 4 of them.
+# Layouts by bits per component, for 1, 2 and 4 components.
 _LAYOUTS: Final = {8: {1: 0, 2: 3, 4: 4}, 16: {1: 1, 2: 5, 4: 6}, 32: {1: 2, 2: 7, 4: 8}}
 _COMPONENTS: Final = {"uint": 0, "int": 1, "float": 4}
 _ZERO, _ONE = 4, 5
 
 
 class Image:
-    """A ze_image_handle_t, destroyed once. It is its one level, too."""
+    """A ze_image_handle_t, destroyed once. The object also stands for the image's only level."""
 
     __slots__ = ("_left", "desc", "handle")
 
@@ -37,7 +37,7 @@ class Image:
         self._left = [handle]
 
     def destroy(self, core: Core) -> None:
-        """Call zeImageDestroy, the first time."""
+        """Call zeImageDestroy on the first call. Later calls do nothing."""
         try:
             handle = self._left.pop()
         except IndexError:
@@ -46,7 +46,7 @@ class Image:
 
 
 def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
-    """ze_image_desc_t.
+    """Return the ze_image_desc_t of a descriptor.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
         ``not_supported``: levels, an offset, a cubemap or a colour attachment.
     """
     if desc.beyond_image:
-        raise UnsupportedError(f"Level Zero makes no image with {desc.beyond_image} in imported memory",
+        raise UnsupportedError(f"Level Zero supports no image with {desc.beyond_image} in imported memory",
                                capability="mipmapped_array", reason="not_supported")
     width, height, depth = desc.extent
     if depth:
@@ -74,18 +74,18 @@ def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
-    """Call zeImageCreate on a duplicate of the memory's fd.
+    """Call zeImageCreate with a duplicate of the memory's fd. The memory keeps its own fd on success and on failure.
 
     Raises
     ------
     UnsupportedError
-        ``not_supported``: see `image_desc`; or memory that came by no fd.
+        ``not_supported``: see `image_desc`; or the memory was not imported from an fd.
     """
     wanted = image_desc(desc)
     if memory.kept is None:
-        raise UnsupportedError("an image is made from a file descriptor here", capability="mipmapped_array",
+        raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",
                                reason="not_supported")
-    # Intel's driver may crash on an fd that it does not take: this one it has taken before, as memory.
+    # Intel's driver may crash on an fd that it does not accept. It has accepted this fd as memory before.
     fd = DriverFd(duplicate_fd(memory.kept.fileno()), memory.kept)
     linked = memory_struct(memory.desc, fd.number)
     wanted.pNext = ctypes.addressof(linked)

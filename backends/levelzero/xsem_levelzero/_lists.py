@@ -1,4 +1,4 @@
-"""Command lists: immediate ones, of the driver's own or the application's."""
+"""Immediate command lists, created by the backend or borrowed from the application."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xsem_levelzero._semaphores import Batches, Semaphore
 __all__ = ["ImmediateList", "check_immediate"]
 
 _Append = Callable[[Point | None, Sequence[Point]], None]
-_RULE_8 = "the list is no immediate one: semaphores are waited for and signalled on immediate lists alone (rule 8)"
+_RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
 class ImmediateList(CommandListDriver):
@@ -29,13 +29,13 @@ class ImmediateList(CommandListDriver):
     Parameters
     ----------
     handle : int
-        ze_command_list_handle_t, as the loader gave it.
+        ze_command_list_handle_t from the loader.
     in_order : bool
-        The list executes in order by itself. Otherwise each append is put between two barriers.
+        Whether the list executes in order by itself. If False, each append is placed between two barriers.
     lent : object
-        The application's list, kept alive; None for a list of our own.
+        The application's list, kept alive; None for a list that this object owns.
     known_immediate : bool
-        It is no regular list: the loader said so.
+        Whether the loader or the driver has confirmed that the list is immediate.
     """
 
     def __init__(
@@ -59,7 +59,13 @@ class ImmediateList(CommandListDriver):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[object], want_point: bool,
     ) -> Point | None:
-        """Call zeCommandListAppendWaitExternalSemaphoreExt."""
+        """Call zeCommandListAppendWaitExternalSemaphoreExt.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_supported``: a keyed mutex with a timeout.
+        """
         core, events = self._core, self._events
         _check_keyed(semaphores, params)
         fresh: list[tuple[Semaphore, int]] = []
@@ -147,7 +153,8 @@ class ImmediateList(CommandListDriver):
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: it does not come down to a power of two of bytes, or to more than the device takes.
+            ``bad_pattern``: the shortest period of the pattern is not a power of two bytes, or the device does not fill
+            with patterns that long.
         """
         word, longest = _shortest_period(pattern), self._core.queues.fill_pattern
         if len(word) & (len(word) - 1) or len(word) > longest:
@@ -165,12 +172,12 @@ class ImmediateList(CommandListDriver):
         )
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call `work`, if the list is known to be immediate."""
+        """Call `work` if the list is known to be immediate."""
         self._check_known()
         work()
 
     def close(self) -> None:
-        """Destroy a list of our own; a borrowed one is let go."""
+        """Destroy an owned list. A borrowed list stays the application's."""
         self._lent = None
         if self._own:
             self._own = False
@@ -178,8 +185,8 @@ class ImmediateList(CommandListDriver):
 
     # ---- inside
     def _issue(self, append: _Append, wait_points: Sequence[Point], users: int) -> Point | None:
-        """Append one operation that begins after `wait_points`; a point of it where somebody uses one."""
-        # Before anything is appended: making an event can fail.
+        """Append one operation that begins after `wait_points`; return its fence if it has users."""
+        # Take the event before the first append: creating an event can fail.
         point = self._events.take(users) if users else None
         try:
             if self._in_order:
@@ -193,12 +200,15 @@ class ImmediateList(CommandListDriver):
                 self._events.give_back(point)
             self._explain(error)
             raise
-        # On a list of unknown type, only a wait or a signal gets here, and a regular list refuses both.
+        # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
         self._known_immediate = True
         return point
 
     def _check_known(self) -> None:
-        """Refuse operations that a regular list would accept and never execute; on it the driver refuses semaphores."""
+        """Refuse an operation on a list of unknown type, because a regular list would never execute it.
+
+        A regular list refuses waits and signals, so the first wait or signal identifies the type.
+        """
         if self._known_immediate:
             return
         if self._refused is not None:
@@ -214,14 +224,14 @@ class ImmediateList(CommandListDriver):
         self._core.loader.do("zeCommandListAppendBarrier", self.key, *_events(signal, waits))
 
     def _fence(self, waits: Sequence[Point]) -> None:
-        """On a list that is not in order: later work waits for earlier work and for events."""
+        """Order later work after earlier work and events, on a list that is not in order."""
         if waits:
-            # A barrier with events waits for these alone; only one without waits for all that was appended.
+            # A barrier with events waits only for these events. A barrier without events waits for all earlier work.
             self._barrier(None, waits)
         self._barrier(None, ())
 
     def _explain(self, error: XsemError) -> None:
-        """A list that the application lent and that nobody could ask may be a regular one."""
+        """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list."""
         if self._known_immediate or error.call not in (SIGNAL, WAIT):
             return
         error.likely_causes = (*error.likely_causes, _RULE_8)
@@ -230,7 +240,12 @@ class ImmediateList(CommandListDriver):
 
 
 def check_immediate(core: Core, handle: int) -> bool:
-    """Refuse a regular list; return whether the loader (1.17 or newer) or the driver (specification 1.9) tells.
+    """Refuse a regular list.
+
+    Returns
+    -------
+    bool
+        Whether the loader (1.17 or newer) or the driver (specification 1.9) identifies the type of the list.
 
     Raises
     ------

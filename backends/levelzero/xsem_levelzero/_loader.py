@@ -1,4 +1,4 @@
-"""The Level Zero loader: found at first use, its functions called through one place that checks what they return."""
+"""The Level Zero loader: loaded at first use. One class calls its functions and checks their result codes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _Function = Callable[..., int]
 
 
 class Loader:
-    """The loader's functions by name; those of the extension are found by `xsem_levelzero._functions`.
+    """The loader's functions by name. `xsem_levelzero._functions` finds the functions of the extension.
 
     Parameters
     ----------
     library : ctypes.CDLL
-        Or anything that has functions as attributes.
+        Any object with the functions as attributes.
     file : str
-        Its name, for reports.
+        File name of the library, for reports.
     """
 
     def __init__(self, library: Any, file: str) -> None:
@@ -37,7 +37,7 @@ class Loader:
         self._known: dict[str, _Function | None] = {}
 
     def find(self, name: str) -> _Function | None:
-        """The function that the loader exports, or None."""
+        """A function that the loader exports, or None."""
         try:
             return self._known[name]
         except KeyError:
@@ -51,12 +51,12 @@ class Loader:
         return known
 
     def raw(self, name: str, *arguments: Any) -> int:
-        """Call a function; its code.
+        """Call a function and return its result code.
 
         Raises
         ------
         UnsupportedError
-            ``driver_too_old``: this loader does not have it.
+            ``driver_too_old``: the loader does not export the function.
         """
         function = self.find(name)
         if function is None:
@@ -65,19 +65,19 @@ class Loader:
         return function(*arguments)
 
     def do(self, name: str, *arguments: Any) -> None:
-        """Call a function that has to succeed."""
+        """Call a function and raise unless the result is ZE_RESULT_SUCCESS."""
         code = self.raw(name, *arguments)
         if code != SUCCESS:
             raise error_of(name, code)
 
     def make(self, name: str, *arguments: Any) -> int:
-        """Call a function whose last argument is where it puts a handle or a pointer."""
+        """Call a function whose last argument receives a handle or a pointer, and return that value."""
         made = c_void_p()
         self.do(name, *arguments, byref(made))
         return made.value or 0
 
     def handles(self, name: str, *arguments: Any) -> list[int]:
-        """Ask a function for its count, then for so many handles."""
+        """Query a function for its count, then for its handles."""
         count = c_uint32()
         self.do(name, *arguments, byref(count), None)
         found = (c_void_p * count.value)()
@@ -86,7 +86,7 @@ class Loader:
         return [each or 0 for each in found[:count.value]]
 
     def structs(self, kind: type[_Struct], name: str, *arguments: Any) -> list[_Struct]:
-        """The same for an array of structs."""
+        """Query a function for its count, then for an array of structs."""
         count = c_uint32()
         self.do(name, *arguments, byref(count), None)
         found = (kind * count.value)()
@@ -99,9 +99,15 @@ class Loader:
 
     # ---- starting
     def drivers(self) -> tuple[list[int], str]:
-        """Initialise Level Zero and list its drivers; and which function did it.
+        """Initialise Level Zero and list its drivers.
 
-        Both are asked each time: a forked child must initialise again, and in a process that has, it costs nothing.
+        Each call initialises again, because a forked child must do so. In an initialised process the call costs
+        nothing.
+
+        Returns
+        -------
+        tuple of (list of int, str)
+            The drivers, and the name of the function that initialised them.
 
         Raises
         ------
@@ -110,7 +116,7 @@ class Loader:
         """
         if self.find("zeInitDrivers") is not None:
             try:
-                # Loader 1.18 and newer. It leaves out NPUs, which have no such semaphores.
+                # Loader 1.18 and newer. The flag excludes NPUs, which do not support these semaphores.
                 desc = ze.InitDriverTypeDesc.made(flags=ze.INIT_DRIVER_GPU)
                 count = c_uint32()
                 self.do("zeInitDrivers", byref(count), None, byref(desc))
@@ -136,7 +142,10 @@ class Loader:
         return drivers, "zeInit"
 
     def version(self) -> str:
-        """The loader's release, as in ``1.20.6``; empty where it does not say. After `drivers`."""
+        """The loader's release, for example ``1.20.6``; empty if the loader does not report it.
+
+        Call `drivers` first: the loader reports its version after initialisation.
+        """
         found = ze.ComponentVersion()
         if self.find("zelGetLoaderVersion") is not None and self.raw("zelGetLoaderVersion", byref(found)) == SUCCESS:
             return _text(found)
@@ -164,14 +173,14 @@ def _no_driver(error: XsemError | None) -> BackendUnavailableError:
 
 
 def filled(kind: type[ze.Base], loader: Loader, name: str, *arguments: Any) -> Any:
-    """A struct that a function fills."""
+    """Return a struct that a function fills."""
     struct = kind.made()
     loader.do(name, *arguments, byref(struct))
     return struct
 
 
 def handle_out(values: Sequence[int]) -> Any:
-    """An array of handles; None for none, which is what the functions want then."""
+    """Return an array of handles; None for an empty sequence, as the functions require."""
     return (c_void_p * len(values))(*values) if values else None
 
 
@@ -180,7 +189,7 @@ _lock = threading.Lock()
 
 
 def load() -> Loader:
-    """The loader; loaded at the first call that finds it.
+    """Return the loader. The first successful call loads it.
 
     Raises
     ------

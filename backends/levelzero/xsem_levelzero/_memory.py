@@ -1,4 +1,4 @@
-"""Memory: imported as one USM pointer to the beginning of the exporter's allocation."""
+"""Memory: imported as one USM pointer to the start of the exporter's allocation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Allocation:
         self._left = [address]
 
     def free(self, core: Core) -> None:
-        """Call zeMemFree, the first time."""
+        """Call zeMemFree on the first call. Later calls do nothing."""
         try:
             address = self._left.pop()
         except IndexError:
@@ -43,9 +43,9 @@ class Memory(Allocation):
     Attributes
     ----------
     desc : MemoryDesc
-        What it was imported with; its handle is not to be used any more.
+        The descriptor of the import. Its handle must not be used any more.
     kept : OwnedHandle or None
-        A duplicate of its fd: images are made from the fd, not from the pointer.
+        A duplicate of the fd, owned by this object: images are created from the fd, not from the pointer.
     """
 
     __slots__ = ("desc", "kept")
@@ -56,33 +56,46 @@ class Memory(Allocation):
         self.kept = kept
 
     def free(self, core: Core) -> None:
-        """Call zeMemFree, and close the duplicate."""
+        """Call zeMemFree and close the duplicate."""
         super().free(core)
         if self.kept is not None:
             self.kept.close()
 
 
 def memory_struct(desc: MemoryDesc, number: int | None) -> ze.Base:
-    """ze_external_memory_import_fd_t or …_win32_handle_t; `number` is the handle, None for a name."""
+    """Return the ze_external_memory_import_fd_t or …_win32_handle_t.
+
+    Parameters
+    ----------
+    number : int or None
+        The handle; None if the object is named.
+    """
     flags = desc.type.native["levelzero"][1]
     if desc.type.os_handle_kind is OsHandleKind.FD:
         return ze.ImportFd.made(flags=flags, fd=number)
     struct = ze.ImportWin32.made(flags=flags, handle=number)
     if desc.name is not None:
-        win32_name(struct, (desc.name + "\0").encode("utf-16-le"))  # const void*: Windows' own names
+        win32_name(struct, (desc.name + "\0").encode("utf-16-le"))  # const void*: UTF-16, as Windows names
     return struct
 
 
 def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, keep: bool) -> Memory:
-    """Call zeMemAllocDevice with an import; `handle` is detached if the driver took it. `keep`: for images.
+    """Call zeMemAllocDevice with an import.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, it is detached if the driver closed the fd. On failure, its fate is unknown.
+    keep : bool
+        Whether to keep a duplicate of the fd for images.
 
     Raises
     ------
     BadHandleError
-        ``allocation_size_beyond_file``: the allocation is smaller than the descriptor says. (Drivers ignore the size
-        that they are asked for, and take it from the handle.)
+        ``allocation_size_beyond_file``: the allocation is smaller than the descriptor's size. Drivers ignore the
+        requested size and take the size from the handle.
     XsemError
-        The driver's refusal. In all cases it is not known what became of `handle`.
+        The driver refused the import.
     """
     number = handle.fileno() if handle is not None else _number(desc)
     kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None

@@ -1,4 +1,4 @@
-"""What the application lends: its driver, context and device."""
+"""The application's driver, context and device, for ``native=``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,28 @@ __all__ = ["Native"]
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """The application's own objects, for ``xsem.open_device("levelzero", native=Native(…))``.
+    """The application's own driver, context and device, for ``native=``.
 
-    They are handles as the Level Zero loader gave them, are borrowed, and must outlive the device.
+    The handles are those of the Level Zero loader. xsem borrows the objects and never destroys them. They must outlive
+    the xsem device. xsem closes its events in the context on its own thread after ``release()``. The context must
+    therefore live until ``device.releasing()`` is empty or the process ends.
+
+    In Level Zero, memory, events and command lists belong to a context. The objects that xsem creates are usable only
+    in this context.
 
     Attributes
     ----------
-    driver, context, device : int
-        ze_driver_handle_t, ze_context_handle_t, ze_device_handle_t. In Level Zero, memory, events and command lists
-        belong to a context, so what xsem makes is usable in this one alone.
+    driver : int
+        ze_driver_handle_t.
+    context : int
+        ze_context_handle_t.
+    device : int
+        ze_device_handle_t.
+
+    Examples
+    --------
+    >>> native = xsem_levelzero.Native(ze_driver, ze_context, ze_device)  # doctest: +SKIP
+    >>> device = xsem.open_device("levelzero", native=native)  # doctest: +SKIP
     """
 
     driver: int

@@ -1,8 +1,8 @@
-"""What a driver does with semaphores, found out by importing real ones: that it lists the extension says nothing.
+"""Detection of a driver's behaviour by imports of real semaphores: the list of extensions is not reliable.
 
-Two sorts of objects can be made without another API: a DRM syncobj, which is what Intel's driver for Linux takes and
-Mesa exports; and the objects of docs/host-objects.md, which the simulated driver takes. A driver is given one after the
-other, per handle type, and declares what it took.
+xsem can create two kinds of objects without another API: a DRM syncobj, which Intel's driver for Linux imports and Mesa
+exports, and the objects of docs/host-objects.md, which the simulated driver imports. The probe imports one object after
+the other for each handle type. The backend declares the types whose import succeeded.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ __all__ = ["Behaviour", "probe"]
 _BINARY: Final = SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 _PATIENCE_NS: Final = 2_000_000_000
-# Of linux/fcntl.h: Python has the names only where it was built against new enough headers.
+# From linux/fcntl.h: Python defines the names only if it was built against recent headers.
 _F_ADD_SEALS: Final = 1033
 _SEAL_SHRINK_GROW_SEAL: Final = 1 | 2 | 4
 
 
 class Behaviour(NamedTuple):
-    """What was found.
+    """The result of the probe.
 
     Attributes
     ----------
     types : frozenset of SemaphoreHandleType
-        What was imported.
+        The types whose import succeeded.
     early : bool
         A wait may be appended before its signal.
     resets : bool
-        A met wait resets a binary semaphore.
+        A completed wait resets a binary semaphore.
     found_by : str
-        With which objects, for reports.
+        The objects that were imported, for reports.
     refusals : dict
-        Why the others were refused, by type.
+        The reason why an import was refused, by type.
     stuck : bool
-        A wait was not met by its signal. The driver may be at it for ever, so what it uses must stay.
+        A wait did not complete after its signal. The driver may wait for ever, so the objects it uses must stay alive.
     """
 
     types: frozenset[SemaphoreHandleType] = frozenset()
@@ -62,7 +62,7 @@ class Behaviour(NamedTuple):
 
 
 def probe(core: Core) -> Behaviour:
-    """Import one object of each type that is a file descriptor; on Linux alone."""
+    """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
@@ -96,17 +96,20 @@ def probe(core: Core) -> Behaviour:
                 refusals.pop(type, None)
                 found_by.add(_NAMES[make])
                 if make is _syncobj:
-                    early = True  # read in the driver's source: the wait stays pending; and nothing ever resets
+                    early = True  # from the driver's source: the wait stays pending, and no wait resets
             break
-    taken = ", ".join(sorted(found_by)) or "nothing was taken"
+    taken = ", ".join(sorted(found_by)) or "no object was imported"
     return Behaviour(frozenset(types), early, resets, taken, refusals, stuck)
 
 
 def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
     """Append a wait for an unsignalled eventfd, then signal it.
 
-    Whether the wait was pending before that, whether it reset the eventfd, and whether it was not met at all: then
-    nothing of it is destroyed.
+    Returns
+    -------
+    tuple of (bool, bool, bool)
+        Whether the wait was pending before the signal, whether it reset the eventfd, and whether it stayed pending
+        after the signal. In the last case no object of the probe is destroyed.
     """
     events = Events(core)
     commands, _ = core.create_list(0)
@@ -162,7 +165,7 @@ _HANDLE_TO_FD: Final = _ioctl(0xC1, 16)
 
 
 def _syncobj() -> OwnedHandle | None:
-    """A DRM syncobj, of whatever node makes one: such a file belongs to no device."""
+    """A DRM syncobj from any render node that creates one: the file belongs to no particular device."""
     if sys.platform != "linux":
         return None
     for node in sorted(glob.glob("/dev/dri/renderD*")):

@@ -1,4 +1,4 @@
-"""Level Zero's result codes: their names, and the errors of xsem that stand for them."""
+"""Level Zero's result codes: their names and the xsem errors for them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ RESULTS: Final[Mapping[int, str]] = {
     SUCCESS: "ZE_RESULT_SUCCESS", NOT_READY: "ZE_RESULT_NOT_READY",
     **{code: f"ZE_RESULT_ERROR_{name}" for code, name in _NAMES.items()},
 }
-"""Names by code, as far as the functions in use may return them."""
+"""Names by code, for the codes that the functions in use return."""
 
 UNSUPPORTED: Final = frozenset({UNSUPPORTED_VERSION, UNSUPPORTED_FEATURE, UNSUPPORTED_ENUMERATION,
                                 UNSUPPORTED_IMAGE_FORMAT, 0x78000009, 0x7800000A, 0x78000025})
@@ -79,12 +79,12 @@ _NO_MEMORY: Final = frozenset({OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY})
 
 
 def name_of(code: int) -> str | None:
-    """``"ZE_RESULT_…"``; None for a code that this xsem does not know."""
+    """The name ``"ZE_RESULT_…"`` of a code; None for an unknown code."""
     return RESULTS.get(code)
 
 
 def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
-    """The error that stands for a code, with `call`, `code` and `code_name`."""
+    """Return the error for a code, with `call`, `code` and `code_name`."""
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": name_of(code), "likely_causes": causes}
     if code in _LOST:
         return DeviceLostError("the device is lost: earlier work on it failed for good", reason="device_lost",

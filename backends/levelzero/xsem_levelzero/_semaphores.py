@@ -1,4 +1,4 @@
-"""Semaphores: from xsem's descriptors to the driver's structs, imports, and waits on drivers whose handles wear out."""
+"""Semaphores: structs for the driver, imports, and fresh imports for drivers whose handles support one wait."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ __all__ = ["Batches", "Semaphore", "import_fd", "import_semaphore", "kept_duplic
 
 
 def semaphore_struct(desc: SemaphoreDesc, number: int | None) -> ze.ExternalSemaphoreDesc:
-    """ze_external_semaphore_ext_desc_t with what it is linked to; `number` is the handle, None for a name.
+    """Return a ze_external_semaphore_ext_desc_t with its linked struct.
 
-    Exactly one flag, and the handle's struct as the first of the chain: Intel's driver reads no further.
+    The struct has exactly one flag, and the handle's struct is the first in the chain: Intel's driver reads only that
+    one.
+
+    Parameters
+    ----------
+    number : int or None
+        The handle; None if the object is named.
     """
     flags = desc.type.native["levelzero"][1]
     handle: ze.Base
@@ -34,28 +40,40 @@ def semaphore_struct(desc: SemaphoreDesc, number: int | None) -> ze.ExternalSema
 
 
 def win32_name(struct: Any, name: bytes) -> None:
-    """Put the address of a name into a struct, which keeps the bytes alive."""
+    """Put the address of a name into a struct. The struct keeps the bytes alive."""
     struct.kept_name = ctypes.create_string_buffer(name, len(name))
     struct.name = ctypes.addressof(struct.kept_name)
 
 
 def kept_duplicate(desc: SemaphoreDesc, handle: OwnedHandle | None) -> OwnedHandle | None:
-    """A duplicate to compare with after the import, for types that are file descriptors.
+    """Return a duplicate for a comparison after the import, for types that are file descriptors; None for other types.
 
-    Intel's driver has changed its mind: before 26.05 it never closed an imported fd, 26.05 closes it after success,
-    26.09 after failure too (docs/levelzero.md). Where the kernel cannot tell, one number is leaked rather than
-    another's closed; after a failed import the facade does the same.
+    Releases of Intel's driver differ (docs/levelzero.md): before 26.05 it never closes an imported fd, 26.05 closes it
+    after success, 26.09 after failure too. If the kernel cannot tell, xsem leaks the number rather than close a file of
+    other code. The facade does the same after a failed import.
     """
     return duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
 
 
 def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: OwnedHandle) -> int:
-    """Import one fd and close it unless the driver did; the semaphore's handle. `kept` is another number of that fd.
+    """Import one fd, and close it unless the driver did.
+
+    Parameters
+    ----------
+    given : OwnedHandle
+        The fd to import. It is consumed on success and on failure.
+    kept : OwnedHandle
+        Another number of the same open file. It stays the caller's.
+
+    Returns
+    -------
+    int
+        The ze_external_semaphore_ext_handle_t.
 
     Raises
     ------
     XsemError
-        The driver refused it; `given` is closed all the same.
+        The driver refused the import.
     """
     fd = DriverFd(given, kept)
     desc = SemaphoreDesc(type=type, handle=fd.number)
@@ -73,8 +91,9 @@ class Semaphore:
     handle : int
         ze_external_semaphore_ext_handle_t.
     kept : OwnedHandle or None
-        A duplicate to import again from, where the driver's handles wear out: after its first met wait every later one
-        on the same handle passes at once. Then each wait has a fresh import, and `handle` is for signals alone.
+        A duplicate for fresh imports, on drivers where a handle supports one wait: after its first completed wait,
+        every later wait on the same handle passes at once. Each wait then uses a fresh import, and `handle` is used
+        only for signals.
     """
 
     __slots__ = ("_lock", "_waiting", "handle", "kept", "released", "type")
@@ -85,23 +104,29 @@ class Semaphore:
         self.kept = kept
         self.released = False
         self._lock = threading.Lock()
-        # Fresh handles in use, oldest first, each with the event that its wait is over.
+        # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Point]] = deque()
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
-        """The handle for one wait; a fresh one is to be given to `waits_with`, or back to the driver."""
+        """Return the handle for one wait.
+
+        A handle other than `handle` is a fresh import: pass it to `waits_with`, or release it with the driver.
+        """
         if self.kept is None:
             return self.handle
         self.sweep(core, events)
         return import_fd(core, self.type, duplicate_fd(self.kept.fileno()), self.kept)
 
     def waits_with(self, handle: int, over: Point) -> None:
-        """A wait was appended with a fresh handle; `over` is reached when it is met, and released here."""
+        """Record a wait that uses a fresh handle.
+
+        When `over` is signalled, the wait is complete. A later `sweep` releases the handle and `over`.
+        """
         with self._lock:
             self._waiting.append((handle, over))
 
     def sweep(self, core: Core, events: Events) -> None:
-        """Release the handles of waits that are over."""
+        """Release the handles of completed waits."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -114,7 +139,7 @@ class Semaphore:
             events.release(over)
 
     def release(self, core: Core, events: Events) -> None:
-        """Release all of it; nothing that was appended uses it any more."""
+        """Release the semaphore and all its handles. No appended operation may still use them."""
         with self._lock:
             if self.released:
                 return  # a second release of a handle would use freed memory
@@ -131,12 +156,17 @@ class Semaphore:
 def import_semaphore(
     core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None, *, wears_out: bool
 ) -> Semaphore:
-    """Import; `handle` is detached if the driver took it.
+    """Import a semaphore.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, it is detached if the driver closed the fd. On failure, its fate is unknown.
 
     Raises
     ------
     XsemError
-        The driver's refusal; what became of `handle` is not known.
+        The driver refused the import.
     """
     number = handle.fileno() if handle is not None else _number(desc)
     kept = kept_duplicate(desc, handle)
@@ -161,9 +191,10 @@ def _number(desc: SemaphoreDesc) -> int | None:
 
 
 class Batches:
-    """Parameter structs of one list, for signals or for waits: the appends of a list never overlap, so they are kept.
+    """Parameter structs of one list, for signals or for waits.
 
-    The driver has read them when its call returns.
+    The structs are reused: the appends of one list never overlap, and the driver has read the structs when its call
+    returns.
     """
 
     def __init__(self, struct: type[ze.Base]) -> None:
@@ -171,7 +202,7 @@ class Batches:
         self._by_count: dict[int, Any] = {}
 
     def fill(self, semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:
-        """An array of structs, contiguous. A binary semaphore's value is 0; a keyed mutex's is its key."""
+        """Return a contiguous array of structs. The value is 0 for a binary semaphore and the key for a keyed mutex."""
         count = len(semaphores)
         structs = self._by_count.get(count)
         if structs is None:

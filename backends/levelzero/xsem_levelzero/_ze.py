@@ -1,7 +1,7 @@
-"""Level Zero's C interface as far as xsem uses it: structs, numbers, prototypes. Nothing here calls anything.
+"""The part of Level Zero's C interface that xsem uses: structs, numbers, prototypes. This module calls no function.
 
-Sizes, offsets and numbers are those of ``ze_api.h`` 1.20.6 and 1.32.0, where they are the same; tests compare all of
-them with the header. Most structs begin with a number that says what they are and a pointer to the next one.
+Sizes, offsets and numbers are those of ``ze_api.h`` 1.20.6 and 1.32.0, which agree. Tests compare all of them with the
+header. Most structs begin with a type number and a pointer to the next struct.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ EXTENSION: Final = "ZE_extension_external_semaphores"
 
 
 class Base(ctypes.Structure):
-    """What such a struct begins with."""
+    """The common first fields of the extensible structs."""
 
     STYPE: ClassVar[int]
     _fields_: ClassVar = [("stype", c_uint32), ("pNext", c_void_p)]
 
     @classmethod
     def made(cls, **fields: Any) -> Self:
-        """One that says what it is; the rest is zero.
+        """Return a struct with its type number and these fields; the other fields are zero.
 
-        A struct given as `pNext` is linked, and kept alive by the new one.
+        A struct given as `pNext` is linked. The new struct keeps it alive.
         """
         following = fields.pop("pNext", None)
         made = cls(stype=cls.STYPE, **fields)
@@ -229,13 +229,13 @@ TRANSLATE_COMMAND_LIST: Final = 4
 TRANSLATE_EVENT: Final = 7
 
 SPEC_WITH_EXTENSION: Final = 0x1000C
-"""The first version of the specification that has the extension, 1.12: what a driver's own table is asked for."""
+"""Version 1.12 of the specification, the first with the extension. The driver's own tables are requested for it."""
 
 _Handle = c_void_p
 _Pointer = c_void_p
 _Count = POINTER(c_uint32)
 _Handles = POINTER(c_void_p)
-# What every append ends with: event to signal, number of events to wait for, those events.
+# The last arguments of every append: event to signal, number of events to wait for, those events.
 _EVENTS = (_Handle, c_uint32, _Handles)
 
 PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
@@ -278,17 +278,17 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zelLoaderTranslateHandle": (c_int, _Handle, POINTER(c_void_p)),
     "zelGetLoaderVersion": (POINTER(ComponentVersion),),
     "zelLoaderGetVersions": (POINTER(c_size_t), POINTER(ComponentVersion)),
-    # The extension's own four, from wherever they are found.
+    # The extension's four functions, from any source.
     "zeDeviceImportExternalSemaphoreExt": (_Handle, POINTER(ExternalSemaphoreDesc), POINTER(c_void_p)),
     "zeDeviceReleaseExternalSemaphoreExt": (_Handle,),
     "zeCommandListAppendSignalExternalSemaphoreExt": (_Handle, c_uint32, _Handles, POINTER(SignalParams), *_EVENTS),
     "zeCommandListAppendWaitExternalSemaphoreExt": (_Handle, c_uint32, _Handles, POINTER(WaitParams), *_EVENTS),
-    # A driver's own tables.
+    # The driver's own tables.
     "zeGetDriverProcAddrTable": (c_uint32, _Handles),
     "zeGetDeviceProcAddrTable": (c_uint32, _Handles),
     "zeGetCommandListProcAddrTable": (c_uint32, _Handles),
 }
-"""Arguments by function; every one returns a ze_result_t, and is called the C way on every platform."""
+"""Arguments by function. Every function returns a ze_result_t and uses the C calling convention on every platform."""
 
 EXTENSION_FUNCTIONS: Final[dict[str, tuple[str, int]]] = {
     "zeDeviceImportExternalSemaphoreExt": ("zeGetDeviceProcAddrTable", 19),
@@ -296,7 +296,7 @@ EXTENSION_FUNCTIONS: Final[dict[str, tuple[str, int]]] = {
     "zeCommandListAppendSignalExternalSemaphoreExt": ("zeGetCommandListProcAddrTable", 34),
     "zeCommandListAppendWaitExternalSemaphoreExt": ("zeGetCommandListProcAddrTable", 35),
 }
-"""The four functions, and where each stands in a driver's own tables: fixed since 1.12."""
+"""The four functions and their positions in the driver's own tables, fixed since 1.12."""
 
 IS_IMMEDIATE: Final = ("zeGetCommandListProcAddrTable", 33)
 """Position of zeCommandListIsImmediate in a driver's own table, since 1.9; loaders before 1.17 do not export it."""
