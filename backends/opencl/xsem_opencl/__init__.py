@@ -1,6 +1,7 @@
 """The OpenCL backend of xsem: cl_khr_external_semaphore and cl_khr_external_memory, on pyopencl.
 
-What it takes as ``native=``, as lists and as events, and what it refuses, is said in ``docs/opencl.md``.
+``docs/opencl.md`` lists the objects that the backend takes as ``native=``, as command lists and as events, and the
+objects that it refuses.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["xsem_register_backends"]
 
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
-    """Register the backend; pyopencl is loaded no earlier than its first use."""
+    """Register the backend. The first use of the backend loads pyopencl."""
     from xsem_opencl._backend import OpenCLBackend
 
     register(OpenCLBackend())

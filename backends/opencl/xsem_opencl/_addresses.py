@@ -1,4 +1,4 @@
-"""Addresses for buffers: OpenCL copies between objects and offsets, the driver interface between addresses."""
+"""Addresses for buffers: the driver interface copies between addresses, OpenCL between objects and offsets."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from xsem.errors import BadArgumentError
 
 __all__ = ["Addresses", "Place"]
 
-# No program has anything up here: on x86-64 and AArch64 such addresses are not even possible.
+# These addresses are unused in every process: x86-64 and AArch64 do not support them.
 _BASE: Final = 1 << 62
 _PAGE: Final = 1 << 12
 
 
 class Place(NamedTuple):
-    """Where an address lies: a cl_mem and bytes from its start; or host memory: 0 and a pointer."""
+    """The location of an address: a cl_mem and an offset in bytes. For host memory: 0 and a pointer."""
 
     buffer: int
     offset: int
 
 
 class Addresses:
-    """Which memory an address belongs to.
+    """A map from addresses to memory.
 
-    A cl_mem has no address that the host could know, so device memory gets addresses of our own making; none is given
-    twice, so that an old one is no other memory's. Host memory keeps its own.
+    A cl_mem has no address on the host. Device memory therefore gets addresses that xsem invents. No address is
+    assigned twice, so an old address never refers to other memory. Host memory keeps its own addresses.
     """
 
     def __init__(self) -> None:
@@ -36,17 +36,17 @@ class Addresses:
         self._found: dict[int, tuple[int, int]] = {}
 
     def add_memory(self, buffer: int, size: int) -> int:
-        """The address of the first byte of a cl_mem."""
+        """Assign addresses to a cl_mem and return the address of its first byte."""
         with self._lock:
             start = self._next
-            # A page between them: an address beyond the end of one is no address of the next.
+            # A page separates two ranges, so an address beyond the end of one is not in the next.
             self._next += (size + 2 * _PAGE - 1) // _PAGE * _PAGE
             bisect.insort(self._starts, start)
             self._found[start] = (size, buffer)
         return start
 
     def add_host(self, address: int, size: int) -> None:
-        """Host memory that copies may use."""
+        """Register host memory for copies."""
         with self._lock:
             bisect.insort(self._starts, address)
             self._found[address] = (size, 0)
@@ -58,12 +58,12 @@ class Addresses:
             del self._found[address]
 
     def find(self, address: int, size: int) -> Place:
-        """What holds ``address … address + size``.
+        """Return the location of ``address … address + size``.
 
         Raises
         ------
         BadArgumentError
-            ``out_of_range``: nothing does.
+            ``out_of_range``: no memory of this device contains the range.
         """
         with self._lock:
             at = bisect.bisect_right(self._starts, address) - 1

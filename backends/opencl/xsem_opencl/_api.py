@@ -1,4 +1,4 @@
-"""pyopencl's own ICD loader, found at first use, and its functions, called where their codes are looked at."""
+"""pyopencl's own ICD loader, found at first use. One class calls its functions and checks their codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Library:
     ----------
     pyopencl : module
     file : str
-        Where the functions were found, for reports.
+        File of the functions, for reports.
     """
 
     def __init__(self, pyopencl: Any, library: Any, file: str) -> None:
@@ -44,14 +44,14 @@ class Library:
 
 
 class Api:
-    """The functions of one platform, those of its extensions among them.
+    """The functions of one platform, including those of its extensions.
 
     Parameters
     ----------
     library : Library
-        Or anything with its `function`.
+        Any object with its method `function`.
     platform : int
-        cl_platform_id; 0 where no extension is needed.
+        cl_platform_id; 0 if no extension is needed.
     """
 
     def __init__(self, library: Library, platform: int = 0) -> None:
@@ -69,12 +69,12 @@ class Api:
             return found
 
     def has(self, *names: str) -> bool:
-        """Whether all of these are there."""
+        """Whether all of these functions are found."""
         return all(self.find(name) is not None for name in names)
 
     def _extension(self, name: str) -> _Function | None:
-        # An address alone proves nothing: a loader may hand one out for a function that the device does not have. So
-        # it is called only where the device has declared what it is for.
+        # An address does not prove support: a loader may return one for a function that the device lacks. The backend
+        # calls the function only if the device declares the feature.
         ask = self.find("clGetExtensionFunctionAddressForPlatform")
         address = ask(self.platform, name.encode()) if ask is not None and self.platform else None
         if not address:
@@ -91,15 +91,15 @@ class Api:
         return function
 
     def do(self, name: str, *arguments: Any) -> None:
-        """Call a function that returns a code, which has to be CL_SUCCESS."""
+        """Call a function that returns a code, and raise unless the code is CL_SUCCESS."""
         code = self._must(name)(*arguments)
         if code != SUCCESS:
             raise error_of(name, code)
 
     def make(self, name: str, *arguments: Any) -> int:
-        """Call a function that returns a handle and puts a code where its last argument says.
+        """Call a function that returns a handle and writes a code to its last argument.
 
-        The code decides: NVIDIA's driver returns a pointer along with an error (measured).
+        Only the code decides: NVIDIA's driver returns a pointer together with an error (measured).
         """
         code = c_int32(SUCCESS)
         made = self._must(name)(*arguments, byref(code))
@@ -109,7 +109,7 @@ class Api:
 
     # ---- queries
     def info(self, name: str, handle: int, key: int) -> bytes:
-        """What clGet…Info says about an object."""
+        """Return the bytes of a clGet…Info query."""
         size = c_size_t()
         self.do(name, handle, key, 0, None, byref(size))
         data = create_string_buffer(size.value or 1)
@@ -118,20 +118,20 @@ class Api:
         return data.raw[:size.value]
 
     def text(self, name: str, handle: int, key: int) -> str:
-        """The same for char[]."""
+        """Return the text of a char[] query."""
         return self.info(name, handle, key).split(b"\0", 1)[0].decode("utf-8", "replace").strip()
 
     def number(self, name: str, handle: int, key: int) -> int:
-        """The same for one unsigned number or one handle, of whatever size."""
+        """Return one unsigned number or one handle of any size."""
         return int.from_bytes(self.info(name, handle, key), sys.byteorder)
 
     def numbers(self, name: str, handle: int, key: int, size: int) -> list[int]:
-        """The same for an array of numbers of `size` bytes."""
+        """Return an array of numbers of `size` bytes."""
         data = self.info(name, handle, key)
         return [int.from_bytes(data[at:at + size], sys.byteorder) for at in range(0, len(data), size)]
 
     def platforms(self) -> list[int]:
-        """All platforms; none where no driver is installed."""
+        """All platforms; empty if no driver is installed."""
         count = ctypes.c_uint32()
         code = self._must("clGetPlatformIDs")(0, None, byref(count))
         if code == PLATFORM_NOT_FOUND:
@@ -161,10 +161,10 @@ _DEVICE_NOT_FOUND: Final = -1
 
 
 def find_library(pyopencl: Any) -> Library:
-    """The loader that pyopencl itself uses: its wheels bring one of their own, under a name of their own.
+    """Return the loader that pyopencl itself uses. Its wheels contain a loader under a different file name.
 
-    Handles could go to another loader, too. But that one has its own list of drivers and of layers, and what a layer
-    adds is there for those who come through it.
+    Handles would work with another loader. That loader has its own list of drivers and layers, and the functions of a
+    layer apply only to calls through it.
 
     Raises
     ------
@@ -172,7 +172,8 @@ def find_library(pyopencl: Any) -> Library:
         ``opencl_loader_missing``.
     """
     module = pyopencl._cl.__file__
-    # A look-up in an extension module goes on in what it is linked with, on Linux and on macOS; not on Windows.
+    # On Linux and macOS, a symbol look-up in an extension module continues in its linked libraries. On Windows it does
+    # not.
     files = (module, "OpenCL.dll") if sys.platform == "win32" else (module,)
     for file in files:
         try:
@@ -192,7 +193,7 @@ _lock = threading.Lock()
 
 
 def load() -> Library:
-    """Import pyopencl and find its loader, once they are there.
+    """Import pyopencl and find its loader. The first successful call does the work.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The backend ``opencl``: the devices of all platforms that pyopencl's loader finds."""
+"""The backend ``opencl``: the devices of all platforms of pyopencl's loader."""
 
 from __future__ import annotations
 
@@ -21,13 +21,22 @@ __all__ = ["OpenCLBackend"]
 
 
 class OpenCLBackend(Backend):
-    """See `xsem_opencl`."""
+    """OpenCL devices, on pyopencl. See ``docs/opencl.md``.
+
+    Examples
+    --------
+    >>> device = xsem.open_device("opencl:0")  # doctest: +SKIP
+    """
 
     name: ClassVar[str] = "opencl"
     spi_version: ClassVar[int] = 1
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All devices of all platforms, those on the CPU too.
+        """List the devices of all platforms, CPUs included.
+
+        Returns
+        -------
+        sequence of DeviceInfo
 
         Raises
         ------
@@ -37,7 +46,17 @@ class OpenCLBackend(Backend):
         return [device_info(found, index) for index, found in enumerate(all_devices(load()))]
 
     def open(self, index: int) -> OpenCLDevice:
-        """Open a device in a context of its own."""
+        """Open a device in a new context.
+
+        The device owns the context. If opening fails, the context is released.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
+        DeviceNotFoundError
+            ``no_such_device``.
+        """
         found = one_device(load(), index)
         context = create_context(found.api, found.device)
         try:
@@ -47,7 +66,22 @@ class OpenCLBackend(Backend):
             raise
 
     def adopt(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
-        """Open on the application's pyopencl.Context, or on the context and device of its pyopencl.CommandQueue."""
+        """Open a device on the application's context, or on the context and device of its queue.
+
+        The device holds its own reference to the context and keeps `native` alive. If opening fails, the reference is
+        released.
+
+        Parameters
+        ----------
+        native : pyopencl.Context or pyopencl.CommandQueue
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_native``.
+        BackendUnavailableError
+            ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
+        """
         index, found, context = adopted(load(), native)
         info, capabilities = device_info(found, index), _capabilities(found)
         found.api.do("clRetainContext", context)
@@ -58,7 +92,7 @@ class OpenCLBackend(Backend):
             raise
 
     def details(self, index: int) -> Mapping[str, str]:
-        """Platform and versions, where functions come from, and what the driver answers."""
+        """Report platform, versions, the route to the functions, and the driver's answers."""
         library = load()
         api, device = found = one_device(library, index)
         answers = ask(*found)
@@ -82,7 +116,7 @@ class OpenCLBackend(Backend):
         }
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Package, loader, drivers, and what each device imports."""
+        """Check package, loader, drivers and the imports of each device for ``xsem doctor``. It never raises."""
         try:
             library = load()
         except BackendUnavailableError as error:
@@ -95,7 +129,7 @@ class OpenCLBackend(Backend):
             checks.append(missing)
         try:
             checks += [_look(found, index) for index, found in enumerate(all_devices(library))]
-        except Exception as error:  # a report raises nothing, whatever the driver does
+        except Exception as error:  # `xsem doctor` reports a driver's failure as a check
             checks.append(failed_check(
                 "OpenCL driver", error, "install the GPU vendor's OpenCL driver; clinfo shows what the loader finds"))
         return tuple(checks)
@@ -122,5 +156,5 @@ def _look(found: Found, index: int) -> HealthCheck:
         return failed_check(name, error, "install a newer driver")
     imports = [f"semaphore {each.value}" for each in sorted(declared.semaphore_import)]
     imports += [f"memory {each.value}" for each in sorted(declared.memory_import)]
-    # That a driver can import nothing is no fault of the machine: it lists, and refuses.
+    # A driver without imports is not a fault of the machine: it lists devices and refuses imports.
     return HealthCheck(name=name, ok=True, detail=f"{text}; imports {', '.join(imports) or 'nothing'}")

@@ -1,4 +1,4 @@
-"""What a device declares: what its driver answers for each handle type, and what was measured on that driver."""
+"""The capabilities of a device: the driver's answers for each handle type, and measurements on that driver."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({O
 
 
 class Answers(NamedTuple):
-    """What the driver says of one device.
+    """The driver's answers for one device.
 
     Attributes
     ----------
     vendor : int
         CL_DEVICE_VENDOR_ID.
     semaphore_import, semaphore_export, memory_import : tuple of int
-        OpenCL's numbers of handle types; empty where the driver does not know the question.
+        OpenCL's numbers of handle types; empty if the driver does not support the query.
     images : bool
-        It makes images of imported memory.
+        Whether the driver creates images in imported memory.
     """
 
     vendor: int = 0
@@ -38,14 +38,14 @@ class Answers(NamedTuple):
 
 
 def ask(api: Api, device: int) -> Answers:
-    """Ask the driver.
+    """Query the driver.
 
-    The names of the extensions are not asked: cl_khr_external_semaphore says nothing of which types there are, and
-    NVIDIA's driver has it and exports nothing (measured).
+    The names of the extensions are not sufficient: cl_khr_external_semaphore does not specify the handle types, and
+    NVIDIA's driver has the extension and exports no type (measured).
     """
     semaphores = api.has(*cl.SEMAPHORE_FUNCTIONS)
     memory = api.has(*cl.MEMORY_FUNCTIONS)
-    # KHR has binary semaphores alone, and NVIDIA's driver gives no list of them (measured).
+    # KHR defines only binary semaphores, and NVIDIA's driver reports no list of semaphore types (measured).
     types = _list(api, device, cl.DEVICE_SEMAPHORE_TYPES)
     binary = not types or cl.SEMAPHORE_TYPE_BINARY in types
     exports = semaphores and api.has("clGetSemaphoreHandleForTypeKHR")
@@ -59,7 +59,10 @@ def ask(api: Api, device: int) -> Answers:
 
 
 def _images(api: Api, device: int) -> bool:
-    """Whether images are imported. The types are those of buffers; a driver that has thought of images knows how."""
+    """Tell whether images can be imported.
+
+    The query returns handle types for buffers. A driver that answers it is assumed to support imported images.
+    """
     try:
         api.info("clGetDeviceInfo", device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES)
     except XsemError:
@@ -71,16 +74,16 @@ def _list(api: Api, device: int, key: int) -> tuple[int, ...]:
     try:
         return tuple(api.numbers("clGetDeviceInfo", device, key, 4))
     except XsemError:
-        return ()  # CL_INVALID_VALUE: no such question (PoCL)
+        return ()  # CL_INVALID_VALUE: the driver does not support the query (PoCL)
 
 
 def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilities:
-    """The declaration, for ``sys.platform``."""
+    """Return the capabilities for a value of ``sys.platform``."""
     imports = _semaphores(answers.semaphore_import, platform)
     memories = frozenset(
         each for each in MemoryHandleType
         if _number(each) in answers.memory_import and each.os_handle_kind in _CARRIERS.get(platform, ()))
-    # What is exported is an fd here: nobody has seen a driver that exports an NT handle.
+    # Exports are fds: exports of NT handles have not been observed on any driver.
     exports = _semaphores(answers.semaphore_export, platform) if platform == "linux" else frozenset()
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if answers.images and any(each.os_handle_kind is OsHandleKind.FD for each in memories):
@@ -91,16 +94,17 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
         semaphore_export=exports,
         memory_import=memories,
         features=frozenset(features),
-        # The extension leaves open what a wait does before its signal is submitted. On NVIDIA's driver it stays
-        # pending and is met by it (measured on an H200).
+        # The extension does not define a wait before the submission of its signal. On NVIDIA's driver the wait stays
+        # pending and the signal completes it (measured on an H200).
         wait_before_signal=imports & {SemaphoreHandleType.OPAQUE_FD} if measured else frozenset(),
-        resets_on_wait=True,  # the extension says so of binary semaphores, and KHR has no others
+        resets_on_wait=True,  # the extension defines this for binary semaphores, the only kind of KHR
         append_never_blocks=False,
         release_never_blocks=False,
         needs_handover=bool(memories),
-        # Nothing asks for either. In a process with little else, while 31 queues waited another one went on; beside a
-        # second context it did not, so it is as many as of CUDA's streams. Behind an unmet wait 1,020 fills or signals
-        # returned at once and the next held its thread, barriers never (measured on an H200).
+        # No query exists for either value. Measured on an H200: in a process with little other work, while 31 queues
+        # waited, another queue continued. With a second context it did not continue, so the value is that of CUDA's
+        # streams. Behind an unmet wait, 1,020 fills or signals returned at once and the next one blocked its thread.
+        # Barriers never did.
         independent_lists=8 if measured else 1,
         max_pending=1020 if measured else None,
         max_value_difference=2**64 - 1,

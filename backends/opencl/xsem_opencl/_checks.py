@@ -1,4 +1,4 @@
-"""What ``xsem doctor`` looks at where drivers are announced by files."""
+"""Checks of ``xsem doctor`` for the files that announce OpenCL drivers to the loader."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ _FOLDERS: Final = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
 
 
 def nvidia_icd(vendors: Path | None = None, folders: Sequence[str | Path] | None = None) -> HealthCheck | None:
-    """NVIDIA's driver is there and no file names it to the loader: so in containers. None where nothing is wrong.
+    """Report that NVIDIA's driver is installed but no file announces it to the loader, as in containers.
 
     Parameters
     ----------
     vendors : Path, optional
-        Where the loader looks for such files.
+        Folder in which the loader looks for such files.
     folders : sequence of path, optional
-        Where libraries are.
+        Folders of libraries.
+
+    Returns
+    -------
+    HealthCheck or None
+        None if the driver is announced or not installed, and on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         return None

@@ -1,4 +1,4 @@
-"""OpenCL's numbers and the prototypes of the functions in use, as its headers have them."""
+"""OpenCL's numbers and the prototypes of the functions in use, from its headers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SEMAPHORE_DEVICE_HANDLE_LIST: Final = 0x2053
 MEM_DEVICE_HANDLE_LIST: Final = 0x2051
 
 _handles = POINTER(c_void_p)
-_events = (c_uint32, _handles, _handles)  # number, the list, where the new event is put
+_events = (c_uint32, _handles, _handles)  # number, list, location for the new event
 _get_info = (c_void_p, c_uint32, c_size_t, c_void_p, POINTER(c_size_t))
 _code = POINTER(c_int32)
 
@@ -114,7 +114,7 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clRetainContext": (c_int32, (c_void_p,)),
     "clReleaseContext": (c_int32, (c_void_p,)),
     "clGetContextInfo": (c_int32, _get_info),
-    # Deprecated since 2.0 and in every driver: what replaces it is in no driver before 2.0.
+    # Deprecated since 2.0, but present in every driver. Drivers before 2.0 lack its replacement.
     "clCreateCommandQueue": (c_void_p, (c_void_p, c_void_p, c_uint64, _code)),
     "clRetainCommandQueue": (c_int32, (c_void_p,)),
     "clReleaseCommandQueue": (c_int32, (c_void_p,)),
@@ -140,7 +140,7 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clEnqueueFillBuffer": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_events)),
     "clEnqueueReadImage": (c_int32, _image_copy),
     "clEnqueueWriteImage": (c_int32, _image_copy),
-    # ---- of the extensions
+    # ---- extensions
     "clCreateSemaphoreWithPropertiesKHR": (c_void_p, (c_void_p, POINTER(c_uint64), _code)),
     "clEnqueueWaitSemaphoresKHR": (c_int32, _semaphores),
     "clEnqueueSignalSemaphoresKHR": (c_int32, _semaphores),
@@ -154,8 +154,8 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 SEMAPHORE_FUNCTIONS: Final = ("clCreateSemaphoreWithPropertiesKHR", "clEnqueueWaitSemaphoresKHR",
                               "clEnqueueSignalSemaphoresKHR", "clReleaseSemaphoreKHR")
-"""What importing semaphores needs."""
+"""The functions for imports of semaphores."""
 MEMORY_FUNCTIONS: Final = ("clCreateBufferWithProperties", ACQUIRE, GIVE_BACK)
-"""What importing memory needs."""
+"""The functions for imports of memory."""
 EXTENSION_FUNCTIONS: Final = frozenset(name for name in PROTOTYPES if name.endswith("KHR"))
-"""What the platform is asked for; the loader exports the others."""
+"""The functions requested from the platform. The loader exports the others."""

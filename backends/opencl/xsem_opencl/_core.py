@@ -1,4 +1,4 @@
-"""One device in one context: what all parts of the backend call through."""
+"""One device in one context: the object through which all parts of the backend call OpenCL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Core", "array", "create_context", "properties"]
 
 
 class Core:
-    """Handles, and the functions to use them with.
+    """Handles, and the functions that use them.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Core:
     device, context : int
         cl_device_id, cl_context.
     alone : bool
-        The context has this device alone: then objects need not say for which device they are.
+        Whether this device is the only one of the context. Objects need not name their device then.
     """
 
     def __init__(self, api: Api, device: int, context: int) -> None:
@@ -31,11 +31,11 @@ class Core:
         self.alone = len(context_devices(api, context)) == 1
 
     def create_queue(self) -> int:
-        """An in-order queue."""
+        """Create an in-order queue, owned by the caller."""
         return self.api.make("clCreateCommandQueue", self.context, self.device, 0)
 
     def flush(self, queue: int) -> None:
-        """Have what was enqueued reach the device: OpenCL may keep it back until somebody waits for it."""
+        """Submit enqueued commands to the device. OpenCL may keep them in the host until a flush or a wait."""
         self.api.do("clFlush", queue)
 
 
@@ -51,10 +51,10 @@ def create_context(api: Api, device: int) -> int:
 
 
 def array(handles: Sequence[int]) -> Any:
-    """An array of handles; None for none, which is what the functions want then."""
+    """Return an array of handles; None for an empty sequence, as the functions require."""
     return (c_void_p * len(handles))(*handles) if handles else None
 
 
 def properties(*values: int) -> Any:
-    """cl_properties[], ended by a 0. A negative fd is the 64-bit number that C makes of it."""
+    """Return cl_properties[], terminated by 0. A negative fd becomes the 64-bit number of a C conversion."""
     return (c_uint64 * (len(values) + 1))(*(value & 0xFFFF_FFFF_FFFF_FFFF for value in values), 0)

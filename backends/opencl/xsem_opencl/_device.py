@@ -31,7 +31,7 @@ _DLPACK_OPENCL = 4
 
 
 class OpenCLDevice(DeviceDriver):
-    """A device in one context, which it has a reference to.
+    """A device in one context, to which it holds a reference.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class OpenCLDevice(DeviceDriver):
     index : int
     capabilities : Capabilities
     lent : object
-        The application's object, kept alive; None in a context of our own.
+        The application's object, kept alive; None for an owned context.
     """
 
     def __init__(self, core: Core, index: int, capabilities: Capabilities, *, lent: object | None = None) -> None:
@@ -52,33 +52,56 @@ class OpenCLDevice(DeviceDriver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the driver answered when the device was opened."""
+        """The capabilities that the driver reported when the device was opened."""
         return self._capabilities
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLOpenCL and the index."""
+        """DLPack's kDLOpenCL and the device index."""
         return (_DLPACK_OPENCL, self._index)
 
     def native_handle(self, token: Token | None) -> int:
-        """cl_context for None; cl_semaphore_khr, cl_mem of a memory, of a mapping, of an image; cl_event."""
+        """Return a native handle.
+
+        Returns
+        -------
+        int
+            cl_context for None; cl_semaphore_khr for a semaphore; cl_mem for a memory, a mapping or an image; cl_event
+            for a fence.
+
+        Raises
+        ------
+        UnsupportedError
+            The object has no native handle, or a sub-buffer cannot begin at the mapping's offset.
+        """
         if token is None:
             return self._core.context
         if isinstance(token, Mapping):
             return token.handle(self._core)
         if isinstance(token, Semaphore | Memory | Image | Point):
             return token.handle
-        # None for host buffers: they are mapped, and no command may use the cl_mem of what is mapped.
+        # Host buffers have no native handle: they are mapped, and commands must not use the cl_mem of a mapped buffer.
         return super().native_handle(token)
 
     def close(self) -> None:
-        """Give up the context: one of our own goes, a lent one stays the application's."""
+        """Release the reference to the context. A borrowed context stays the application's."""
         self._host.close()
         self._core.api.do("clReleaseContext", self._core.context)
         self._lent = None
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
-        """Call clCreateSemaphoreWithPropertiesKHR."""
+        """Call clCreateSemaphoreWithPropertiesKHR.
+
+        On success, the fd belongs to the driver and `handle` is detached. On failure, the kernel is asked whether the
+        driver closed the fd.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The driver refused the import; the fate of the handle is "unknown".
+        """
         if desc.type not in self._capabilities.semaphore_import:
             self._refuse("semaphore.import", desc.type)
         try:
@@ -87,13 +110,25 @@ class OpenCLDevice(DeviceDriver):
             raise ImportFailure(import_error(error, "a semaphore"), fate="unknown") from error
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Semaphore:
-        """Call clCreateSemaphoreWithPropertiesKHR, for export."""
+        """Call clCreateSemaphoreWithPropertiesKHR for a semaphore to export.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        """
         if type not in self._capabilities.semaphore_export:
             self._refuse("semaphore.export", type)
         return create_semaphore(self._core, type)
 
     def export_semaphore(self, semaphore: Semaphore) -> OwnedHandle | None:
-        """Call clGetSemaphoreHandleForTypeKHR."""
+        """Call clGetSemaphoreHandleForTypeKHR.
+
+        Returns
+        -------
+        OwnedHandle or None
+            A new fd, owned by the caller; None for a sync file that is already signalled.
+        """
         return export_semaphore(self._core, semaphore)
 
     def release_semaphore(self, semaphore: Semaphore) -> None:
@@ -102,7 +137,18 @@ class OpenCLDevice(DeviceDriver):
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
-        """Call clCreateBufferWithProperties."""
+        """Call clCreateBufferWithProperties.
+
+        On success, the fd belongs to the driver and `handle` is detached. On failure, the kernel is asked whether the
+        driver closed the fd.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The driver refused the import; the fate of the handle is "unknown".
+        """
         if desc.type not in self._capabilities.memory_import:
             self._refuse("memory.import", desc.type)
         try:
@@ -111,11 +157,14 @@ class OpenCLDevice(DeviceDriver):
             raise ImportFailure(import_error(error, "memory of that size"), fate="unknown") from error
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, int]:
-        """An address in the memory's own range: no pointer, a name for `append_copy` and `append_fill`."""
+        """Return a range of the memory and its address.
+
+        The address is not a pointer. It names the range for `append_copy` and `append_fill`.
+        """
         return Mapping(memory, offset, size), memory.address + offset
 
     def unmap_buffer(self, buffer: Mapping) -> None:
-        """Call clReleaseMemObject for its sub-buffer, if it has one."""
+        """Call clReleaseMemObject for the sub-buffer, if one was created."""
         buffer.release(self._core)
 
     def release_memory(self, memory: Memory) -> None:
@@ -123,12 +172,12 @@ class OpenCLDevice(DeviceDriver):
         memory.release(self._core, self._addresses)
 
     def host_buffer(self, size: int) -> tuple[HostMemory, int]:
-        """A buffer in page-locked memory, mapped for good."""
+        """Create a buffer in page-locked memory. It stays mapped until its release."""
         made = self._host.allocate(size)
         return made, made.address
 
     def release_host_buffer(self, buffer: HostMemory) -> None:
-        """Unmap it, and call clReleaseMemObject."""
+        """Unmap the buffer and call clReleaseMemObject."""
         self._host.free(buffer)
 
     # ---- images
@@ -139,24 +188,48 @@ class OpenCLDevice(DeviceDriver):
         return make_image(self._core, memory, desc)
 
     def mipmap_level(self, array: Image, level: int) -> Image:
-        """The image itself: it has one level."""
+        """Return the image itself: it has one level."""
         return array
 
     def release_array(self, array: Image) -> None:
         """Call clReleaseMemObject."""
         array.release(self._core)
 
-    # ---- lists and points
+    # ---- lists and fences
     def create_command_list(self) -> QueueList:
-        """A queue of our own, in order."""
+        """Create an in-order queue, owned by the list."""
         return QueueList(self._core, self._addresses, self._core.create_queue())
 
     def open_command_list(self, stream: object, in_order: bool) -> QueueList:
-        """Borrow an in-order queue of this device and context."""
+        """Borrow an in-order queue of this device and context.
+
+        The list holds its own reference to the queue.
+
+        Raises
+        ------
+        TypeError
+            `stream` has an unsupported type.
+        BadArgumentError
+            ``null_stream``; ``out_of_order``.
+        WrongDeviceError
+            ``wrong_device``, ``wrong_context``.
+        """
         return QueueList(self._core, self._addresses, queue_handle(self._core, stream, in_order=in_order), lent=stream)
 
     def open_event(self, native: object) -> Point:
-        """Borrow the event of a command, in this context."""
+        """Borrow the event of a command in this context.
+
+        The fence holds its own reference to the event.
+
+        Raises
+        ------
+        TypeError
+            `native` has an unsupported type.
+        BadArgumentError
+            ``null_event``; ``user_event``.
+        WrongDeviceError
+            ``wrong_context``.
+        """
         return foreign_event(self._core, native)
 
     def done(self, point: Point) -> bool:

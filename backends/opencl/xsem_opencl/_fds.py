@@ -1,9 +1,10 @@
-"""File descriptors that were given to a driver: who closes them, and when.
+"""File descriptors passed to a driver: which side closes them, and when.
 
-By the specification an import hands the fd over to OpenCL, which may close it at once, keep the number and close it
-with the object, or forget it. NVIDIA's driver closes a semaphore's at once, and leaves imported memory's open until it
-closes that with the object, whatever has the number by then (measured on an H200, driver 580.159). So the number stays
-as it is as long as the object lives, and the kernel is asked once that is gone.
+According to the specification, an import transfers the fd to OpenCL. An implementation may close it at once, keep it
+and close it with the object, or never close it. NVIDIA's driver closes a semaphore's fd at once. It keeps the number of
+a memory's fd and closes that number with the object, even if the number refers to another file by then (measured on an
+H200, driver 580.159). Therefore xsem keeps the number open while the object lives. After the release of the object,
+xsem asks the kernel what the number refers to.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ __all__ = ["GivenFd"]
 
 
 class GivenFd:
-    """One fd, from before its import until its object is gone.
+    """One fd, from before its import until its object is released.
 
     Parameters
     ----------
     handle : OwnedHandle
-        What is to be imported.
+        The fd to import. It stays the caller's until `imported`.
     ours : bool
-        Nobody else will close it where the import fails.
+        Whether this object closes the fd if the import fails.
 
     Attributes
     ----------
     given : OwnedHandle
-        What the driver is to be given: `handle`, or a duplicate in place of number 0, which NVIDIA's driver takes for
-        the end of a list of properties (CL_INVALID_PROPERTY, measured on an H200).
+        The fd to pass to the driver: `handle`, or a duplicate in place of the number 0. NVIDIA's driver takes 0 for the
+        end of a list of properties (CL_INVALID_PROPERTY, measured on an H200).
     """
 
     __slots__ = ("_at_driver", "_kept", "_left", "_mark", "_ours", "given")
@@ -41,31 +42,31 @@ class GivenFd:
         self._ours = ours or zero
         self.given = duplicate_fd(0) if zero else handle
         self._at_driver = DriverFd(self.given, self._kept)
-        self._left: int | None = None  # a bare number: to be forgotten must not close it
+        self._left: int | None = None  # an int and not an OwnedHandle: garbage collection must not close it
         self._mark: OwnedHandle | None = None
 
     def another(self) -> OwnedHandle:
-        """A duplicate of the same file, for another import."""
+        """Return a duplicate of the same file for another import, owned by the caller."""
         return duplicate_fd(self._kept.fileno())
 
     def refused(self) -> None:
-        """The import failed; what became of the handle, the facade finds out."""
+        """Record that the import failed. The facade determines the fate of the handle."""
         if self._ours:
             self._at_driver.settle()
         self._kept.close()
 
     def imported(self) -> None:
-        """The import succeeded: the number is the driver's, as long as the object lives."""
+        """Record that the import succeeded. The number belongs to the driver while the object lives."""
         left = self._at_driver.left_open()
         number = self.given.detach()
         if left:
             self._left = number
 
     def object_goes(self) -> None:
-        """The object is about to be released: make the number a file that nobody else has.
+        """Prepare the release of the object: let the number refer to a file that has no other number.
 
-        Where the driver closes it with the object, the next duplicate of the imported file may get it, on any thread:
-        afterwards that one could not be told from what the driver left open.
+        If the driver closes the number with the object, another thread may reuse the number for a duplicate of the
+        imported file. That duplicate would be indistinguishable from a number that the driver left open.
         """
         number, self._left = self._left, None
         if number is None or not self._at_driver.left_open():
@@ -74,12 +75,12 @@ class GivenFd:
             # Each open() creates a new open file, to which no other fd number refers.
             self._mark = OwnedHandle(os.open(os.devnull, os.O_RDONLY))
         except OSError:
-            return  # none is free: better to leak one number than to close another's
+            return  # no number is free: leak one rather than close a file of other code
         os.dup2(self._mark.fileno(), number, inheritable=False)
         self._left = number
 
     def object_gone(self) -> None:
-        """The object has been released; close what the driver has left open."""
+        """Close the number if the driver left it open. Call this after the release of the object."""
         number, mark = self._left, self._mark
         # If the kernel cannot tell, leak the number: closing it could close a file of other code.
         if number is not None and mark is not None and same_open_file(mark.fileno(), number):

@@ -1,7 +1,7 @@
-"""Images in external memory, by clCreateImageWithProperties, and copies of them to and from the host.
+"""Images in external memory, by clCreateImageWithProperties.
 
-An image is made from the memory's handle, not from a place in it, so it begins where the memory does; and the extension
-has no levels, so an image has one.
+An image is created from the handle of the memory, not from an offset in it. Therefore it begins at the start of the
+memory. The extension defines no mipmap levels. Therefore an image has one level.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _TYPES: Final = {
 
 
 class Image:
-    """A cl_mem, released once. It is its one level, too.
+    """A cl_mem, released once. The object also stands for the image's only level.
 
     Attributes
     ----------
     handle : int
     region : tuple of int
-        What clEnqueueReadImage copies: all of it.
+        The region of clEnqueueReadImage: the whole image.
     """
 
     __slots__ = ("_fd", "_left", "_memory", "handle", "region")
@@ -46,7 +46,7 @@ class Image:
         self._left = [handle]
 
     def release(self, core: Core) -> None:
-        """Call clReleaseMemObject, the first time."""
+        """Call clReleaseMemObject on the first call. Later calls do nothing."""
         try:
             handle = self._left.pop()
         except IndexError:
@@ -58,12 +58,14 @@ class Image:
 
 
 def image_format(desc: MipmapDesc) -> cl.ImageFormat:
-    """cl_image_format: components as they are, not as fractions of 1."""
+    """Return the cl_image_format. Components are integers or floats, not fractions of 1."""
     return cl.ImageFormat(_ORDERS[desc.channels], _TYPES[desc.format])
 
 
 def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
-    """cl_image_desc, and the region of all of it. The pitches are the driver's: the descriptor tells none.
+    """Return the cl_image_desc and the region of the whole image.
+
+    The driver chooses the pitches, because the descriptor does not specify them.
 
     Raises
     ------
@@ -71,7 +73,7 @@ def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
         ``not_supported``: levels, an offset, a cubemap or a colour attachment.
     """
     if desc.beyond_image:
-        raise UnsupportedError(f"OpenCL makes no image with {desc.beyond_image} in imported memory",
+        raise UnsupportedError(f"OpenCL supports no image with {desc.beyond_image} in imported memory",
                                capability="mipmapped_array", reason="not_supported")
     width, height, depth = desc.extent
     if depth:
@@ -79,22 +81,22 @@ def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
     elif height:
         kind, region = (_2D_ARRAY if desc.layers else _2D), (width, height, max(1, desc.layers))
     else:
-        # The rows of a region count the layers of one dimension.
+        # For one-dimensional images, the second component of a region counts the layers.
         kind, region = (_1D_ARRAY if desc.layers else _1D), (width, max(1, desc.layers), 1)
     return cl.ImageDesc(type=kind, width=width, height=height, depth=depth, array_size=desc.layers), region
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
-    """Call clCreateImageWithProperties on a duplicate of the memory's fd.
+    """Call clCreateImageWithProperties with a duplicate of the memory's fd. The memory keeps its own fd.
 
     Raises
     ------
     UnsupportedError
-        ``not_supported``: see `image_desc`; or memory that came by no fd.
+        ``not_supported``: see `image_desc`; or the memory was not imported from an fd.
     """
     wanted, region = image_desc(desc)
     if memory.fd is None:
-        raise UnsupportedError("an image is made from a file descriptor here", capability="mipmapped_array",
+        raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",
                                reason="not_supported")
     format_, given = image_format(desc), memory.fd.another()
     try:

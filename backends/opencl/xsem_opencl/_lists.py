@@ -1,4 +1,4 @@
-"""Command lists: in-order queues, of the driver's own or the application's."""
+"""Command lists: in-order queues, created by the backend or borrowed from the application."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _Enqueue = Callable[[int, Any, Any], None]
 class QueueList(CommandListDriver):
     """One in-order queue.
 
-    Each append ends with clFlush: what is enqueued may stay in the host until then, and whoever waits for it, in
-    another queue or in another API, would wait for ever.
+    Each append ends with clFlush. Without it, commands may stay in the host, and another queue or another API that
+    waits for them would wait for ever.
 
     Parameters
     ----------
     handle : int
         cl_command_queue.
     lent : object
-        The application's queue, kept alive; None for a queue of our own.
+        The application's queue, kept alive; None for an owned queue.
     """
 
     def __init__(self, core: Core, addresses: Addresses, handle: int, *, lent: object | None = None) -> None:
@@ -53,7 +53,7 @@ class QueueList(CommandListDriver):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[Memory], want_point: bool,
     ) -> Point | None:
-        """Call clEnqueueWaitSemaphoresKHR, and clEnqueueAcquireExternalMemObjectsKHR."""
+        """Call clEnqueueWaitSemaphoresKHR, then clEnqueueAcquireExternalMemObjectsKHR for memory."""
 
         def wait(count: int, events: Any, event: Any) -> None:
             self._api.do("clEnqueueWaitSemaphoresKHR", self.key, *_batch(semaphores, params), count, events, event)
@@ -67,7 +67,7 @@ class QueueList(CommandListDriver):
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
         release: Sequence[Memory], want_point: bool,
     ) -> Point | None:
-        """Call clEnqueueReleaseExternalMemObjectsKHR, and clEnqueueSignalSemaphoresKHR."""
+        """Call clEnqueueReleaseExternalMemObjectsKHR for memory, then clEnqueueSignalSemaphoresKHR."""
 
         def signal(count: int, events: Any, event: Any) -> None:
             self._api.do("clEnqueueSignalSemaphoresKHR", self.key, *_batch(semaphores, params), count, events, event)
@@ -97,7 +97,10 @@ class QueueList(CommandListDriver):
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer; between host buffers, by way of the device."""
+        """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer.
+
+        A copy between two host buffers goes through a temporary buffer on the device.
+        """
         api, key = self._api, self.key
         to, out_of = self._addresses.find(dst, size), self._addresses.find(src, size)
         if to.buffer and out_of.buffer:
@@ -116,7 +119,7 @@ class QueueList(CommandListDriver):
     def append_level_copy(
         self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call clEnqueueReadImage or clEnqueueWriteImage, non-blocking."""
+        """Call a non-blocking clEnqueueReadImage or clEnqueueWriteImage."""
         origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
         name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
         return self._enqueue(
@@ -132,7 +135,8 @@ class QueueList(CommandListDriver):
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: it does not come down to 1, 2, 4, … 128 bytes; or the buffer's offset is no multiple of it.
+            ``bad_pattern``: the shortest period of the pattern is not 1, 2, 4, … 128 bytes; or the offset in the buffer
+            is not a multiple of it.
         """
         to = self._addresses.find(dst, size)
         word = _shortest_period(pattern)
@@ -155,14 +159,14 @@ class QueueList(CommandListDriver):
                                      size, wait_points, want_point)
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call it, and have what it enqueued reach the device."""
+        """Call `work`, then submit its commands to the device."""
         try:
             work()
         finally:
             self._core.flush(self.key)
 
     def close(self) -> None:
-        """Give up our reference: a queue of our own goes, a borrowed one stays the application's."""
+        """Release the reference to the queue. A borrowed queue stays the application's."""
         self._lent = None
         try:
             handle = self._left.pop()
@@ -186,12 +190,12 @@ class QueueList(CommandListDriver):
         try:
             return self._enqueue(steps(scratch), wait_points, want_point)
         finally:
-            self._api.do("clReleaseMemObject", scratch)  # it goes when the commands that use it are done
+            self._api.do("clReleaseMemObject", scratch)  # freed when the commands that use it are complete
 
     def _enqueue(
         self, steps: Sequence[_Enqueue], wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Enqueue the steps: the first begins after the points, the last one's event is the point of all."""
+        """Enqueue the steps: the first step waits for `wait_points`, and the event of the last step is the fence."""
         event = c_void_p()
         count, events = event_list(wait_points)
         for number, step in enumerate(steps, 1):
@@ -208,12 +212,12 @@ class QueueList(CommandListDriver):
 
 
 def queue_handle(core: Core, stream: object, *, in_order: bool) -> int:
-    """The cl_command_queue of a pyopencl.CommandQueue, or one as an int, after a look at what it is.
+    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int, after checks.
 
     Raises
     ------
     TypeError
-        It is none.
+        `stream` has an unsupported type.
     BadArgumentError
         ``null_stream``; ``out_of_order``.
     WrongDeviceError
@@ -238,7 +242,7 @@ def queue_handle(core: Core, stream: object, *, in_order: bool) -> int:
     properties = core.api.number("clGetCommandQueueInfo", handle, cl.QUEUE_PROPERTIES)
     if properties & cl.QUEUE_OUT_OF_ORDER or not in_order:
         raise BadArgumentError(
-            "the queue executes out of order, so a wait in it would hold nothing that comes after it: make one without "
+            "the queue executes out of order, so a wait in it would not delay later commands: create a queue without "
             "OUT_OF_ORDER_EXEC_MODE_ENABLE", reason="out_of_order",
         )
     return handle

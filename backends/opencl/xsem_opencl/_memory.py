@@ -1,4 +1,4 @@
-"""Memory: imported as one cl_mem; mappings of it; page-locked host memory."""
+"""Memory: imported as one cl_mem, its mappings, and page-locked host memory."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Memory:
     handle : int
         cl_mem.
     address : int
-        The first byte's, of our own making.
+        Address of the first byte, assigned by xsem.
     desc : MemoryDesc
-        What it was imported with; its handle is not to be used any more.
+        The descriptor of the import. Its handle must not be used any more.
     fd : GivenFd or None
     images : set of int
-        The cl_mem of each image over the same bytes: they change hands with it.
+        The cl_mem of each image over the same bytes. They change hands with the memory.
     acquired : bool
-        The last that was appended of it is that it is ours.
+        Whether the last appended handover is an acquire.
     """
 
     __slots__ = ("_left", "acquired", "address", "desc", "fd", "handle", "images")
@@ -48,7 +48,7 @@ class Memory:
         self._left = [handle]
 
     def release(self, core: Core, addresses: Addresses) -> None:
-        """Call clReleaseMemObject, the first time."""
+        """Call clReleaseMemObject on the first call. Later calls do nothing."""
         try:
             handle = self._left.pop()
         except IndexError:
@@ -64,7 +64,10 @@ class Memory:
 
 
 def _give_back(core: Core, handle: int) -> None:
-    """Measured on an H200: with memory that is released while it is acquired, clReleaseContext never returns."""
+    """Release external memory to its exporter before the cl_mem is released.
+
+    Measured on an H200: clReleaseContext never returns if a memory is released while it is acquired.
+    """
     queue = core.create_queue()
     try:
         core.api.do(cl.GIVE_BACK, queue, 1, array([handle]), 0, None, None)
@@ -73,20 +76,25 @@ def _give_back(core: Core, handle: int) -> None:
 
 
 def memory_properties(core: Core, desc: MemoryDesc, number: int) -> Any:
-    """What names the handle to import, for buffers and images."""
+    """Return the properties that name the handle to import, for buffers and images."""
     for_device = () if core.alone else (cl.MEM_DEVICE_HANDLE_LIST, core.device, 0)
     return properties(desc.type.native["opencl"][1], number, *for_device)
 
 
 def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
-    """Call clCreateBufferWithProperties; `handle` is detached if it is the driver's now.
+    """Call clCreateBufferWithProperties.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, the fd belongs to the driver and `handle` is detached. On failure, its fate is unknown.
 
     Raises
     ------
     UnsupportedError
-        ``not_supported``: an NT object by its name.
+        ``not_supported``: an NT object given by its name.
     XsemError
-        The driver's refusal; what became of `handle` is not known.
+        The driver refused the import.
     """
     fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     try:
@@ -103,7 +111,9 @@ def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: Ow
 
 
 class Mapping:
-    """A range of a memory. Copies use the memory and an offset; a cl_mem of its own is made when somebody asks for it.
+    """A range of a memory.
+
+    Copies use the memory's cl_mem and an offset. A cl_mem for the range is created when its native handle is requested.
 
     Parameters
     ----------
@@ -122,12 +132,12 @@ class Mapping:
         self._own: int | None = None
 
     def handle(self, core: Core) -> int:
-        """A cl_mem of just this range: the memory's where that is all of it, else a sub-buffer.
+        """Return a cl_mem of exactly this range: the memory's if the range covers it, else a sub-buffer.
 
         Raises
         ------
         UnsupportedError
-            ``native_handle``: a sub-buffer begins at a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+            ``native_handle``: the offset is not a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN.
         """
         if self.offset == 0 and self.size == self.memory.desc.allocation_size:
             return self.memory.handle
@@ -142,14 +152,14 @@ class Mapping:
                         raise
                     bits = core.api.number("clGetDeviceInfo", core.device, cl.DEVICE_MEM_BASE_ADDR_ALIGN)
                     raise UnsupportedError(
-                        f"this device has no cl_mem that begins at offset {self.offset}, but at multiples of "
-                        f"{bits // 8} bytes: map from such a one on, and use an offset in the kernel",
+                        f"a cl_mem of this device cannot begin at offset {self.offset}, but at multiples of "
+                        f"{bits // 8} bytes: map from such a multiple, and use an offset in the kernel",
                         capability="native_handle", call=error.call, code=error.code, code_name=error.code_name,
                     ) from error
             return self._own
 
     def release(self, core: Core) -> None:
-        """Release the sub-buffer, if there is one."""
+        """Release the sub-buffer, if one was created."""
         with self._lock:
             own, self._own = self._own, None
         if own is not None:
@@ -168,10 +178,11 @@ class HostMemory:
 
 
 class HostMemories:
-    """Makes and frees page-locked host memory, on a queue that has nothing else to do.
+    """Allocates and frees page-locked host memory, on a queue without other work.
 
-    A copy to or from ordinary memory holds the caller until it is made; the way to page-locked memory is a buffer of
-    the driver's own, mapped for good. What is mapped may be copied to and from as host memory, never as a buffer.
+    A copy to or from pageable memory blocks the caller until it is complete. Page-locked memory is a buffer that the
+    driver allocates and that stays mapped until it is freed. Copies may use mapped memory as host memory, never as a
+    buffer.
     """
 
     def __init__(self, core: Core, addresses: Addresses) -> None:
@@ -181,7 +192,7 @@ class HostMemories:
         self._queue: int | None = None
 
     def allocate(self, size: int) -> HostMemory:
-        """`size` bytes."""
+        """Allocate `size` bytes."""
         api, queue = self._core.api, self._own_queue()
         buffer = api.make("clCreateBuffer", self._core.context, cl.MEM_READ_WRITE | cl.MEM_ALLOC_HOST_PTR, size, None)
         try:
@@ -194,7 +205,7 @@ class HostMemories:
         return HostMemory(buffer, address, size)
 
     def free(self, memory: HostMemory) -> None:
-        """Undo `allocate`, the first time."""
+        """Free memory of `allocate` on the first call. Later calls do nothing."""
         buffer, memory.buffer = memory.buffer, 0
         if not buffer:
             return
@@ -202,7 +213,7 @@ class HostMemories:
         self._addresses.remove(memory.address)
         api.do("clEnqueueUnmapMemObject", queue, buffer, memory.address, 0, None, None)
         self._core.flush(queue)
-        api.do("clReleaseMemObject", buffer)  # the driver keeps it until it is unmapped
+        api.do("clReleaseMemObject", buffer)  # the driver keeps the buffer until it is unmapped
 
     def close(self) -> None:
         """Release the queue."""

@@ -1,4 +1,4 @@
-"""What the application lends: a pyopencl context, or a queue, which has one."""
+"""The application's pyopencl context or queue, for ``native=``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ __all__ = ["adopted"]
 
 
 def adopted(library: Library, native: object) -> tuple[int, Found, int]:
-    """Index, device and cl_context of `native`.
+    """Return index, device and cl_context of `native`, which stays the application's.
 
     Raises
     ------
     BadArgumentError
-        ``bad_native``: it is neither; a context of several devices, of which a queue would name one; a sub-device.
+        ``bad_native``: `native` is neither a context nor a queue; a context with several devices, where a queue names
+        one; a sub-device.
     """
     pyopencl, api = library.pyopencl, Api(library)
     if isinstance(native, pyopencl.CommandQueue):

@@ -14,19 +14,19 @@ __all__ = ["Found", "all_devices", "device_info", "one_device", "optional_uuid"]
 
 
 class Found(NamedTuple):
-    """A device as the loader lists it: its platform's functions, and its cl_device_id."""
+    """A device as the loader lists it: the functions of its platform, and its cl_device_id."""
 
     api: Api
     device: int
 
 
 def all_devices(library: Library) -> list[Found]:
-    """Every device; its position is its index.
+    """Return all devices of all platforms. The position of a device is its index.
 
     Raises
     ------
     BackendUnavailableError
-        ``no_driver``: the loader knows of none.
+        ``no_driver``: the loader finds no driver.
     """
     platforms = Api(library).platforms()
     if not platforms:
@@ -43,7 +43,7 @@ def all_devices(library: Library) -> list[Found]:
 
 
 def one_device(library: Library, index: int) -> Found:
-    """The device with that index.
+    """Return the device with that index.
 
     Raises
     ------
@@ -58,13 +58,13 @@ def one_device(library: Library, index: int) -> Found:
 
 
 def device_info(found: Found, index: int) -> DeviceInfo:
-    """What xsem tells about it."""
+    """Return the public information about a device."""
     api, device = found
     luid: bytes | None = None
     if any(_optional(api, device, cl.DEVICE_LUID_VALID)):
         luid = _optional(api, device, cl.DEVICE_LUID) or None
-    # Not driver_uuid: descriptors of another driver's are refused, and nobody has seen whether a vendor's OpenCL and
-    # Vulkan drivers give the same one. `details` has it.
+    # driver_uuid is omitted, because descriptors of another driver are refused. It has not been verified that a
+    # vendor's OpenCL and Vulkan drivers report the same UUID. `details` reports it.
     return DeviceInfo(
         id=f"opencl:{index}", backend="opencl", index=index, name=api.text("clGetDeviceInfo", device, cl.DEVICE_NAME),
         uuid=optional_uuid(api, device, cl.DEVICE_UUID), luid=luid,
@@ -73,7 +73,7 @@ def device_info(found: Found, index: int) -> DeviceInfo:
 
 
 def optional_uuid(api: Api, device: int, key: int) -> _uuid.UUID | None:
-    """A UUID of cl_khr_device_uuid; None where the driver has none."""
+    """A UUID of cl_khr_device_uuid; None if the driver does not report it."""
     data = _optional(api, device, key)
     return _uuid.UUID(bytes=data) if len(data) == _UUID_SIZE and any(data) else None
 

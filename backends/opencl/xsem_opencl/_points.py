@@ -1,4 +1,4 @@
-"""Points: events, of our own or the application's."""
+"""Fences: events of the backend or of the application."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Point", "event_list", "foreign_event", "is_done", "release"]
 
 
 class Point:
-    """An event, with one reference of ours.
+    """A fence: one event, with one reference owned by this object.
 
     Attributes
     ----------
     handle : int
-        cl_event; 0 when it has been released.
+        cl_event; 0 after its release.
     source : object
         The application's event object, kept alive.
     """
@@ -33,7 +33,7 @@ class Point:
 
 
 def event_list(points: Sequence[Point]) -> tuple[int, Any]:
-    """Number and array, as the clEnqueue… functions take them."""
+    """Return number and array in the form of the clEnqueue… functions."""
     return len(points), array([point.handle for point in points])
 
 
@@ -53,19 +53,21 @@ def is_done(core: Core, point: Point) -> bool:
 
 
 def release(core: Core, point: Point) -> None:
-    """Call clReleaseEvent, the first time."""
+    """Call clReleaseEvent on the first call. Later calls do nothing."""
     handle, point.handle, point.source = point.handle, 0, None
     if handle:
         core.api.do("clReleaseEvent", handle)
 
 
 def foreign_event(core: Core, native: object) -> Point:
-    """The application's pyopencl.Event, or a cl_event as an int.
+    """Return a fence for the application's pyopencl.Event, or for a cl_event as an int.
+
+    The fence holds its own reference to the event. The application keeps its own.
 
     Raises
     ------
     TypeError
-        It is none.
+        `native` has an unsupported type.
     BadArgumentError
         ``null_event``; ``user_event``.
     WrongDeviceError
@@ -81,7 +83,8 @@ def foreign_event(core: Core, native: object) -> Point:
         raise BadArgumentError("the event is null", reason="null_event")
     api = core.api
     if api.number("clGetEventInfo", handle, cl.EVENT_COMMAND_TYPE) == cl.COMMAND_USER:
-        # Measured on an H200: with one in its list clEnqueueSignalSemaphoresKHR returned when it was set, after 2 s.
+        # Measured on an H200: with a user event in its list, clEnqueueSignalSemaphoresKHR returned when the event was
+        # set, after 2 s.
         raise BadArgumentError(
             "this is a user event, which the host sets: NVIDIA's driver would hold this thread in every append that "
             "waits for it. Set it first, or pass the event of a command",
@@ -96,7 +99,7 @@ def foreign_event(core: Core, native: object) -> Point:
         )
     queue = api.number("clGetEventInfo", handle, cl.EVENT_COMMAND_QUEUE)
     if queue:
-        # Its command may not have reached the device, and a queue that waits for it does not see to that.
+        # The command may still be in the host. A queue that waits for its event does not flush the command's queue.
         core.flush(queue)
     api.do("clRetainEvent", handle)
     return Point(handle, source=native)

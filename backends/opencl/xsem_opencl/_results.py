@@ -1,4 +1,4 @@
-"""OpenCL's codes: their names, and the errors of xsem that stand for them."""
+"""OpenCL's result codes: their names and the xsem errors for them."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ CODES: Final[Mapping[int, str]] = {
     PLATFORM_NOT_FOUND: "CL_PLATFORM_NOT_FOUND_KHR",
     -1142: "CL_INVALID_SEMAPHORE_KHR",
 }
-"""Names by code, as far as the functions in use may return them."""
+"""Names by code, for the codes that the functions in use return."""
 
 _NO_MEMORY: Final = frozenset({MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY})
 _UNSUPPORTED: Final = frozenset({IMAGE_FORMAT_NOT_SUPPORTED, INVALID_OPERATION})
-# What NVIDIA's driver answers to an import of a closed fd, a pipe (999) or with too large a size (1). They are CUDA's
-# codes, no OpenCL ones (measured on an H200, driver 580.159); a pointer comes with them all the same.
+# NVIDIA's driver returns 999 for an import of a closed fd or a pipe, and 1 for a size that is too large. These are
+# CUDA's codes, not OpenCL's (measured on an H200, driver 580.159). The driver returns a pointer with them.
 _REFUSALS: Final = frozenset({INVALID_VALUE, -33, -38, INVALID_OPERATION, -61, -64, -1142, 1, 999})
 
 
 def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
-    """The error that stands for a code, with `call`, `code` and `code_name`."""
+    """Return the error for a code, with `call`, `code` and `code_name`."""
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
     if code == DEVICE_NOT_AVAILABLE:
         return DeviceLostError("the device is not available any more: open it anew", reason="device_lost",
@@ -82,7 +82,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
                                 reason="out_of_memory", **fields)
     if code == OUT_OF_RESOURCES:
         fields["likely_causes"] = (*causes, "the device is out of memory", "earlier work on the device failed")
-        return DriverError("the device has not what the OpenCL driver needs for this, or earlier work on it failed",
+        return DriverError("the device lacks resources for this OpenCL call, or earlier work on the device failed",
                            reason="driver_error", from_earlier_work=True, **fields)
     if code in (FAILED_EVENTS, NVIDIA_ILLEGAL_ACCESS):
         return DriverError("earlier work on the device failed", reason="driver_error", from_earlier_work=True,
@@ -97,18 +97,18 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
 
 
 def import_error(error: XsemError, what: str) -> XsemError:
-    """The error of a failed import: where the code does not say that it is about something else, the handle is bad."""
+    """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
     if error.code not in _REFUSALS:
         return error
     return BadHandleError(
         f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call, code=error.code,
         code_name=error.code_name,
-        likely_causes=("it was not exported on this very device", "its type or its size is another one",
+        likely_causes=("it was not exported on this very device", "its type or its size differs from the descriptor's",
                        *error.likely_causes),
     )
 
 
 def failed_work(code: int) -> DriverError:
-    """The error of a command whose execution status is negative."""
+    """Return the error of a command whose execution status is negative."""
     return DriverError("a command of this list failed on the device", reason="driver_error", from_earlier_work=True,
                        call="the command", code=code, code_name=CODES.get(code))

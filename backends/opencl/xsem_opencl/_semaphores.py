@@ -1,4 +1,4 @@
-"""Semaphores: clCreateSemaphoreWithPropertiesKHR, and what a list needs to know of each."""
+"""Semaphores: clCreateSemaphoreWithPropertiesKHR, and the properties that a list needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Semaphore:
         self._left = [handle]
 
     def release(self, core: Core) -> None:
-        """Call clReleaseSemaphoreKHR, the first time."""
+        """Call clReleaseSemaphoreKHR on the first call. Later calls do nothing."""
         try:
             handle = self._left.pop()
         except IndexError:
@@ -50,14 +50,19 @@ def _for_device(core: Core) -> tuple[int, ...]:
 
 
 def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
-    """Import; `handle` is detached if it is the driver's now.
+    """Import a semaphore.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, the fd belongs to the driver and `handle` is detached. On failure, its fate is unknown.
 
     Raises
     ------
     UnsupportedError
-        ``not_supported``: an NT object by its name.
+        ``not_supported``: an NT object given by its name.
     XsemError
-        The driver's refusal; what became of `handle` is not known.
+        The driver refused the import.
     """
     fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     try:
@@ -74,7 +79,7 @@ def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None
 
 
 def handle_number(desc: Any, handle: OwnedHandle | None) -> int:
-    """The number of a descriptor's handle: of `handle`, which stands for it, where there is one."""
+    """Return the number of `handle` if it is given, else the number of the descriptor's handle."""
     if handle is not None:
         return handle.fileno()
     if desc.handle is None:
@@ -85,14 +90,20 @@ def handle_number(desc: Any, handle: OwnedHandle | None) -> int:
 
 
 def create_semaphore(core: Core, type: SemaphoreHandleType) -> Semaphore:
-    """A new semaphore for export."""
+    """Create a semaphore for export."""
     wanted = properties(cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, cl.SEMAPHORE_EXPORT_HANDLE_TYPES,
                         type.native["opencl"][1], 0, *_for_device(core))
     return Semaphore(core.api.make("clCreateSemaphoreWithPropertiesKHR", core.context, wanted), type, None)
 
 
 def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle | None:
-    """Call clGetSemaphoreHandleForTypeKHR; None of a sync file that is signalled already."""
+    """Call clGetSemaphoreHandleForTypeKHR.
+
+    Returns
+    -------
+    OwnedHandle or None
+        A new fd, owned by the caller; None for a sync file that is already signalled.
+    """
     fd = c_int(-1)
     core.api.do("clGetSemaphoreHandleForTypeKHR", semaphore.handle, core.device, semaphore.type.native["opencl"][1],
                 sizeof(fd), byref(fd), None)
@@ -100,7 +111,7 @@ def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle | None:
 
 
 def payloads(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:
-    """cl_semaphore_payload_khr[], where one of them has values (D3D12 fences); else None."""
+    """Return cl_semaphore_payload_khr[] if a semaphore has values (D3D12 fences); else None."""
     if all(each.type.kind is not SemaphoreKind.TIMELINE for each in semaphores):
         return None
     return (c_uint64 * len(params))(*(param.value or 0 for param in params))
