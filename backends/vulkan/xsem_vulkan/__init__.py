@@ -11,5 +11,5 @@ __all__ = ["Native", "VulkanBackend", "xsem_register_backends"]
 
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
-    """Offer the backend ``vulkan``; cffi and the Vulkan loader are loaded no earlier than its first use."""
+    """Register the backend ``vulkan``. The first use of the backend loads cffi and the Vulkan loader."""
     register(VulkanBackend())

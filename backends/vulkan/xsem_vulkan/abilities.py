@@ -1,4 +1,4 @@
-"""What a device can do, asked of its driver: nothing is taken from the name of an extension alone."""
+"""The properties of a device, queried from its driver: the name of an extension is not sufficient."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask", "restri
 
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
                        | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
-"""What buffers on external memory are made for: copies, fills, and shaders of the application's own."""
+"""Usage of buffers on external memory: copies, fills, and the application's own shaders."""
 
-# The device extensions that have the functions and structs for a handle type. A timeline travels in an opaque fd, too.
+# The device extensions with the functions and structs for a handle type. Timelines use opaque fds, too.
 SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[str, ...]]] = dict.fromkeys(
     (SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.SYNC_FD),
     ("VK_KHR_external_semaphore_fd",))
@@ -29,7 +29,8 @@ MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
     MemoryHandleType.DMABUF_FD: ("VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf"),
 }
 
-# Each queue of NVIDIA's driver is a channel of the GPU's; 16 are offered, but while 8 wait a ninth stands still.
+# Each queue of NVIDIA's driver is a channel of the GPU. The driver offers 16 queues, but while 8 wait, a ninth does not
+# progress.
 _MANY_QUEUES: Final = 8
 
 _Type = TypeVar("_Type", SemaphoreHandleType, MemoryHandleType)
@@ -40,14 +41,14 @@ _OF_TIMELINES: Final = frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Featur
 
 @dataclass(frozen=True)
 class Abilities:
-    """What was found out about a device before it was opened.
+    """The properties of a device, determined before it is opened.
 
     Attributes
     ----------
     extensions : frozenset of str
-        Device extensions to be enabled.
+        Device extensions to enable.
     family, queues : Family, int
-        The queue family to be used, and how many of its queues.
+        The queue family, and the number of its queues that xsem uses.
     dedicated_only : frozenset of MemoryHandleType
         Types whose memory is always a dedicated allocation.
     images : bool
@@ -55,7 +56,7 @@ class Abilities:
     largest_allocation : int
         Bytes.
     node : int or None
-        Number of the device file that every opaque fd of this driver is open on, where that is known.
+        Number of the device file on which every opaque fd of this driver is open; None if unknown.
     """
 
     extensions: frozenset[str]
@@ -74,12 +75,12 @@ class Abilities:
 
     @property
     def lists(self) -> int:
-        """How many lists have a queue to themselves, one of the queues being for the list of blocking copies."""
+        """Number of lists with a queue of their own. One queue is reserved for the list of blocking copies."""
         return max(1, self.queues - 1)
 
     @property
     def capabilities(self) -> Capabilities:
-        """As xsem declares them."""
+        """The capabilities that xsem declares."""
         timelines = frozenset(each for each in self.semaphore_import | self.semaphore_export
                               if each.kind is SemaphoreKind.TIMELINE)
         return Capabilities(
@@ -87,11 +88,11 @@ class Abilities:
             semaphore_export=self.semaphore_export,
             memory_import=self.memory_import,
             memory_export=self.memory_export,
-            # Vulkan's host signals, waits for and reads timelines alone.
+            # Vulkan's host functions signal, wait for and read only timelines.
             features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset())
             | (frozenset({Feature.MIPMAPPED_ARRAY}) if self.images and self.memory_import else frozenset()),
-            # A binary semaphore's signal must have been submitted before its wait is (VUID-vkQueueSubmit-
-            # pWaitSemaphores-03238), though drivers take it the other way round.
+            # A binary semaphore's signal must be submitted before its wait (VUID-vkQueueSubmit-pWaitSemaphores-03238),
+            # although drivers accept the reverse order.
             wait_before_signal=timelines,
             resets_on_wait=True,
             needs_handover=True,
@@ -101,19 +102,19 @@ class Abilities:
 
 
 def ask(physical: PhysicalDevice) -> Abilities:
-    """Ask a device all that xsem wants to know.
+    """Query all properties of a device that xsem needs.
 
     Raises
     ------
     UnsupportedError
-        ``driver_too_old``: the driver is older than Vulkan 1.2, or lacks timeline semaphores; ``unsupported``: there is
-        no queue for copies.
+        ``driver_too_old``: the driver is older than Vulkan 1.2, or lacks timeline semaphores; ``unsupported``: the
+        device has no queue for compute or graphics.
     """
     if physical.version < vk.VK_API_VERSION_1_2:
         raise UnsupportedError(f"{physical.name}: the driver is older than Vulkan 1.2; install a newer one",
                                reason="driver_too_old", capability="vulkan_1_2", backend="vulkan")
     if not physical.has_timelines():
-        raise UnsupportedError(f"{physical.name}: the driver has no timeline semaphores", reason="driver_too_old",
+        raise UnsupportedError(f"{physical.name}: the driver lacks timeline semaphores", reason="driver_too_old",
                                capability="timelineSemaphore", backend="vulkan")
     offered = physical.extensions()
     family = _family(physical)
@@ -127,7 +128,7 @@ def ask(physical: PhysicalDevice) -> Abilities:
         semaphore_import=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT),
         semaphore_export=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT),
         memory_import=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT),
-        # No descriptor says of a dma-buf that it is dedicated.
+        # A dma-buf's descriptor cannot state that the memory is dedicated.
         memory_export=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
         - (dedicated_only & {MemoryHandleType.DMABUF_FD}),
         dedicated_only=dedicated_only,
@@ -141,7 +142,7 @@ def ask(physical: PhysicalDevice) -> Abilities:
 
 
 def restricted(abilities: Abilities, enabled: frozenset[str]) -> Abilities:
-    """What is left with no more than these device extensions."""
+    """Return the properties that remain with only these device extensions."""
     semaphores = frozenset(each for each in SEMAPHORES if enabled.issuperset(SEMAPHORES[each]))
     memories = frozenset(each for each in MEMORIES if enabled.issuperset(MEMORIES[each]))
     return replace(
@@ -165,7 +166,7 @@ def _offered(extensions: Sequence[str], offered: frozenset[str]) -> bool:
 
 
 def _semaphore_features(physical: PhysicalDevice, type: SemaphoreHandleType, offered: frozenset[str]) -> int:
-    # SwiftShader has the extension and no features for timelines, and exporting one there is a segmentation fault.
+    # SwiftShader has the extension but supports no timelines. An export of a timeline there is a segmentation fault.
     if not _offered(SEMAPHORES[type], offered):
         return 0
     return physical.semaphore_features(type.native["vulkan"][1], timeline=type.kind is SemaphoreKind.TIMELINE)
@@ -178,7 +179,7 @@ def _memory_features(physical: PhysicalDevice, type: MemoryHandleType, offered: 
 
 
 def _family(physical: PhysicalDevice) -> Family:
-    """The family with the most queues among those that do more than copies: graphics and compute imply them."""
+    """Choose the family with the most queues among those with graphics or compute, which imply copies."""
     able = vk.VK_QUEUE_GRAPHICS_BIT | vk.VK_QUEUE_COMPUTE_BIT
     fitting = [each for each in physical.families() if each.flags & able and each.queues]
     if not fitting:

@@ -1,4 +1,4 @@
-"""Addresses for buffers: Vulkan copies between objects and offsets, the driver interface between addresses."""
+"""Addresses for buffers: the driver interface copies between addresses, Vulkan between objects and offsets."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from xsem.errors import BadArgumentError, OutOfMemoryError
 
 __all__ = ["LARGEST", "AddressSpace", "Place"]
 
-# No program has anything up here: on x86-64 and AArch64 such addresses are not even possible.
+# These addresses are unused in every process: x86-64 and AArch64 do not support them.
 _BASE: Final = 1 << 62
 _SHIFT: Final = 40
 LARGEST: Final = 1 << _SHIFT
-"""Bytes of the largest memory that gets an address: 1 TiB, more than any GPU has."""
+"""Bytes of the largest memory with an address: 1 TiB, more than any GPU has."""
 
 
 class Place(NamedTuple):
-    """Where an address lies: a VkBuffer, and bytes from its start."""
+    """The location of an address: a VkBuffer and an offset in bytes."""
 
     buffer: int
     offset: int
 
 
 class AddressSpace:
-    """Which buffer an address belongs to.
+    """A map from addresses to buffers.
 
-    Device memory gets addresses of our own making, a range for each memory. VkDeviceAddress would be the driver's own,
-    but must be asked for when memory is allocated, which its exporter need not have done, and is optional. Host memory
-    keeps the address where the host has it mapped, because there the application reads and writes.
+    Each device memory gets a range of addresses that xsem invents. VkDeviceAddress is not used: it is an optional
+    feature that must be requested at the allocation, and an exporter may not have requested it. Host memory keeps its
+    address in the process, because the application reads and writes there.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class AddressSpace:
         self._hosts: dict[int, tuple[int, int]] = {}
 
     def add_memory(self, buffer: int, size: int) -> int:
-        """The address of a device memory's first byte."""
+        """Assign addresses to a device memory and return the address of its first byte."""
         with self._lock:
             if self._free:
                 number = self._free.pop()
@@ -60,7 +60,7 @@ class AddressSpace:
             self._free.append(number)
 
     def add_host(self, address: int, size: int, buffer: int) -> None:
-        """Host memory of `size` bytes that the device reaches by way of `buffer`."""
+        """Register host memory of `size` bytes. The device uses it through `buffer`."""
         with self._lock:
             bisect.insort(self._starts, address)
             self._hosts[address] = (size, buffer)
@@ -72,12 +72,12 @@ class AddressSpace:
             del self._hosts[address]
 
     def find(self, address: int, size: int) -> Place:
-        """The buffer that holds ``address … address + size``.
+        """Return the buffer that holds ``address … address + size``.
 
         Raises
         ------
         BadArgumentError
-            ``out_of_range``: none does.
+            ``out_of_range``: no memory of this device contains the range.
         """
         with self._lock:
             if address >= _BASE:

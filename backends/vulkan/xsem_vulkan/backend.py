@@ -1,4 +1,4 @@
-"""The backend ``vulkan``: the devices that the Vulkan loader finds."""
+"""The backend ``vulkan``: the devices that the Vulkan loader lists."""
 
 from __future__ import annotations
 
@@ -18,13 +18,22 @@ __all__ = ["VulkanBackend"]
 
 
 class VulkanBackend(Backend):
-    """See `xsem_vulkan`."""
+    """Vulkan devices, through the Vulkan loader. See ``docs/vulkan.md``.
+
+    Examples
+    --------
+    >>> device = xsem.open_device("vulkan:0")  # doctest: +SKIP
+    """
 
     name: ClassVar[str] = "vulkan"
     spi_version: ClassVar[int] = 1
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All physical devices, those on the CPU too.
+        """List all physical devices, CPUs included.
+
+        Returns
+        -------
+        sequence of DeviceInfo
 
         Raises
         ------
@@ -38,12 +47,19 @@ class VulkanBackend(Backend):
             return [physical.info(index) for index, physical in enumerate(_physical_devices(instance))]
 
     def open(self, index: int) -> VulkanDevice:
-        """A VkDevice of its own each time, on an instance of its own.
+        """Open a new VkDevice on a new VkInstance.
+
+        The device owns both. If opening fails, the instance is closed.
 
         Raises
         ------
+        BackendUnavailableError
+            The reasons of `devices`.
+        DeviceNotFoundError
+            ``no_such_device``.
         UnsupportedError
-            ``driver_too_old``: the device has no Vulkan 1.2 with timeline semaphores.
+            ``driver_too_old``: the device lacks Vulkan 1.2 or timeline semaphores; ``unsupported``: the device has no
+            queue for compute or graphics.
         """
         from xsem_vulkan.abilities import ask
         from xsem_vulkan.device import VulkanDevice
@@ -59,14 +75,20 @@ class VulkanBackend(Backend):
             raise
 
     def adopt(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
-        """Open on a device and on queues of the application's own.
+        """Open a device on the application's VkDevice and queues.
+
+        Instance, device and queues are borrowed. They stay the application's on success and on failure.
+
+        Parameters
+        ----------
+        native : Native
 
         Raises
         ------
         BadArgumentError
-            ``bad_native``: `native` is no `xsem_vulkan.Native`, or what it names does not fit together.
+            ``bad_native``: `native` is not an `xsem_vulkan.Native`, or its objects do not belong together.
         UnsupportedError
-            ``not_enabled``: without timeline semaphores there are no points; ``driver_too_old``.
+            ``not_enabled``: the application did not enable timeline semaphores, which fences need; ``driver_too_old``.
         """
         from xsem_vulkan.device import VulkanDevice
         from xsem_vulkan.native import adopted
@@ -75,7 +97,7 @@ class VulkanBackend(Backend):
         return physical.info(index), VulkanDevice(gpu, index)
 
     def details(self, index: int) -> Mapping[str, str]:
-        """Versions, kind, and which queue family is used."""
+        """Report versions, the kind of device, and the queue family in use."""
         from xsem_vulkan.abilities import ask
         from xsem_vulkan.instance import opened, version_text
 
@@ -96,7 +118,7 @@ class VulkanBackend(Backend):
             }
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Package, loader, driver, and what each device can export and import."""
+        """Check package, loader and driver, and list the exports and imports of each device, for ``xsem doctor``."""
         from xsem_vulkan.instance import opened
         from xsem_vulkan.loader import load
 
@@ -125,7 +147,7 @@ _LOADER_REMEDY = ("install the Vulkan loader (Debian, Ubuntu: libvulkan1; Fedora
 def _physical_devices(instance: Instance) -> Sequence[PhysicalDevice]:
     found = instance.physical_devices()
     if not found:
-        raise BackendUnavailableError("no Vulkan driver finds a device here", reason="no_device", backend="vulkan")
+        raise BackendUnavailableError("no Vulkan driver finds a device", reason="no_device", backend="vulkan")
     return found
 
 
@@ -147,7 +169,7 @@ def _look(index: int, physical: PhysicalDevice) -> HealthCheck:
         return failed_check(name, error, "install a newer driver")
     exported = _listed(abilities.semaphore_export, abilities.memory_export)
     imported = _listed(abilities.semaphore_import, abilities.memory_import)
-    # That a driver can export nothing is no fault of the machine: it lists, and refuses.
+    # A driver without exports is not a fault of the machine: it lists devices and refuses exports.
     return HealthCheck(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports {exported}; imports "
                                             f"{imported}")
 

@@ -1,4 +1,4 @@
-"""Command buffers of one list: recorded, handed out, and used again once the device is through with them."""
+"""Command buffers of one list: recorded, submitted, and reused when the device has completed them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD: Final = 4
 
 
 class Commands:
-    """The list's command pool. One thread at a time, as a list is used."""
+    """The list's command pool. One thread at a time uses it."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -41,8 +41,8 @@ class Commands:
                                         flags=vk.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT)
         self._everything = library.new("VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT,
                                        dstAccessMask=ANY_ACCESS)
-        # Around a copy: after all that came before, the host's writes included, and before all that comes, its reads
-        # included. Without the host's part a copy may not be seen in mapped memory though a wait has seen it done.
+        # Barriers before and after a copy, with the host's writes and reads. Without the host part, a copy may be
+        # invisible in mapped memory although a wait has seen it complete.
         self._before = library.new(
             "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT | vk.VK_ACCESS_HOST_WRITE_BIT,
             dstAccessMask=vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT)
@@ -56,10 +56,10 @@ class Commands:
             raise
 
     def _record_barrier(self) -> CData:
-        """One command buffer for every wait, signal and barrier of the list, pending as often as it likes.
+        """Record one command buffer for all waits, signals and barriers of the list. It may be pending several times.
 
-        A submission without commands would put nothing between an earlier wait and a later signal: the specification
-        orders commands after waits and signals after commands, not signals after waits.
+        A submission without commands would not order a later signal after an earlier wait: the specification orders
+        commands after waits and signals after commands, not signals after waits.
         """
         null = self._gpu.library.null
         return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
@@ -67,18 +67,24 @@ class Commands:
 
     # ---- recording
     def copy(self, dst: Place, src: Place, size: int) -> CData:
-        """A copy between two places."""
+        """Record a copy between two places."""
         region = self._gpu.library.ffi.new("VkBufferCopy *", (src.offset, dst.offset, size))
         return self._transfer(
             lambda commands: self._vk.vkCmdCopyBuffer(commands, src.buffer, dst.buffer, 1, region))
 
     def fill(self, dst: Place, pattern: bytes, size: int) -> tuple[CData, HostMemory | None]:
-        """A fill, and the memory that it copies from where Vulkan's own fill cannot do it."""
+        """Record a fill.
+
+        Returns
+        -------
+        tuple of (VkCommandBuffer, HostMemory or None)
+            The command buffer, and the scratch memory for a fill that Vulkan's own fill does not support.
+        """
         word = _as_word(pattern)
         if word is not None and dst.offset % _WORD == 0 and size % _WORD == 0:
             return self._transfer(
                 lambda commands: self._vk.vkCmdFillBuffer(commands, dst.buffer, dst.offset, size, word)), None
-        # Vulkan fills aligned words. A copy may begin and end anywhere.
+        # Vulkan fills only aligned words. A copy may begin and end at any byte.
         chunk = pattern * max(1, min(size, _SCRATCH) // len(pattern))
         scratch = host_memory(self._gpu, len(chunk))
         try:
@@ -104,7 +110,7 @@ class Commands:
         return self._record(recorded)
 
     def level_copy(self, level: Level, host: Place, *, read: bool) -> CData:
-        """A copy of all of an image's level to host memory, or from there, after the image has been taken over."""
+        """Record a copy of a whole level to or from host memory, after an acquire barrier if the image needs one."""
         library, image = self._gpu.library, level.image
         region = level.region(self._gpu, host.offset)
         taken = None if image.owned else library.ffi.new("VkImageMemoryBarrier *", image.barrier(acquire=True))
@@ -125,12 +131,15 @@ class Commands:
     def handover(
         self, memories: Sequence[VulkanMemory], images: Sequence[VulkanImage], *, acquire: bool
     ) -> CData:
-        """Take memory over from, or hand it over to, whoever shares it, with those images; a full barrier besides."""
+        """Record a queue family ownership transfer of memories and images, with a full barrier.
+
+        With `acquire`, ownership comes from `VK_QUEUE_FAMILY_EXTERNAL`; otherwise it goes there.
+        """
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
             "sType": vk.VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER,
-            # The other half of each is the other side's.
+            # The other side records the other half of each barrier.
             "srcAccessMask": 0 if acquire else ANY_ACCESS,
             "dstAccessMask": ANY_ACCESS if acquire else 0,
             "srcQueueFamilyIndex": external if acquire else family,
@@ -142,7 +151,7 @@ class Commands:
             commands, _ALL, _ALL, 0, 1, self._everything, len(memories), barriers, len(images), pictures))
 
     def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
-        """A command buffer for one submission, or for many at a time; on an error it is free again."""
+        """Record a command buffer for one submission, or for several with `often`. On an error it is free again."""
         commands = self._take()
         try:
             self._vk.do("vkBeginCommandBuffer", commands, self._begin_often if often else self._begin_once)
@@ -166,27 +175,27 @@ class Commands:
 
     @property
     def oldest_busy(self) -> int | None:
-        """The operation that the device must be through with before something can be used again."""
+        """The operation whose completion frees the next command buffer; None if no command buffer is in use."""
         return self._busy[0][0] if self._busy else None
 
     def lend(self, value: int, commands: CData, scratch: HostMemory | None) -> None:
-        """They are in use until operation `value` of the list is done."""
+        """Mark the objects as in use until operation `value` of the list is complete."""
         self._busy.append((value, commands, scratch))
 
     def put_back(self, commands: CData, scratch: HostMemory | None) -> None:
-        """They were not submitted, or are done."""
+        """Free objects that were not submitted or are complete."""
         self._free.append(commands)
         if scratch is not None:
             scratch.close()
 
     def recycle(self, done: int) -> None:
-        """Operations up to `done` are done."""
+        """Free the objects of operations up to `done`."""
         while self._busy and self._busy[0][0] <= done:
             _, commands, scratch = self._busy.popleft()
             self.put_back(commands, scratch)
 
     def close(self) -> None:
-        """Destroy the pool and its command buffers; nothing of it may be pending."""
+        """Destroy the pool and its command buffers. None of them may be pending."""
         while self._busy:
             _, commands, scratch = self._busy.popleft()
             self.put_back(commands, scratch)
@@ -194,7 +203,7 @@ class Commands:
 
 
 def _as_word(pattern: bytes) -> int | None:
-    """The 32-bit word whose repetition is the pattern's."""
+    """The 32-bit word whose repetition equals the pattern's repetition; None if no such word exists."""
     if len(pattern) in (1, 2, _WORD):
         return int.from_bytes(pattern * (_WORD // len(pattern)), "little")
     word = pattern[:_WORD]

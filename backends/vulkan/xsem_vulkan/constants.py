@@ -1,10 +1,10 @@
-"""Numbers of the Vulkan headers, under their names there. A test compares them with the headers."""
+"""Constants of the Vulkan headers, under their own names. A test compares them with the headers."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# ---- what a struct says that it is
+# ---- VkStructureType
 VK_STRUCTURE_TYPE_APPLICATION_INFO: Final = 0
 VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO: Final = 1
 VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO: Final = 2

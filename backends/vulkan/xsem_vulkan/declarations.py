@@ -1,8 +1,8 @@
 """The part of Vulkan's C interface that xsem calls, for cffi: names and layouts of the Vulkan specification.
 
-A test compares sizes, offsets and numbers with the Vulkan headers. Handles that Vulkan calls non-dispatchable are
-uint64_t on every platform here (on 64-bit ones the headers make them pointers of the same size): Python sees them as
-ints. Enumerations and flags are int32_t and uint32_t: a driver may return what no header knows yet.
+A test compares sizes, offsets and numbers with the Vulkan headers. Non-dispatchable handles are uint64_t on every
+platform here, so Python sees them as ints. On 64-bit platforms the headers declare them as pointers of the same size.
+Enumerations and flags are int32_t and uint32_t, because a driver may return values newer than every header.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ typedef struct {
 } VkTimelineSemaphoreSubmitInfo;
 """
 
-# What each function takes; every pointer to an allocator is NULL here.
+# Prototypes of the functions. Every pointer to an allocator is NULL here.
 FUNCTIONS: Final = """
 void *vkGetInstanceProcAddr(VkInstance, const char *);
 VkResult vkEnumerateInstanceVersion(uint32_t *);

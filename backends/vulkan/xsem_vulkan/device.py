@@ -1,4 +1,4 @@
-"""A Vulkan device behind the driver interface."""
+"""A Vulkan device with the driver interface of xsem."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class VulkanDevice(DeviceDriver):
     Parameters
     ----------
     gpu : Gpu
-        Owned from here on.
+        The device takes ownership.
     index : int
         Position among the backend's devices.
     """
@@ -63,18 +63,19 @@ class VulkanDevice(DeviceDriver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the driver said when it was asked."""
+        """The capabilities that the driver reported."""
         return self._capabilities
 
     def close(self) -> None:
-        """Destroy the device; its lists are closed."""
+        """Destroy the device. Its lists must be closed."""
         self._gpu.close()
 
-    # ---- lists and points
+    # ---- lists and fences
     def create_command_list(self) -> VulkanList:
-        """A list with a queue to itself, where there are two queues at least.
+        """Create a list. It has its own queue if the device has at least two queues.
 
-        One list more than is declared: blocking copies need one, which on a device with one queue shares that.
+        The device allows one list more than it declares, because blocking copies need a list. On a device with one
+        queue, that list shares the queue.
 
         Raises
         ------
@@ -92,18 +93,25 @@ class VulkanDevice(DeviceDriver):
         return made
 
     def open_command_list(self, stream: object, in_order: bool) -> VulkanList:
-        """A list on one of the device's queues: the application's own, or one that a list of xsem's has.
+        """Create a list on an existing queue of the device: the application's, or the queue of another xsem list.
 
-        Every append has a barrier over everything, so that the application's own submissions come between as they do.
+        Every append contains a full barrier, so the application's own submissions keep their order.
+
+        Parameters
+        ----------
+        stream : object
+            A VkQueue as an int, or an object with one as `int_ptr`.
+        in_order : bool
+            Not used: every list is in order.
 
         Raises
         ------
         WrongDeviceError
-            ``wrong_device``: the queue is none that this device submits to.
+            ``wrong_device``: this device does not submit to the queue.
         BadArgumentError
             ``null_stream``.
         TypeError
-            `stream` is no VkQueue as an int, nor an object with one.
+            `stream` has an unsupported type.
         """
         address = getattr(stream, "int_ptr", stream)
         if type(address) is not int:
@@ -123,31 +131,53 @@ class VulkanDevice(DeviceDriver):
             gone.queue.lists -= 1
 
     def done(self, point: Point) -> bool:
-        """Ask the list's timeline."""
+        """Query the list's timeline."""
         return point.timeline.reached(point.value)
 
     def wait(self, point: Point, timeout_ns: int) -> bool:
-        """Sleep until the list's timeline is there."""
+        """Block until the list's timeline reaches the value, or until the timeout."""
         return point.timeline.wait(point.value, timeout_ns)
 
     def release_point(self, point: Point) -> None:
-        """The last one destroys the timeline of a closed list."""
+        """Release the fence. The last release destroys the timeline of a closed list."""
         point.timeline.drop()
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:
-        """Call vkImportSemaphoreFdKHR."""
+        """Call vkImportSemaphoreFdKHR.
+
+        On success, the fd belongs to the driver and `handle` is detached.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The fate of the handle is "left" if the failure precedes the driver's import, else "unknown".
+        """
         self._declared(desc.type in self._capabilities.semaphore_import, f"semaphore.import.{desc.type.value}")
         return import_semaphore(self._gpu, desc, handle)
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> VulkanSemaphore:
-        """A new VkSemaphore for export."""
+        """Create a VkSemaphore for export.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        """
         self._declared(type in self._capabilities.semaphore_export, f"semaphore.export.{type.value}")
         return create_semaphore(self._gpu, timeline=type.kind is SemaphoreKind.TIMELINE, initial_value=initial_value,
                                 export=type.native["vulkan"][1])
 
     def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle | None:
-        """A new fd; None of a sync file that is signalled already."""
+        """Export a semaphore.
+
+        Returns
+        -------
+        OwnedHandle or None
+            A new fd, owned by the caller; None for a sync file that is already signalled.
+        """
         wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle,
                                        handleType=semaphore.export)
         if semaphore.export == _SYNC_FILE:
@@ -155,11 +185,11 @@ class VulkanDevice(DeviceDriver):
         return export_fd(self._gpu, "vkGetSemaphoreFdKHR", wanted)
 
     def release_semaphore(self, semaphore: VulkanSemaphore) -> None:
-        """Destroy it; what was exported lives on in its importers."""
+        """Destroy the semaphore. Its payload lives on in its importers."""
         self._gpu.vk.vkDestroySemaphore(self._gpu.handle, semaphore.handle, self._gpu.library.null)
 
     def semaphore_value(self, semaphore: VulkanSemaphore) -> int:
-        """A timeline's value now."""
+        """Return a timeline's current value."""
         check_timeline(semaphore, "value")
         return counter_value(self._gpu, semaphore.handle)
 
@@ -169,46 +199,80 @@ class VulkanDevice(DeviceDriver):
         host_signal(self._gpu, semaphore.handle, value or 0)
 
     def host_wait(self, semaphore: VulkanSemaphore, value: int | None, timeout_ns: int) -> bool:
-        """Block until a timeline has the value, or the time is over."""
+        """Block until a timeline reaches the value, or until the timeout."""
         check_timeline(semaphore, "wait")
         return wait_for_value(self._gpu, semaphore.handle, value or 0, timeout_ns)
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> VulkanMemory:
-        """Call vkAllocateMemory with the fd, and bind a buffer to it."""
+        """Call vkAllocateMemory with the fd, and bind a buffer to the memory.
+
+        On success, the fd belongs to the driver and `handle` is detached.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The fate of the handle is "left" if the failure precedes the driver's import, else "unknown".
+        """
         self._declared(desc.type in self._capabilities.memory_import, f"memory.import.{desc.type.value}")
         return import_memory(self._gpu, self._addresses, desc, handle)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[VulkanMemory, int]:
-        """A buffer on memory for export; not zeroed."""
+        """Create a buffer on memory for export. The memory is not zeroed.
+
+        Returns
+        -------
+        tuple of (VulkanMemory, int)
+            The memory and its size in bytes, at least `size`.
+
+        Raises
+        ------
+        OutOfMemoryError
+            ``out_of_memory``.
+        UnsupportedError
+            The capabilities do not declare the handle type, or the driver exports only dedicated memory.
+        """
         self._declared(type in self._capabilities.memory_export, f"memory.export.{type.value}")
         made = create_memory(self._gpu, self._addresses, type, size, dedicated=dedicated)
         return made, made.size
 
     def export_memory(self, memory: VulkanMemory) -> OwnedHandle:
-        """A new fd."""
+        """Return a new fd, owned by the caller."""
         wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, int]:
-        """An address in the memory's own range: no pointer, a name for `append_copy` and `append_fill`."""
+        """Return a range of the memory and its address.
+
+        The address is not a pointer. It names the range for `append_copy` and `append_fill`.
+        """
         return Mapping(memory), memory.address + offset
 
     def unmap_buffer(self, buffer: Mapping) -> None:
-        """Nothing was made."""
+        """Do nothing: a mapping has no Vulkan object."""
 
     def release_memory(self, memory: VulkanMemory) -> None:
-        """Free it; what was exported lives on in its importers."""
+        """Free the memory. Its payload lives on in its importers."""
         memory.close()
 
     # ---- images
     def map_mipmapped_array(self, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
-        """A VkImage bound to the memory at ``desc.offset``."""
+        """Create a VkImage and bind it to the memory at ``desc.offset``.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not support such an image in such memory.
+        BadArgumentError
+            ``bad_offset``; ``out_of_range``.
+        """
         self._declared(Feature.MIPMAPPED_ARRAY in self._capabilities.features, "mipmapped_array")
         return map_image(self._gpu, memory, desc)
 
     def mipmap_level(self, array: VulkanImage, level: int) -> Level:
-        """One level of it."""
+        """Return one level of the image."""
         return level_of(array, level)
 
     def release_array(self, array: VulkanImage) -> None:
@@ -216,7 +280,7 @@ class VulkanDevice(DeviceDriver):
         array.close()
 
     def host_buffer(self, size: int) -> tuple[HostMemory, int]:
-        """Coherent host memory; the address is a pointer."""
+        """Allocate coherent host memory. The address is a pointer."""
         made = host_memory(self._gpu, size)
         try:
             self._addresses.add_host(made.address, size, made.buffer)
@@ -226,7 +290,7 @@ class VulkanDevice(DeviceDriver):
         return made, made.address
 
     def release_host_buffer(self, buffer: HostMemory) -> None:
-        """Free it."""
+        """Free host memory of `host_buffer`."""
         self._addresses.remove_host(buffer.address)
         buffer.close()
 
@@ -237,7 +301,19 @@ class VulkanDevice(DeviceDriver):
                                    capability=capability)
 
     def native_handle(self, token: object) -> int:
-        """VkDevice for None; VkSemaphore, VkDeviceMemory, VkImage; a mapping's VkBuffer, which covers the memory."""
+        """Return a native handle.
+
+        Returns
+        -------
+        int
+            VkDevice for None; VkSemaphore, VkDeviceMemory or VkImage; for a level the VkImage; for a mapping the
+            VkBuffer, which covers the whole memory.
+
+        Raises
+        ------
+        UnsupportedError
+            The object has no native handle.
+        """
         if token is None:
             return self._gpu.library.address(self._gpu.handle)
         if isinstance(token, VulkanSemaphore):
@@ -254,8 +330,8 @@ class VulkanDevice(DeviceDriver):
             return token.buffer
         if isinstance(token, int):
             return token
-        raise UnsupportedError("there is no native handle for this", capability="native_handle", backend="vulkan")
+        raise UnsupportedError("this object has no native handle", capability="native_handle", backend="vulkan")
 
     def dlpack_device(self) -> tuple[int, int]:
-        """kDLVulkan: no library takes such a capsule for memory of the host or of CUDA."""
+        """DLPack's kDLVulkan and the index: libraries do not mistake such a capsule for host or CUDA memory."""
         return (_DLPACK_VULKAN, self._index)

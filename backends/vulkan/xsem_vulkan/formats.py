@@ -1,4 +1,4 @@
-"""Which images there are: a MipmapDesc in Vulkan's terms, and what the driver says of such an image."""
+"""Image formats: a MipmapDesc in Vulkan's terms, and the driver's support for such an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xsem_vulkan.instance import PhysicalDevice
 
 __all__ = ["Shape", "can_map_images", "refusal", "shape_of"]
 
-# By components; whole numbers, not fractions of one: what is copied is bytes, and CUDA's formats are the same.
+# By number of components. Integers, not fractions of one: copies transfer bytes, and CUDA's formats are the same.
 _FORMATS: Final = {
     "uint8": (vk.VK_FORMAT_R8_UINT, vk.VK_FORMAT_R8G8_UINT, vk.VK_FORMAT_R8G8B8A8_UINT, 1),
     "int8": (vk.VK_FORMAT_R8_SINT, vk.VK_FORMAT_R8G8_SINT, vk.VK_FORMAT_R8G8B8A8_SINT, 1),
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
 
 def can_map_images(physical: PhysicalDevice, handle_types: list[int]) -> bool:
-    """Whether the plainest image can lie in imported memory of one of these types that was not made for it alone."""
+    """Whether the simplest image can lie in non-dedicated, imported memory of one of these types."""
     shape = shape_of(_PLAIN)
     return any(refusal(physical, shape, _PLAIN.levels, each, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT) is None
                for each in handle_types)
@@ -62,14 +62,14 @@ def shape_of(desc: MipmapDesc) -> Shape:
 
 
 def refusal(physical: PhysicalDevice, shape: Shape, levels: int, handle_type: int, feature: int) -> str | None:
-    """Why there is no such image in such memory; None where there is."""
+    """The reason why such an image in such memory is unsupported; None if it is supported."""
     limits = physical.image_limits(shape.format, shape.type, shape.usage, shape.flags, handle_type)
     if limits is None:
         return "not this format with this use"
     if not limits.features & feature:
         return "not in memory of this handle type"
     if limits.features & vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT:
-        return "only in memory that was allocated for it alone"
+        return "only in a dedicated allocation"
     if any(mine > most for mine, most in zip(shape.extent, limits.extent, strict=True)):
         return f"none larger than {limits.extent}"
     if levels > limits.levels or shape.layers > limits.layers:

@@ -1,4 +1,4 @@
-"""An open VkDevice: its functions, its queues and its timelines."""
+"""An open VkDevice: its functions and its queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_DEVICE: Final = (
 
 
 class _Lock:
-    """A re-entrant lock, and inside it the application's own, taken once: that one need not be re-entrant."""
+    """A re-entrant lock around the application's lock, which is acquired once and need not be re-entrant."""
 
     def __init__(self, theirs: AbstractContextManager[object]) -> None:
         self._ours = threading.RLock()
@@ -53,31 +53,30 @@ class _Lock:
 
 
 class Queue:
-    """One VkQueue. Vulkan wants it used by one thread at a time: that is what the lock is for."""
+    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `lock` ensures this."""
 
     def __init__(self, handle: CData, address: int, lock: AbstractContextManager[object] | None = None) -> None:
         self.handle = handle
         self.address = address
-        # Re-entrant: the application's own work holds it, and may append to the same list.
+        # Re-entrant: the application's work runs with the lock held, and may append to the same list.
         self.lock: AbstractContextManager[object] = threading.RLock() if lock is None else lock
         self.lists = 0
 
 
 class Gpu:
-    """What everything on one device shares.
+    """The state that all objects of one device share.
 
     Parameters
     ----------
     physical : PhysicalDevice
-        What it was made of.
     functions, handle : Functions, VkDevice
-        What to call, and with what.
+        The device's functions, and its handle.
     abilities : Abilities
-        What may be asked of it.
+        The device's properties.
     queues : sequence of Queue
-        What is submitted to.
+        The queues that xsem submits to.
     destroy : callable
-        Gives the device back; the application's own one is left alone.
+        Destroys an owned device. It does nothing for a borrowed one.
     """
 
     def __init__(
@@ -92,17 +91,20 @@ class Gpu:
         self.family = abilities.family.index
         self.queues = queues
         self.stuck = False
-        """Something is pending that cannot be waited for: to destroy the device would hang, or worse."""
+        """Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash."""
         self._destroy = destroy
 
     def close(self) -> None:
-        """Give the device back."""
+        """Destroy an owned device, unless it is `stuck`. A borrowed device stays the application's."""
         if not self.stuck:
             self._destroy()
 
 
 def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
-    """A device of xsem's own. The instance goes with it when it is closed; on an error it stays the caller's."""
+    """Create a VkDevice.
+
+    The result owns the instance and closes it with the device. On an error the instance stays the caller's.
+    """
     library = physical.library
     priorities = library.ffi.new("float[]", [1.0] * abilities.queues)
     queues = library.new("VkDeviceQueueCreateInfo", queueFamilyIndex=abilities.family.index,
@@ -113,7 +115,7 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
     features = library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted, timelineSemaphore=1)
     made = library.ffi.new("VkDevice *")
     physical.functions.do("vkCreateDevice", physical.handle, wanted, library.null, made)
-    del features   # until here
+    del features   # needed until this point
     handle = made[0]
     functions = _functions(physical, handle)
 
@@ -133,10 +135,10 @@ def adopt_gpu(
     physical: PhysicalDevice, abilities: Abilities, device: int, queues: Sequence[int],
     lock: AbstractContextManager[object] | None,
 ) -> Gpu:
-    """The application's own device, which is left alone when it is closed; one lock for all its queues."""
+    """Wrap the application's own device. Closing the result leaves the device to the application."""
     library = physical.library
     handle = library.ffi.cast("VkDevice", device)
-    # One for all: the application's is one, too, and need not be re-entrant.
+    # One lock for all queues: the application passes one lock, which need not be re-entrant.
     shared = None if lock is None else _Lock(lock)
     return Gpu(physical, _functions(physical, handle), handle, abilities,
                [Queue(library.ffi.cast("VkQueue", each), each, shared) for each in queues], lambda: None)

@@ -19,11 +19,13 @@ __all__ = ["Level", "VulkanImage", "level_of", "map_image"]
 _SLICE_NS: Final = 50_000_000
 
 class VulkanImage:
-    """A VkImage at an offset of a memory, always in the layout GENERAL: both sides know it, and no copy changes it.
+    """A VkImage at an offset of a memory, always in the layout GENERAL.
 
-    `owned` says whether it has been taken over from whoever shares the memory. Whoever appends something that uses the
-    image holds `lock` meanwhile, sees that it is not `closed`, and says with `used` when that will be done: the facade
-    knows of a handover that it uses the memory, not what lies in it.
+    Both sides know this layout, and no copy changes it. `owned` tells whether xsem has acquired the image from the
+    other side of the memory.
+
+    The facade knows that a handover uses the memory, but not which images lie in it. Therefore each append that uses
+    the image holds `lock`, checks that the image is not `closed`, and records its operation with `used`.
     """
 
     def __init__(self, gpu: Gpu, memory: VulkanMemory, image: int, desc: MipmapDesc, shape: Shape) -> None:
@@ -41,15 +43,16 @@ class VulkanImage:
         memory.images.add(self)
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """A list's operation `value` uses it."""
+        """Record that a list's operation `value` uses the image."""
         if timeline not in self._uses:
             timeline.use()
         self._uses[timeline] = value
 
     def barrier(self, *, acquire: bool) -> dict[str, object]:
-        """VkImageMemoryBarrier that takes all of it over from whoever shares the memory, or hands it over."""
+        """Return the VkImageMemoryBarrier that acquires the whole image from the other side, or releases it."""
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
-        # Nobody has had memory of our own that was never handed over: nothing to take over, and nothing to keep.
+        # No other party has used owned memory before its first handover. It needs no acquire and has no contents to
+        # keep.
         fresh = acquire and not self._memory.handed_over
         return {
             "sType": vk.VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
@@ -64,17 +67,18 @@ class VulkanImage:
         }
 
     def close(self) -> None:
-        """Destroy it, when what uses it is done; the memory stays."""
+        """Destroy the image after the operations that use it. The memory stays."""
         with self.lock:
             self.closed = True
             self._memory.images.discard(self)
-        # Not under the lock: who hands the memory over meanwhile does so without the image, and may have to.
+        # Wait without the lock: a concurrent handover of the memory continues without the image, and the wait may
+        # depend on it.
         for timeline, value in self._uses.items():
             try:
                 while not timeline.wait(value, _SLICE_NS):
                     pass
             except DeviceLostError:
-                pass   # what a lost device had pending counts as done
+                pass   # pending work of a lost device counts as complete
             timeline.drop()
         self._gpu.vk.vkDestroyImage(self._gpu.handle, self.image, self._gpu.library.null)
 
@@ -100,24 +104,25 @@ class Level:
 
 
 def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
-    """Put an image at ``desc.offset`` of the memory.
+    """Create an image at ``desc.offset`` of the memory.
 
     Raises
     ------
     UnsupportedError
-        The device has no such image in such memory, or the memory was allocated for a buffer alone.
+        The device does not support such an image in such memory, or the memory is dedicated to a buffer.
     BadArgumentError
-        ``bad_offset``: Vulkan wants images aligned; ``out_of_range``: with all levels it reaches beyond the memory.
+        ``bad_offset``: the offset is not a multiple of the image's alignment; ``out_of_range``: the image with all
+        levels exceeds the memory.
     """
     shape = shape_of(desc)
     if memory.dedicated:
-        raise UnsupportedError("the memory was allocated for a buffer alone (dedicated=True), so that no image can lie "
-                               "in it", capability="mipmapped_array.dedicated", backend="vulkan")
+        raise UnsupportedError("the memory is dedicated to a buffer (dedicated=True), so it cannot hold an image",
+                               capability="mipmapped_array.dedicated", backend="vulkan")
     why = refusal(gpu.physical, shape, desc.levels, memory.handle_type,
                        vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT if memory.export
                        else vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT)
     if why is not None:
-        raise UnsupportedError(f"the device has no such image in such memory: {why}",
+        raise UnsupportedError(f"the device does not support such an image in such memory: {why}",
                                capability="mipmapped_array.format", backend="vulkan")
     image = _create(gpu, shape, desc.levels, memory.handle_type)
     try:
@@ -130,12 +135,12 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
 
 
 def level_of(image: VulkanImage, index: int) -> Level:
-    """One level.
+    """Return one level.
 
     Raises
     ------
     BadArgumentError
-        ``bad_levels``: there is no such one.
+        ``bad_levels``: the image does not have this level.
     """
     if not 0 <= index < image.levels:
         raise BadArgumentError(f"the image has {image.levels} levels, 0 the first; not {index}", reason="bad_levels",
@@ -153,7 +158,7 @@ def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int) -> int:
     linked = library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)
     made = library.ffi.new("VkImage *")
     gpu.vk.do("vkCreateImage", gpu.handle, wanted, library.null, made)
-    del linked   # until here
+    del linked   # needed until this point
     return int(made[0])
 
 
@@ -164,13 +169,13 @@ def _check_place(gpu: Gpu, memory: VulkanMemory, image: int, offset: int) -> Non
     gpu.vk.vkGetImageMemoryRequirements2(gpu.handle, library.new("VkImageMemoryRequirementsInfo2", image=image), answer)
     needs = answer.memoryRequirements
     if dedicated.requiresDedicatedAllocation:
-        raise UnsupportedError("the driver wants memory for such an image that is allocated for it alone",
+        raise UnsupportedError("the driver requires a dedicated allocation for such an image",
                                capability="mipmapped_array.shared", backend="vulkan")
     if not needs.memoryTypeBits >> memory.type_index & 1:
-        raise UnsupportedError("the driver has no such image in memory of this type",
+        raise UnsupportedError("the driver does not support such an image in memory of this type",
                                capability="mipmapped_array.memory_type", backend="vulkan")
     if offset % needs.alignment:
-        raise BadArgumentError(f"the driver wants such an image at a multiple of {needs.alignment} bytes, not at "
+        raise BadArgumentError(f"the driver requires such an image at a multiple of {needs.alignment} bytes, not at "
                                f"{offset}", reason="bad_offset", backend="vulkan")
     if offset + needs.size > memory.allocated:
         raise BadArgumentError(f"the image takes {needs.size} bytes at {offset}, beyond the memory's "

@@ -1,7 +1,7 @@
-"""Semaphores and memory that another API, device or process exported.
+"""Imports of semaphores and memory that another API, device or process exported.
 
-The specification gives an fd to the driver with a successful import alone. SwiftShader closes it after a failed one,
-too, and so does lavapipe for memory until Mesa 25: what became of it then is for the kernel to say.
+According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it after a
+failed import, and lavapipe does so for memory until Mesa 25. Therefore xsem asks the kernel after a failed import.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ __all__ = ["import_memory", "import_semaphore"]
 
 
 def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:
-    """A VkSemaphore with the payload that the fd refers to: for good, or of a sync file for one wait.
+    """Import a VkSemaphore: permanently, or for one wait if it is a sync file.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, the fd belongs to the driver and `handle` is detached. On failure, see the fate in `ImportFailure`.
 
     Raises
     ------
     ImportFailure
-        With BadHandleError, ``no_handle`` or ``refused_by_driver``, or what the driver says else.
+        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The fate is "left"
+        before the driver's import, "unknown" after it.
     """
     sync_file = desc.type is SemaphoreHandleType.SYNC_FD
     try:
@@ -41,7 +47,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
     try:
         gpu.vk.do("vkImportSemaphoreFdKHR", gpu.handle, gpu.library.new(
             "VkImportSemaphoreFdInfoKHR", semaphore=made.handle, handleType=desc.type.native["vulkan"][1], fd=fd,
-            # A sync file is copied, not shared, and can be imported in no other way (…-handleType-07307).
+            # Vulkan copies the payload of a sync file and allows only a temporary import (…-handleType-07307).
             flags=vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT if sync_file else 0))
     except BaseException as error:
         gpu.vk.vkDestroySemaphore(gpu.handle, made.handle, gpu.library.null)
@@ -53,13 +59,19 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
 
 
 def import_memory(gpu: Gpu, addresses: AddressSpace, desc: MemoryDesc, handle: OwnedHandle | None) -> VulkanMemory:
-    """A VkDeviceMemory over the memory that the fd refers to, under a VkBuffer.
+    """Import a VkDeviceMemory and bind a VkBuffer to it.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, the fd belongs to the driver and `handle` is detached. On failure, see the fate in `ImportFailure`.
 
     Raises
     ------
     ImportFailure
-        With BadArgumentError, ``bad_size``: it is larger than anything on the device, or too small for a buffer;
-        BadHandleError, ``no_handle`` or ``refused_by_driver``; or what the driver says else.
+        With BadArgumentError (``bad_size``: larger than every address range, or too small for a buffer), BadHandleError
+        (``no_handle``, ``refused_by_driver``) or another error of the driver. The fate is "left" before the driver's
+        import, "unknown" after it.
     """
     bit = desc.type.native["vulkan"][1]
     try:
@@ -94,7 +106,7 @@ def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, needs: Needs) -> in
         if desc.type is MemoryHandleType.DMABUF_FD:
             types &= _types_of(gpu, bit, fd)
         if not types:
-            raise BadHandleError("no memory type of the device is the dma-buf's and fits a buffer",
+            raise BadHandleError("no memory type of the device fits both the dma-buf and a buffer",
                                  reason="refused_by_driver", backend="vulkan")
         return best_type(gpu, types)
     except XsemError as error:
@@ -113,20 +125,20 @@ def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated
 
 
 def _types_of(gpu: Gpu, bit: int, fd: int) -> int:
-    """Bits of the memory types that a dma-buf can be imported as. The fd stays the caller's."""
+    """Bits of the memory types for an import of the dma-buf. The fd stays the caller's."""
     answer = gpu.library.new("VkMemoryFdPropertiesKHR")
     gpu.vk.do("vkGetMemoryFdPropertiesKHR", gpu.handle, bit, fd, answer)
     return int(answer.memoryTypeBits)
 
 
 def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]:
-    """A buffer that needs no more memory than there is, what it needs, and its size.
+    """Create the largest buffer that fits into the allocation; return it with its requirements and its size.
 
-    Where the exporter allocated a number of bytes that no buffer of this device needs, the last ones stay out of reach.
+    The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
     """
     if allocated > LARGEST:
-        raise BadArgumentError(f"the device has no addresses for {allocated} bytes in one", reason="bad_size",
-                               backend="vulkan")
+        raise BadArgumentError(f"the device has no address range for a memory of {allocated} bytes",
+                               reason="bad_size", backend="vulkan")
     size = allocated
     while size > 0:
         buffer = create_buffer(gpu, size, bit)
@@ -145,7 +157,7 @@ def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]
 
 
 def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
-    """The fd; a sync file's may be -1, which stands for one that is signalled already."""
+    """Return the fd. -1 stands for a sync file that is already signalled."""
     if handle is not None:
         return handle.fileno()
     if desc.type is SemaphoreHandleType.SYNC_FD:

@@ -1,4 +1,4 @@
-"""An instance, and what its physical devices say of themselves."""
+"""A VkInstance, and the properties of its physical devices."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ _OF_INSTANCE: Final = (
 
 
 class Instance:
-    """A VkInstance of xsem's own; made by `opened` for a look, or kept while a device is open. Or the application's.
+    """A VkInstance, owned by xsem or borrowed from the application.
+
+    `opened` creates one for a query. An open device keeps one.
 
     Parameters
     ----------
     adopted : int
-        The application's VkInstance, which is never to be closed here; 0 for one of xsem's own.
+        The application's VkInstance, which must not be closed with `close`; 0 for a new instance.
 
     Raises
     ------
@@ -61,7 +63,7 @@ class Instance:
         return made[0]
 
     def physical_devices(self) -> Sequence[PhysicalDevice]:
-        """All of them, in the loader's order."""
+        """All physical devices, in the loader's order."""
         count = self.library.ffi.new("uint32_t *")
         enumerate_ = self.functions.vkEnumeratePhysicalDevices
         while True:
@@ -71,23 +73,27 @@ class Instance:
                 code = check("vkEnumeratePhysicalDevices", enumerate_(self.handle, count, found))
             except XsemError as error:
                 raise _unavailable(error) from error
-            if code != vk.VK_INCOMPLETE:   # one more came in between
+            if code != vk.VK_INCOMPLETE:   # a device was added between the two calls
                 return [PhysicalDevice(self, found[index]) for index in range(count[0])]
 
     def close(self) -> None:
-        """Destroy it, after all that was made of it; the first one stays, so that the driver stays loaded."""
+        """Destroy the instance, after all objects created from it.
+
+        The first instance is kept, so that the driver stays loaded.
+        """
         if _kept.setdefault(id(self.library), self) is not self:
             self.functions.vkDestroyInstance(self.handle, self.library.null)
 
 
-# The loader unloads a driver with its last instance and loads it again with the next one. NVIDIA's takes 30 of those
-# rounds (measured, 580.159.04): then vkCreateInstance gives VK_ERROR_INCOMPATIBLE_DRIVER until the process ends.
+# The loader unloads a driver with its last instance and loads it again with the next one. NVIDIA's driver supports 30
+# of these cycles (measured, 580.159.04). Later vkCreateInstance calls return VK_ERROR_INCOMPATIBLE_DRIVER until the
+# process ends.
 _kept: dict[int, Instance] = {}
 
 
 @contextmanager
 def opened() -> Iterator[Instance]:
-    """An instance for the length of a ``with`` block."""
+    """Create an instance for the duration of a ``with`` block."""
     instance = Instance()
     try:
         yield instance
@@ -106,11 +112,11 @@ def _loader_version(library: Library, first: Functions) -> int:
 
 
 def _unavailable(error: XsemError) -> XsemError:
-    """No instance and no devices means: not here. Only a lack of memory says nothing about the machine."""
+    """Translate a failed query of instance or devices: the backend is unavailable, unless memory is exhausted."""
     if isinstance(error, BackendUnavailableError | MemoryError):
         return error
     return BackendUnavailableError(
-        "a Vulkan driver is installed and does not start", reason="driver_failed", backend="vulkan",
+        "a Vulkan driver is installed but does not start", reason="driver_failed", backend="vulkan",
         call=error.call, code=error.code, code_name=error.code_name,
         likely_causes=("the driver's library and its kernel module are of different releases",
                        "the user may not open the GPU's device nodes"))
@@ -127,12 +133,15 @@ class Family:
 
 @dataclass(frozen=True)
 class MemoryTypes:
-    """Property flags of every memory type, in the driver's order, which puts the better one first."""
+    """Property flags of every memory type, in the driver's order. The better type comes first."""
 
     flags: tuple[int, ...]
 
     def choose(self, allowed: int, wanted: int, preferred: int = 0) -> int | None:
-        """The first type among the bits of `allowed` with all `wanted` flags, one with all `preferred` ones if any."""
+        """Return the first type of `allowed` with all `wanted` flags; None if no type has them.
+
+        Types that also have all `preferred` flags take precedence.
+        """
         fitting = [index for index, flags in enumerate(self.flags)
                    if allowed >> index & 1 and flags & wanted == wanted
                    and not flags & vk.VK_MEMORY_PROPERTY_PROTECTED_BIT]
@@ -141,7 +150,7 @@ class MemoryTypes:
 
 
 class ImageLimits(NamedTuple):
-    """What images of one sort can be, and VkExternalMemoryFeatureFlags of the memory that they lie in."""
+    """Limits of one kind of image, and VkExternalMemoryFeatureFlags of its memory."""
 
     extent: tuple[int, int, int]
     levels: int
@@ -150,7 +159,7 @@ class ImageLimits(NamedTuple):
 
 
 class PhysicalDevice:
-    """One VkPhysicalDevice; every question is asked of the driver when it is put."""
+    """One VkPhysicalDevice. Each method queries the driver when it is called."""
 
     def __init__(self, instance: Instance, handle: CData) -> None:
         self.instance = instance
@@ -165,8 +174,8 @@ class PhysicalDevice:
         self._driver_version = int(properties.driverVersion)
 
     def info(self, index: int) -> DeviceInfo:
-        """What `xsem.devices` tells about it."""
-        if self.version < vk.VK_API_VERSION_1_1:   # the functions for the rest are not there to be asked
+        """Return the public information about the device."""
+        if self.version < vk.VK_API_VERSION_1_1:   # Vulkan 1.0 lacks the functions for the other fields
             return DeviceInfo(id=f"vulkan:{index}", backend="vulkan", index=index, name=self.name,
                               driver_version=version_text(self._driver_version))
         identity = self._properties("VkPhysicalDeviceIDProperties")
@@ -178,7 +187,7 @@ class PhysicalDevice:
         )
 
     def driver(self) -> str:
-        """Name and version of the driver, in its own words where it has any."""
+        """Name and version of the driver, in the driver's own words if available."""
         if self.version < vk.VK_API_VERSION_1_2:
             return version_text(self._driver_version)
         driver = self._properties("VkPhysicalDeviceDriverProperties")
@@ -186,7 +195,7 @@ class PhysicalDevice:
         return f"{self.library.text(driver.driverName)} {version}".strip()
 
     def driver_id(self) -> int:
-        """Who wrote the driver: a VkDriverId."""
+        """The driver's VkDriverId."""
         return int(self._properties("VkPhysicalDeviceDriverProperties").driverID)
 
     def _properties(self, struct: str) -> CData:
@@ -196,11 +205,11 @@ class PhysicalDevice:
         return answer
 
     def largest_allocation(self) -> int:
-        """Bytes."""
+        """Size of the largest allocation, in bytes."""
         return int(self._properties("VkPhysicalDeviceMaintenance3Properties").maxMemoryAllocationSize)
 
     def largest_value_difference(self) -> int:
-        """How far a timeline's value may be from another one pending."""
+        """Largest difference between a timeline's values."""
         answer = self._properties("VkPhysicalDeviceTimelineSemaphoreProperties")
         return int(answer.maxTimelineSemaphoreValueDifference)
 
@@ -242,7 +251,7 @@ class PhysicalDevice:
         typed = self.library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=kind)
         answer = self.library.new("VkExternalSemaphoreProperties")
         self.functions.vkGetPhysicalDeviceExternalSemaphoreProperties(self.handle, wanted, answer)
-        del typed   # until here
+        del typed   # needed until this point
         return int(answer.externalSemaphoreFeatures)
 
     def buffer_features(self, handle_type: int, usage: int) -> int:
@@ -253,7 +262,7 @@ class PhysicalDevice:
         return int(answer.externalMemoryProperties.externalMemoryFeatures)
 
     def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
-        """Of images of that format, dimensions and use in memory of a handle type; None where there are none."""
+        """Limits of such images in memory of a handle type; None if they are unsupported."""
         wanted = self.library.new("VkPhysicalDeviceImageFormatInfo2", format=pixels, type=type, usage=usage,
                                   flags=flags, tiling=vk.VK_IMAGE_TILING_OPTIMAL)
         external = self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
@@ -263,7 +272,7 @@ class PhysicalDevice:
             self.functions.do("vkGetPhysicalDeviceImageFormatProperties2", self.handle, wanted, answer)
         except UnsupportedError:   # VK_ERROR_FORMAT_NOT_SUPPORTED: of the format, or of the handle type
             return None
-        del external   # until here
+        del external   # needed until this point
         limits = answer.imageFormatProperties
         most = limits.maxExtent
         return ImageLimits((int(most.width), int(most.height), int(most.depth)), int(limits.maxMipLevels),
@@ -271,5 +280,5 @@ class PhysicalDevice:
 
 
 def version_text(version: int) -> str:
-    """A packed version as Vulkan packs its own (a vendor may pack its driver's otherwise)."""
+    """Format a version that is packed as Vulkan's own versions. Vendors may pack driver versions differently."""
     return f"{version >> 22 & 127}.{version >> 12 & 1023}.{version & 4095}"

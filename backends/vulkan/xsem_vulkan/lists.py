@@ -1,4 +1,4 @@
-"""Command lists: every append is one submission to a queue, complete when it returns."""
+"""Command lists: every append is one submission to a queue, finished when the append returns."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Waits = list[tuple[int, int]]
 
 
 class VulkanList(CommandListDriver):
-    """One in-order list. Its timeline counts its operations, so that every one has a point at no further cost.
+    """One in-order list. Its timeline counts its operations, so every operation has a fence without further cost.
 
-    Each operation begins or ends with a barrier over everything, and so the next one in the list, and nothing else on
-    the queue, need know what it did.
+    Each operation contains a full barrier. Later operations of the list therefore see its results, and no other user of
+    the queue needs to know them.
     """
 
     def __init__(
@@ -48,19 +48,20 @@ class VulkanList(CommandListDriver):
         except BaseException:
             self._timeline.drop()
             raise
-        # The facade keeps books by key, so two lists on one queue need two: a negative number is nobody's handle.
+        # The facade distinguishes queues by `key`, so two lists on one queue need different keys. A negative number is
+        # never a VkQueue.
         self.key = queue.address if borrowed or queue.lists == 0 else -next(_keys)
 
     # ---- appending
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """A full barrier after the points."""
+        """Append a full barrier that waits for the fences."""
         return self._append(self._commands.barrier, self._open(wait_points), [], want_point)
 
     def append_wait(
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
         acquire: Sequence[VulkanMemory], want_point: bool,
     ) -> Point | None:
-        """A barrier after points and semaphores; with `acquire` it takes the memory over."""
+        """Append a barrier that waits for fences and semaphores. With `acquire`, it also acquires the memory."""
         waits = self._open(wait_points)
         waits += [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
         return self._hand(acquire, waits, [], want_point, acquire=True)
@@ -69,14 +70,14 @@ class VulkanList(CommandListDriver):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
         release: Sequence[VulkanMemory], want_point: bool,
     ) -> Point | None:
-        """A barrier, with `release` one that hands the memory over; then the signals."""
+        """Append a barrier and the signals. With `release`, the barrier also releases the memory."""
         signals = [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
         return self._hand(release, self._open(wait_points), signals, want_point, acquire=False)
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """A copy between barriers."""
+        """Append a copy between barriers."""
         places = self._addresses.find(dst, size), self._addresses.find(src, size)
         self._recycle()
         commands = self._commands.copy(*places, size)
@@ -85,7 +86,7 @@ class VulkanList(CommandListDriver):
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """A fill between barriers."""
+        """Append a fill between barriers."""
         place = self._addresses.find(dst, size)
         self._recycle()
         commands, scratch = self._commands.fill(place, pattern, size)
@@ -105,16 +106,17 @@ class VulkanList(CommandListDriver):
         return point
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call it while the queue is nobody else's: it may submit to it."""
+        """Call `work` with the queue locked: `work` may submit to it."""
         with self.queue.lock:
             work()
 
     def close(self) -> None:
-        """Destroy what is the list's own. Its timeline stays while a point of it is held."""
+        """Destroy the list's own objects. Its timeline stays while a fence of the list exists."""
         if self._idle():
             self._commands.close()
         else:
-            # Given up after an error of the driver's, with work still pending: what that uses must not be destroyed.
+            # The list is closed after a driver error with work still pending. Objects that this work uses must not be
+            # destroyed.
             self._gpu.stuck = True
         self._timeline.drop()
         self._forget(self)
@@ -128,7 +130,8 @@ class VulkanList(CommandListDriver):
         self._recycle()
         with ExitStack() as held:
             images = []
-            # In one order, whatever list hands them over; a copy, as another thread may release one meanwhile.
+            # Lock the images in one order for all lists. Copy the set, because another thread may release an image
+            # meanwhile.
             for image in sorted((image for memory in memories for image in tuple(memory.images)),
                                 key=lambda each: each.image):
                 held.enter_context(image.lock)
@@ -146,7 +149,7 @@ class VulkanList(CommandListDriver):
     def _append_once(
         self, commands: CData, scratch: HostMemory | None, waits: Waits, signals: Waits, want_point: bool
     ) -> Point | None:
-        """Append what was recorded for this once."""
+        """Append a command buffer that was recorded for one submission."""
         try:
             point = self._append(commands, waits, signals, want_point)
         except BaseException:
@@ -164,7 +167,7 @@ class VulkanList(CommandListDriver):
         return Point(timeline, value) if want_point else None
 
     def _open(self, points: Sequence[Point]) -> Waits:
-        """What is left to wait for: a point that is reached costs no semaphore of the queue's."""
+        """The semaphores to wait for. A signalled fence needs none."""
         return [(point.timeline.handle, point.value) for point in points if not point.timeline.reached(point.value)]
 
     def _recycle(self) -> None:
@@ -176,6 +179,6 @@ class VulkanList(CommandListDriver):
         try:
             return self._timeline.reached(self._timeline.appended)
         except DeviceLostError:
-            return True   # what a lost device had pending counts as done
+            return True   # pending work of a lost device counts as complete
         except XsemError:
             return False

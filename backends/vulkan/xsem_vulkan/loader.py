@@ -1,7 +1,7 @@
-"""The Vulkan loader through cffi: found at first use, its functions looked up one by one.
+"""The Vulkan loader through cffi: found at first use, with its functions looked up one by one.
 
-cffi in ABI mode needs no compiler. Nothing here is linked against the loader, and no function is taken from its symbol
-table but vkGetInstanceProcAddr: a device's own functions are called without the loader's detour.
+cffi in ABI mode needs no compiler and no linking. vkGetInstanceProcAddr is the only function from the loader's symbol
+table. A device's functions are called directly, without the loader's dispatch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["CData", "Functions", "Library", "load"]
 
 CData: TypeAlias = Any
-"""A C value in Python's hands. One made by `Library.new` lives as long as the Python object; what it points to must be
-kept alive apart."""
+"""A C value as a Python object. A value from `Library.new` lives as long as the Python object. The caller must keep
+the objects alive that it points to."""
 
 _FILES: Final = {
     "win32": ("vulkan-1.dll",),
@@ -35,7 +35,7 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=
 
 
 class Functions:
-    """Functions of one instance or device, as attributes; calling one releases the GIL."""
+    """Functions of one instance or device, as attributes. A call releases the GIL."""
 
     def __init__(self, library: Library, find: Callable[[str], CData], names: Sequence[str]) -> None:
         for name in names:
@@ -44,21 +44,21 @@ class Functions:
                 setattr(self, name, library.ffi.cast(library.types[name], address))
 
     def __getattr__(self, name: str) -> Any:
-        # Only where no attribute was set: the driver has no such function.
-        raise UnsupportedError(f"the Vulkan driver has no {name}", reason="driver_too_old", capability=name,
-                               backend="vulkan")
+        # Python calls this only for a missing attribute: the driver lacks the function.
+        raise UnsupportedError(f"the Vulkan driver lacks {name}; install a newer one", reason="driver_too_old",
+                               capability=name, backend="vulkan")
 
     def has(self, name: str) -> bool:
         """Whether the driver has the function."""
         return name in self.__dict__
 
     def do(self, name: str, *arguments: Any) -> int:
-        """Call a function that returns a VkResult, and check it."""
+        """Call a function that returns a VkResult, and check the result."""
         return check(name, getattr(self, name)(*arguments))
 
 
 class Library:
-    """The loader, and the means to build what its functions take."""
+    """The loader, and functions that build its arguments."""
 
     def __init__(self, ffi: FFI, handle: CData, file: str) -> None:
         self.ffi = ffi
@@ -66,24 +66,25 @@ class Library:
         self.null: CData = ffi.NULL
         self.types = _function_types(ffi)
         self._numbers: dict[str, int] = {}
-        self._handle = handle   # while it lives the library stays loaded
+        self._handle = handle   # keeps the library loaded
         self._find: CData = handle.vkGetInstanceProcAddr
 
     def functions(self, instance: CData, names: Sequence[str]) -> Functions:
-        """Functions of an instance, or with a null one those that make instances."""
+        """Return functions of an instance; with a null instance, the functions that create instances."""
         return Functions(self, lambda name: self._find(instance, name.encode()), names)
 
     def new(self, struct: str, **fields: Any) -> CData:
-        """A struct that says what it is (sType), with these fields; the rest is zero.
+        """Return a struct with its sType and these fields. The other fields are zero.
 
-        What a field points to is not kept alive by it: the caller keeps that until the struct has been used.
+        The struct does not keep the targets of its pointers alive. The caller must keep them until the struct has been
+        used.
         """
         made: CData = self.ffi.new(f"{struct} *", fields)
         made.sType = self._number(struct)
         return made
 
     def linked(self, struct: str, after: CData, **fields: Any) -> CData:
-        """Such a struct, put into the chain right behind `after`."""
+        """Return a struct as `new` does, and insert it into the chain directly behind `after`."""
         made = self.new(struct, **fields)
         made.pNext = after.pNext
         after.pNext = made
@@ -97,16 +98,16 @@ class Library:
         return number
 
     def strings(self, names: Sequence[str]) -> tuple[CData, list[CData]]:
-        """An array of C strings, and the strings, which must live as long."""
+        """Return an array of C strings, and the strings, which the caller must keep alive as long as the array."""
         kept = [self.ffi.new("char[]", name.encode()) for name in names]
         return self.ffi.new("char *[]", kept), kept
 
     def address(self, pointer: CData) -> int:
-        """A pointer, or a handle that is one, as an int."""
+        """Return a pointer, or a handle that is a pointer, as an int."""
         return int(self.ffi.cast("uintptr_t", pointer))
 
     def text(self, characters: CData) -> str:
-        """A C string."""
+        """Decode a C string."""
         data = self.ffi.string(characters)
         return data.decode(errors="replace") if isinstance(data, bytes) else data
 
@@ -116,7 +117,7 @@ _lock = threading.Lock()
 
 
 def load() -> Library:
-    """The loader; loaded at the first call that finds it.
+    """Return the loader. The first successful call loads it.
 
     Raises
     ------
@@ -152,6 +153,6 @@ def _load() -> Library:
 
 
 def _function_types(ffi: FFI) -> dict[str, CData]:
-    # As the fields of one struct: cffi would parse each type for itself otherwise, 80 ms for all, against 17.
+    # Declared as the fields of one struct. If cffi parsed each type separately, it would need 80 ms, against 17.
     ffi.cdef("typedef struct {" + _FUNCTION.sub(r"(*\1)(", FUNCTIONS) + "} Functions;")
     return {name: field.type for name, field in ffi.typeof("Functions").fields or ()}

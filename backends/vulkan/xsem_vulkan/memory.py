@@ -1,4 +1,4 @@
-"""Memory: made for export, or the host's own for copies."""
+"""Memory: allocated for export, and host memory for copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,17 @@ _ALIGNMENTS_TRIED = 3
 
 
 class Needs(NamedTuple):
-    """What a buffer wants of its memory: bytes, a bit for each memory type that will do, and whether it is alone."""
+    """Memory requirements of a buffer.
+
+    Attributes
+    ----------
+    size, alignment : int
+        Bytes.
+    types : int
+        A bit for each suitable memory type.
+    dedicated : bool
+        Whether the driver requires a dedicated allocation.
+    """
 
     size: int
     alignment: int
@@ -31,22 +41,24 @@ class Needs(NamedTuple):
 
 
 class VulkanMemory:
-    """A VkDeviceMemory under one VkBuffer.
+    """A VkDeviceMemory with one VkBuffer.
 
     Attributes
     ----------
     allocated, size : int
-        Bytes of the memory, and how many of them the buffer covers: all, where xsem allocated it.
+        Bytes of the memory, and bytes that the buffer covers. They are equal if xsem allocated the memory.
     handle_type : int
-        The bit of the handle type that it came as, or was allocated to be exported as.
-    export, dedicated : bool
-        Whether xsem allocated it for export; whether for the buffer alone.
+        The bit of the handle type of its import or export.
+    export : bool
+        Whether xsem allocated it for export.
+    dedicated : bool
+        Whether it is dedicated to the buffer.
     type_index : int
         Its memory type.
     images : set
-        What else lies in it.
+        The images that are bound to it.
     handed_over : bool
-        Whether somebody else has had it.
+        Whether another party may have used it.
     """
 
     def __init__(
@@ -68,20 +80,20 @@ class VulkanMemory:
         self.address = addresses.add_memory(buffer, size)
 
     def close(self) -> None:
-        """Free it."""
+        """Destroy the buffer and free the memory."""
         self._addresses.remove_memory(self.address)
         free(self._gpu, self.buffer, self.memory)
 
 
 class Mapping:
-    """A range of a memory. Nothing is made for it: the memory's one buffer serves all."""
+    """A range of a memory. It has no Vulkan object: the memory's buffer serves all mappings."""
 
     def __init__(self, memory: VulkanMemory) -> None:
         self.memory = memory
 
 
 class HostMemory:
-    """Memory of the host's that the device reaches, mapped as long as it lives."""
+    """Host memory that the device can use, mapped as long as it lives."""
 
     def __init__(self, gpu: Gpu, memory: int, buffer: int, address: int) -> None:
         self._gpu = gpu
@@ -90,29 +102,29 @@ class HostMemory:
         self.address = address
 
     def close(self) -> None:
-        """Free it; that unmaps it."""
+        """Free the memory, which also unmaps it."""
         free(self._gpu, self.buffer, self.memory)
 
 
 def create_memory(
     gpu: Gpu, addresses: AddressSpace, type: MemoryHandleType, size: int, *, dedicated: bool
 ) -> VulkanMemory:
-    """Memory that can be exported as `type`, of at least `size` bytes.
+    """Allocate memory of at least `size` bytes for export as `type`.
 
     Raises
     ------
     OutOfMemoryError
         ``out_of_memory``.
     UnsupportedError
-        ``unsupported``: the driver exports dedicated memory alone.
+        ``unsupported``: the driver exports only dedicated memory.
     """
     bit = type.native["vulkan"][1]
     _check_size(gpu, size)
     buffer, needs = _whole_buffer(gpu, size, bit)
     try:
         if not dedicated and (needs.dedicated or type in gpu.abilities.dedicated_only):
-            # The importer must be told, and the descriptor says what the caller said.
-            raise UnsupportedError("the driver exports such memory from dedicated allocations alone: dedicated=True",
+            # The importer must know, and the descriptor repeats the caller's choice.
+            raise UnsupportedError("the driver exports only dedicated memory of this type: pass dedicated=True",
                                    capability=f"memory.export.{type.value}.shared", backend="vulkan")
         index = best_type(gpu, needs.types)
         memory = _allocate_for(gpu, buffer, needs.size, index, export=bit, dedicated=dedicated)
@@ -128,13 +140,14 @@ def create_memory(
 
 
 def host_memory(gpu: Gpu, size: int) -> HostMemory:
-    """Host memory of `size` bytes that copies can use, coherent: no flushes."""
+    """Allocate `size` bytes of coherent host memory for copies. Coherent memory needs no flushes."""
     _check_size(gpu, size)
     buffer = create_buffer(gpu, size, 0)
     try:
         needs = needs_of(gpu, buffer)
         wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-        # Cached: reading what is not takes microseconds a cache line. Vulkan promises a type with the first two.
+        # Prefer a cached type: a read of uncached memory takes microseconds per cache line. Vulkan guarantees a type
+        # with the first two properties.
         index = gpu.abilities.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
         memory = _allocate_for(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
     except BaseException:
@@ -157,7 +170,7 @@ def _check_size(gpu: Gpu, size: int) -> None:
 
 
 def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, Needs]:
-    """A buffer that covers all the memory that it needs: every byte of the allocation can be mapped then."""
+    """Create a buffer that covers all the memory it needs, so that every byte of the allocation can be mapped."""
     for _ in range(_ALIGNMENTS_TRIED):
         buffer = create_buffer(gpu, size, export)
         try:
@@ -169,24 +182,24 @@ def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, Needs]:
             return buffer, needs
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         size = needs.size
-    raise OutOfMemoryError("the driver wants ever more memory for the buffer", reason="out_of_memory",
+    raise OutOfMemoryError("the driver requires more memory for each larger buffer", reason="out_of_memory",
                            backend="vulkan")
 
 
 def create_buffer(gpu: Gpu, size: int, external: int) -> int:
-    """A VkBuffer; `external` is the bit of the handle type of the memory that it will lie in, 0 for none."""
+    """Create a VkBuffer. `external` is the bit of the handle type of its memory, 0 for none."""
     library = gpu.library
     wanted = library.new("VkBufferCreateInfo", size=size, usage=BUFFER_USAGE,
                          sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
     linked = library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=external) if external else None
     made = library.ffi.new("VkBuffer *")
     gpu.vk.do("vkCreateBuffer", gpu.handle, wanted, library.null, made)
-    del linked   # until here
+    del linked   # needed until this point
     return int(made[0])
 
 
 def needs_of(gpu: Gpu, buffer: int) -> Needs:
-    """What a buffer wants of its memory."""
+    """Return the memory requirements of a buffer."""
     library = gpu.library
     wanted = library.new("VkBufferMemoryRequirementsInfo2", buffer=buffer)
     answer = library.new("VkMemoryRequirements2")
@@ -198,28 +211,28 @@ def needs_of(gpu: Gpu, buffer: int) -> Needs:
 
 
 def best_type(gpu: Gpu, types: int) -> int:
-    """The memory type for device memory, of those that have a bit in `types`: the device's own where there is one.
+    """Choose a memory type from the bits of `types`: the first device-local type if one exists.
 
-    Exporter and importer must take the same (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor says
-    which: so both take the first that the device has for such a buffer.
+    Exporter and importer must use the same type (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor
+    names it. Therefore both use the device's first type for such a buffer.
     """
     index = gpu.abilities.memory_types.choose(types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
     return _known(gpu.abilities.memory_types.choose(types, 0) if index is None else index)
 
 
 def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, int]]) -> int:
-    """Call vkAllocateMemory; `structs` are chained to what it takes: their names and fields."""
+    """Call vkAllocateMemory. `structs` are the names and fields of structs that are chained to its argument."""
     library = gpu.library
     wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)
     kept = [library.linked(struct, wanted, **fields) for struct, fields in structs]
     made = library.ffi.new("VkDeviceMemory *")
     gpu.vk.do("vkAllocateMemory", gpu.handle, wanted, library.null, made)
-    kept.clear()   # until here
+    kept.clear()   # needed until this point
     return int(made[0])
 
 
 def bind(gpu: Gpu, buffer: int, memory: int) -> None:
-    """Put a buffer at the start of memory; on an error the memory is freed."""
+    """Bind a buffer to the start of memory. On an error the memory is freed."""
     try:
         gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, memory, 0)
     except BaseException:
@@ -246,6 +259,6 @@ def free(gpu: Gpu, buffer: int, memory: int) -> None:
 
 def _known(index: int | None) -> int:
     if index is None:
-        raise OutOfMemoryError("no kind of memory of the device fits the buffer", reason="out_of_memory",
+        raise OutOfMemoryError("no memory type of the device fits the buffer", reason="out_of_memory",
                                backend="vulkan")
     return index

@@ -1,4 +1,4 @@
-"""The application's own instance, device and queues, as ``xsem.open_device("vulkan", native=…)`` takes them."""
+"""The application's instance, device and queues, for ``xsem.open_device("vulkan", native=…)``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ __all__ = ["Native", "adopted"]
 
 @dataclass(frozen=True, kw_only=True)
 class Native:
-    """What the application has opened itself; all of it stays the application's and outlives xsem's device.
+    """The application's own Vulkan objects, for ``native=``.
 
-    Handles are ints: the value of the pointer. The instance comes from the same Vulkan loader as xsem's
+    All objects stay the application's and must outlive the xsem device. ``device.release()`` destroys only the objects
+    that xsem created. The application may destroy its VkDevice when ``device.releasing()`` is empty.
+
+    Handles are ints: the value of the pointer. The instance must come from the Vulkan loader that xsem uses
     (``libvulkan.so.1``).
 
     Attributes
@@ -27,16 +30,30 @@ class Native:
     instance, physical_device, device : int
         VkInstance, VkPhysicalDevice and VkDevice.
     family : int
-        The queue family of all `queues`, one that computes or draws.
+        The queue family of all `queues`, with support for compute or graphics.
     queues : sequence of int
         VkQueues that xsem may submit to.
     lock : context manager or None
-        Held by xsem around every use of a queue: Vulkan wants a queue used by one thread at a time, so the application
-        holds it around its own, too. None: nobody but xsem uses these queues, or from the thread that calls xsem alone.
+        xsem holds the lock around every use of a queue, because one thread at a time may use a queue. The application
+        must hold it around its own uses, too. None is allowed if only xsem uses these queues, or if the application
+        uses them only on the thread that calls xsem.
     extensions : collection of str
-        Device extensions that the application enabled. What needs another one is not declared.
+        Device extensions that the application enabled. Handle types that need other extensions are not declared.
     timeline_semaphore : bool
-        Whether it enabled the feature `timelineSemaphore`, which xsem needs for its own points.
+        Whether the application enabled the feature `timelineSemaphore`, which xsem needs for its fences.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_native``: a value has the wrong type, or a queue is named twice.
+
+    Examples
+    --------
+    >>> native = xsem_vulkan.Native(
+    ...     instance=instance, physical_device=physical_device, device=device, family=0, queues=[queue],
+    ...     lock=threading.Lock(), extensions=["VK_KHR_external_semaphore_fd"], timeline_semaphore=True,
+    ... )  # doctest: +SKIP
+    >>> gpu = xsem.open_device("vulkan", native=native)  # doctest: +SKIP
     """
 
     instance: int
@@ -67,7 +84,7 @@ class Native:
 
 
 def adopted(native: object) -> tuple[int, PhysicalDevice, Gpu]:
-    """The device's index in its instance, the physical device, and the device with the application's queues.
+    """Return the device's index in its instance, the physical device, and the device with the application's queues.
 
     Raises
     ------
@@ -82,7 +99,7 @@ def adopted(native: object) -> tuple[int, PhysicalDevice, Gpu]:
     found = instance.physical_devices()
     addresses = [instance.library.address(each.handle) for each in found]
     if native.physical_device not in addresses:
-        raise _bad("physical_device is none of the instance's")
+        raise _bad("physical_device does not belong to the instance")
     index = addresses.index(native.physical_device)
     physical = found[index]
     return index, physical, adopt_gpu(physical, _abilities(physical, native), native.device, native.queues, native.lock)
@@ -95,7 +112,7 @@ def _abilities(physical: PhysicalDevice, native: Native) -> Abilities:
             "timeline_semaphore=True", reason="not_enabled", capability="timelineSemaphore", backend="vulkan")
     families = [each for each in physical.families() if each.index == native.family]
     if not families or not families[0].flags & (vk.VK_QUEUE_GRAPHICS_BIT | vk.VK_QUEUE_COMPUTE_BIT):
-        raise _bad(f"there is no queue family {native.family} that computes or draws")
+        raise _bad(f"family {native.family} is not a queue family with support for compute or graphics")
     if len(native.queues) > families[0].queues:
         raise _bad(f"queue family {native.family} has {families[0].queues} queues, not {len(native.queues)}")
     enabled = frozenset(native.extensions)

@@ -1,10 +1,11 @@
-"""Which files a driver or the kernel can have exported, where that is known.
+"""Checks of files before an import, where it is known which files a driver or the kernel exports.
 
-Measured on an H200 (driver 580.159.04): after NVIDIA's driver has refused one fd, calls that have nothing to do with it
-fail for the rest of the process, on its other devices, too: after a semaphore's vkCreateSemaphore and
-vkImportSemaphoreFdKHR with VK_ERROR_INITIALIZATION_FAILED, or vkAllocateMemory with VK_ERROR_OUT_OF_DEVICE_MEMORY;
-after memory's the last. All that it exports is open on /dev/nvidiactl, so what is not never reaches it. A semaphore's
-fd that is given as memory still does: no one can tell them apart.
+Measured on an H200 (driver 580.159.04): after NVIDIA's driver has refused one fd, unrelated calls fail for the rest of
+the process, also on the driver's other devices. After a refused semaphore, vkCreateSemaphore and vkImportSemaphoreFdKHR
+fail with VK_ERROR_INITIALIZATION_FAILED, or vkAllocateMemory fails with VK_ERROR_OUT_OF_DEVICE_MEMORY. After refused
+memory, vkAllocateMemory fails in that way. All files that the driver exports are open on /dev/nvidiactl. Therefore
+xsem passes only such files to it. A semaphore's fd passed as memory still reaches the driver, because the two are
+indistinguishable.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _CONTROL: Final = "/dev/nvidiactl"
 
 
 def opaque_node(driver_id: int) -> int | None:
-    """Number of the device file on which each opaque fd of that driver is open; None where that is not known."""
+    """Number of the device file on which every opaque fd of that driver is open; None if unknown."""
     if driver_id != _NVIDIA or sys.platform == "win32":
         return None
     try:
         return os.stat(_CONTROL).st_rdev
     except OSError:
-        return None   # WSL has none
+        return None   # WSL lacks this file
 
 
 def check_node(fd: int, node: int | None) -> None:
-    """Refuse an fd that is open on anything else.
+    """Refuse an fd that is open on another file.
 
     Raises
     ------
@@ -46,16 +47,16 @@ def check_node(fd: int, node: int | None) -> None:
     except OSError:
         same = False
     if not same:
-        raise BadHandleError(f"file descriptor {fd} is open on something else than what the driver exports",
+        raise BadHandleError(f"file descriptor {fd} is open on a file that the driver does not export",
                              reason="refused_by_driver", backend="vulkan",
                              likely_causes=("the wrong number was passed", "another vendor's driver exported it"))
 
 
 def check_sync_file(fd: int) -> None:
-    """Refuse an fd that is no sync file: lavapipe 26.2 imports /dev/null, and whatever else can be polled, for one.
+    """Refuse an fd that is not a sync file.
 
-    The kernel's sync files are anonymous inodes. So are eventfds, which that driver takes for one that somebody else
-    signals: those may pass.
+    lavapipe 26.2 imports /dev/null and every other pollable file as a sync file. The kernel's sync files are anonymous
+    inodes. Eventfds are, too. They pass, because lavapipe imports one as a sync file that another party signals.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def check_sync_file(fd: int) -> None:
     try:
         name = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
-        return   # no /proc: nobody to ask
+        return   # without /proc the file is unknown
     if not name.startswith("anon_inode:"):
-        raise BadHandleError(f"file descriptor {fd} is no sync file: {name}", reason="refused_by_driver",
+        raise BadHandleError(f"file descriptor {fd} is not a sync file: {name}", reason="refused_by_driver",
                              backend="vulkan", likely_causes=("the wrong number was passed",))

@@ -1,4 +1,4 @@
-"""What a VkResult means: the one place where codes become errors."""
+"""VkResult codes: their names and the xsem errors for them."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class _Source(TypedDict):
 
 
 def code_name(code: int) -> str | None:
-    """Vulkan's name for a VkResult; None where xsem knows none."""
+    """Vulkan's name for a VkResult; None for an unknown code."""
     return _NAMES.get(code)
 
 
 def check(call: str, code: int) -> int:
-    """Give a success code back (VK_TIMEOUT is one), and raise what an error code stands for.
+    """Return a success code (VK_TIMEOUT is one), and raise the error for an error code.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def check(call: str, code: int) -> int:
 
 
 def error_for(call: str, code: int) -> XsemError:
-    """The error that a code of `call` stands for; a code without a name here is a DriverError, too."""
+    """Return the error for a code of `call`. An unknown code is a DriverError, too."""
     if code in _NO_MEMORY:
         return OutOfMemoryError(f"{_NO_MEMORY[code]}; release something, or ask for less", reason="out_of_memory",
                                 **_from(call, code))
@@ -77,11 +77,11 @@ def error_for(call: str, code: int) -> XsemError:
         return DeviceLostError("the device is lost: earlier work on it failed, or it was removed; open it anew",
                                reason="device_lost", from_earlier_work=True, **_from(call, code))
     if code == constants.VK_ERROR_TOO_MANY_OBJECTS:
-        # The specification gives this code to the functions that make fds where the process has no number left.
+        # The specification assigns this code to functions that create fds if the process has no free fd number.
         if call.endswith("FdKHR"):
-            return BusyError("the process may open no more files; release something, or raise RLIMIT_NOFILE",
+            return BusyError("the process has no free fd number; release something, or raise RLIMIT_NOFILE",
                              reason="fd_limit", **_from(call, code))
-        return BusyError("the driver makes no more objects of this kind; release some", reason="too_many_objects",
+        return BusyError("the driver cannot create more objects of this kind; release some", reason="too_many_objects",
                          **_from(call, code))
     if code == constants.VK_ERROR_INVALID_EXTERNAL_HANDLE:
         return BadHandleError("the driver does not take the handle as an object of this device and driver",
@@ -90,8 +90,8 @@ def error_for(call: str, code: int) -> XsemError:
         return BackendUnavailableError(
             "the Vulkan loader finds no driver that it can use", reason="no_driver", likely_causes=(
                 "the GPU vendor's Vulkan driver is not installed (Mesa's: mesa-vulkan-drivers)",
-                "the container was not given the GPU's graphics part (NVIDIA_DRIVER_CAPABILITIES=all)",
-                "VK_DRIVER_FILES or VK_ICD_FILENAMES names a file that is not there",
+                "the container lacks the GPU's graphics capability (NVIDIA_DRIVER_CAPABILITIES=all)",
+                "VK_DRIVER_FILES or VK_ICD_FILENAMES names a missing file",
             ), **_from(call, code))
     if code in _NAMES:
         return DriverError(f"{call} failed", reason="driver_error", **_from(call, code))
@@ -99,14 +99,14 @@ def error_for(call: str, code: int) -> XsemError:
                        **_from(call, code))
 
 
-# What SwiftShader and lavapipe return for a file that is none of theirs, where the specification has
+# Codes of SwiftShader and lavapipe for another driver's file, where the specification defines
 # VK_ERROR_INVALID_EXTERNAL_HANDLE.
 _REFUSALS: Final = frozenset({
     constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_MEMORY_MAP_FAILED, constants.VK_ERROR_UNKNOWN})
 
 
 def import_error(error: XsemError) -> XsemError:
-    """The error of a failed import: where the code says nothing better, the handle is to blame."""
+    """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
     if error.code not in _REFUSALS or error.call is None:
         return error
     return BadHandleError("the driver does not take the handle as an object of this device and driver",
@@ -114,7 +114,7 @@ def import_error(error: XsemError) -> XsemError:
 
 
 def device_lost(call: str) -> NoReturn:
-    """Raise DeviceLostError where a driver shows it otherwise than by the code."""
+    """Raise DeviceLostError for a driver that reports a lost device without the code."""
     raise error_for(call, constants.VK_ERROR_DEVICE_LOST)
 
 

@@ -1,4 +1,4 @@
-"""Semaphores: made for export, and the timelines that lists count their work with."""
+"""Semaphores for export and import, and the timelines that count a list's operations."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ class VulkanSemaphore:
 
     Attributes
     ----------
+    handle : int
+        VkSemaphore.
+    timeline : bool
+        Whether it is a timeline semaphore.
     export : int
-        The bit of the handle type that it was made to be exported as.
+        The bit of the handle type for export; 0 for none.
     """
 
     def __init__(self, handle: int, *, timeline: bool, export: int = 0) -> None:
@@ -35,14 +39,20 @@ class VulkanSemaphore:
 
 
 def check_timeline(semaphore: object, what: str) -> None:
-    """Refuse what Vulkan's host functions do for timelines alone."""
+    """Refuse a host operation on a binary semaphore: Vulkan's host functions support only timelines.
+
+    Raises
+    ------
+    UnsupportedError
+        The semaphore is binary.
+    """
     if not isinstance(semaphore, VulkanSemaphore) or not semaphore.timeline:
         raise UnsupportedError(f"Vulkan has no {what} of a binary semaphore on the host; append it to a list",
                                capability=f"binary.{what}", backend="vulkan")
 
 
 def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export: int = 0) -> VulkanSemaphore:
-    """A new one; `export` is the bit of the handle type that it will be exported as, 0 for none."""
+    """Create a semaphore. `export` is the bit of the handle type for export, 0 for none."""
     library = gpu.library
     wanted = library.new("VkSemaphoreCreateInfo")
     kept = []
@@ -53,19 +63,23 @@ def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export
         kept.append(library.linked("VkExportSemaphoreCreateInfo", wanted, handleTypes=export))
     made = library.ffi.new("VkSemaphore *")
     gpu.vk.do("vkCreateSemaphore", gpu.handle, wanted, library.null, made)
-    kept.clear()   # until here
+    kept.clear()   # needed until this point
     return VulkanSemaphore(made[0], timeline=timeline, export=export)
 
 
 def export_fd(gpu: Gpu, call: str, wanted: object) -> OwnedHandle:
-    """Call vkGetSemaphoreFdKHR or vkGetMemoryFdKHR: a new fd, the caller's own."""
+    """Call vkGetSemaphoreFdKHR or vkGetMemoryFdKHR, and return a new fd that the caller owns."""
     return OwnedHandle(_new_fd(gpu, call, wanted))
 
 
 def export_sync_file(gpu: Gpu, wanted: object) -> OwnedHandle | None:
-    """The same, of a signal that was submitted; None where the driver says that it is done.
+    """Export the sync file of a submitted signal.
 
-    lavapipe 26.2 blocks until it is, and so never says anything else.
+    Returns
+    -------
+    OwnedHandle or None
+        A new fd, owned by the caller; None if the driver reports that the signal is complete. lavapipe 26.2 blocks
+        until the signal is complete, so it always returns None.
     """
     fd = _new_fd(gpu, "vkGetSemaphoreFdKHR", wanted)
     return None if fd == _NO_FD else OwnedHandle(fd)
@@ -75,13 +89,13 @@ def _new_fd(gpu: Gpu, call: str, wanted: object) -> int:
     fd = gpu.library.ffi.new("int *", _NO_FD)
     gpu.vk.do(call, gpu.handle, wanted, fd)
     if fd[0] != _NO_FD:
-        # lavapipe's fds are inherited by every program that is started (Mesa 22.3 and 25.0); SwiftShader's are not.
+        # Child processes inherit lavapipe's fds (Mesa 22.3 and 25.0), but not SwiftShader's.
         os.set_inheritable(fd[0], False)
     return int(fd[0])
 
 
 def counter_value(gpu: Gpu, handle: int) -> int:
-    """A timeline's value now."""
+    """Return a timeline's current value."""
     value = gpu.library.ffi.new("uint64_t *")
     code = gpu.vk.vkGetSemaphoreCounterValue(gpu.handle, handle, value)
     check("vkGetSemaphoreCounterValue", code)
@@ -89,7 +103,7 @@ def counter_value(gpu: Gpu, handle: int) -> int:
 
 
 def wait_for_value(gpu: Gpu, handle: int, value: int, timeout_ns: int) -> bool:
-    """Block until a timeline has that value, or the time is over; whether it has."""
+    """Block until a timeline reaches the value or until the timeout; return whether it reached the value."""
     ffi = gpu.library.ffi
     handles, values = ffi.new("VkSemaphore[1]", [handle]), ffi.new("uint64_t[1]", [value])
     wanted = gpu.library.new("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=handles, pValues=values)
@@ -104,45 +118,45 @@ def host_signal(gpu: Gpu, handle: int, value: int) -> None:
 
 
 class Timeline:
-    """Counts a list's operations as the device does them. It lives as long as the list or any of its points."""
+    """Counts the completed operations of a list. It lives as long as the list or any of the list's fences."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self.handle = create_semaphore(gpu, timeline=True).handle
         self.appended = 0
-        """The value of the last operation given to the driver."""
+        """The value of the last operation passed to the driver."""
         self._reached = 0
         self._users = 1
         self._lock = threading.Lock()
 
     @property
     def known(self) -> int:
-        """The last value that `reached` has seen."""
+        """The last value that `reached` has read."""
         return self._reached
 
     def reached(self, value: int) -> bool:
-        """Whether operation `value` is done; never blocks."""
+        """Whether operation `value` is complete. It never blocks."""
         if self._reached < value:
             found = counter_value(self._gpu, self.handle)
             if found == _NO_VALUE:
-                # A lost device may say so instead of returning the code.
+                # A lost device may report this value instead of an error code.
                 device_lost("vkGetSemaphoreCounterValue")
             self._reached = max(self._reached, found)
         return self._reached >= value
 
     def wait(self, value: int, timeout_ns: int) -> bool:
-        """Block until operation `value` is done, or the time is over."""
+        """Block until operation `value` is complete or until the timeout; return whether it is complete."""
         if self._reached >= value:
             return True
         return wait_for_value(self._gpu, self.handle, value, timeout_ns) and self.reached(value)
 
     def use(self) -> None:
-        """One more user."""
+        """Add a user."""
         with self._lock:
             self._users += 1
 
     def drop(self) -> None:
-        """One user less; the last one destroys it."""
+        """Remove a user. The last removal destroys the timeline."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
@@ -151,7 +165,7 @@ class Timeline:
 
 
 class Point:
-    """One operation of a list."""
+    """A fence: one operation of a list. It is a user of the list's timeline."""
 
     __slots__ = ("timeline", "value")
 
