@@ -285,7 +285,7 @@ def test_codes_have_the_classes_that_stand_for_them() -> None:
 
 # ---- releases of Intel's driver
 @pytest.mark.parametrize(("build", "flaw"), [
-    (32567, "since 25.13"), (33275, "since 25.13"), (33276, "until 25.22"), (33578, "until 25.22"),
+    (32567, "since 25.13"), (33275, "since 25.13"), (33276, "before 25.22"), (33578, "before 25.22"),
     (33944, "uninitialised flags"), (34302, "uninitialised flags"), (34303, None), (39395, None),
 ])
 def test_release_tells_its_flaw(build: int, flaw: str | None) -> None:
