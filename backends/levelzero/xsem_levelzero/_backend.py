@@ -296,7 +296,7 @@ def _gpus(loader: Loader) -> list[_Gpu]:
 def _gpu(loader: Loader, index: int) -> _Gpu:
     gpus = _gpus(loader)
     if not 0 <= index < len(gpus):
-        raise DeviceNotFoundError(f"there is no levelzero:{index}; there are {len(gpus)} devices",
+        raise DeviceNotFoundError(f"levelzero:{index} does not exist; the loader lists {len(gpus)} devices",
                                   reason="no_such_device")
     return gpus[index]
 

@@ -30,7 +30,7 @@ from xsem_levelzero._semaphores import Semaphore, import_semaphore
 __all__ = ["LevelZeroDevice"]
 
 _DLPACK_ONEAPI: Final = 14
-_NOT_EXPORTED_HERE: Final = ("it is not {what} exported on this very device, by a driver that exports DRM syncobjs and "
+_NOT_EXPORTED_HERE: Final = ("it is not {what} exported on this device, by a driver that exports DRM syncobjs and "
                              "dma-bufs (Mesa's does)")
 
 

@@ -126,7 +126,7 @@ def _check_size(core: Core, desc: MemoryDesc, address: int) -> None:
     try:
         core.loader.do("zeMemGetAddressRange", core.context, address, byref(base), byref(size))
     except XsemError as error:
-        error.likely_causes = (*error.likely_causes, "the driver does not know the pointer that it has just given")
+        error.likely_causes = (*error.likely_causes, "the driver does not know the pointer that it has just returned")
         raise
     there = size.value - (address - (base.value or 0))
     if there < desc.allocation_size:

@@ -102,7 +102,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     if code in INVALID:
         return DriverError("the Level Zero driver refused an argument", reason="invalid_value", **fields)
     if code == INSUFFICIENT_PERMISSIONS:
-        return DriverError("the Level Zero driver lacks a permission: look at /dev/dri", reason="operating_system",
+        return DriverError("the Level Zero driver lacks a permission: check /dev/dri", reason="operating_system",
                            **fields)
     if name_of(code) is None:
         return DriverError(f"{call} failed with a code that this xsem does not know", reason="unknown_code", **fields)

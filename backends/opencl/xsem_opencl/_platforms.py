@@ -52,7 +52,7 @@ def one_device(library: Library, index: int) -> Found:
     """
     found = all_devices(library)
     if not 0 <= index < len(found):
-        raise DeviceNotFoundError(f"there is no opencl:{index}; there are {len(found)} devices",
+        raise DeviceNotFoundError(f"opencl:{index} does not exist; the loader lists {len(found)} devices",
                                   reason="no_such_device")
     return found[index]
 

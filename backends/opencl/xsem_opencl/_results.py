@@ -75,7 +75,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     """Return the error for a code, with `call`, `code` and `code_name`."""
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
     if code == DEVICE_NOT_AVAILABLE:
-        return DeviceLostError("the device is not available any more: open it anew", reason="device_lost",
+        return DeviceLostError("the device is not available any more: open it again", reason="device_lost",
                                from_earlier_work=True, **fields)
     if code in _NO_MEMORY:
         return OutOfMemoryError("the device or the host is out of memory; release something, or ask for less",
@@ -103,7 +103,7 @@ def import_error(error: XsemError, what: str) -> XsemError:
     return BadHandleError(
         f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call, code=error.code,
         code_name=error.code_name,
-        likely_causes=("it was not exported on this very device", "its type or its size differs from the descriptor's",
+        likely_causes=("it was not exported on this device", "its type or its size differs from the descriptor's",
                        *error.likely_causes),
     )
 

@@ -154,7 +154,7 @@ def _physical_devices(instance: Instance) -> Sequence[PhysicalDevice]:
 def _one(instance: Instance, index: int) -> PhysicalDevice:
     found = _physical_devices(instance)
     if not 0 <= index < len(found):
-        raise DeviceNotFoundError(f"there are {len(found)} Vulkan devices, vulkan:0 the first", reason="no_such_device",
+        raise DeviceNotFoundError(f"the loader lists {len(found)} devices, from vulkan:0 on", reason="no_such_device",
                                   backend="vulkan")
     return found[index]
 

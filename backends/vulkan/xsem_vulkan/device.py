@@ -115,14 +115,14 @@ class VulkanDevice(DeviceDriver):
         """
         address = getattr(stream, "int_ptr", stream)
         if type(address) is not int:
-            raise TypeError("a VkQueue is given as an int")
+            raise TypeError("a VkQueue as an int is needed")
         if address == 0:
             raise BadArgumentError("Vulkan has no default queue: name a VkQueue", reason="null_stream",
                                    backend="vulkan")
         for queue in self._gpu.queues:
             if queue.address == address:
                 return VulkanList(self._gpu, queue, self._addresses, lambda _gone: None, borrowed=True)
-        raise WrongDeviceError(f"{address:#x} is none of the queues of vulkan:{self._index} that xsem submits to",
+        raise WrongDeviceError(f"{address:#x} is not a queue of vulkan:{self._index} that xsem submits to",
                                reason="wrong_device", expected="another device's queue", actual=f"vulkan:{self._index}")
 
     def _forget(self, gone: VulkanList) -> None:

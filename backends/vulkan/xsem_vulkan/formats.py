@@ -71,7 +71,7 @@ def refusal(physical: PhysicalDevice, shape: Shape, levels: int, handle_type: in
     if limits.features & vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT:
         return "only in a dedicated allocation"
     if any(mine > most for mine, most in zip(shape.extent, limits.extent, strict=True)):
-        return f"none larger than {limits.extent}"
+        return f"the largest is {limits.extent}"
     if levels > limits.levels or shape.layers > limits.layers:
         return f"no more than {limits.levels} levels and {limits.layers} layers"
     return None

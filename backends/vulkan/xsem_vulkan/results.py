@@ -74,7 +74,7 @@ def error_for(call: str, code: int) -> XsemError:
         return UnsupportedError(f"the driver lacks {what} that {call} needs", reason="not_supported",
                                 capability=capability, **_from(call, code))
     if code == constants.VK_ERROR_DEVICE_LOST:
-        return DeviceLostError("the device is lost: earlier work on it failed, or it was removed; open it anew",
+        return DeviceLostError("the device is lost: earlier work on it failed, or it was removed; open it again",
                                reason="device_lost", from_earlier_work=True, **_from(call, code))
     if code == constants.VK_ERROR_TOO_MANY_OBJECTS:
         # The specification assigns this code to functions that create fds if the process has no free fd number.
