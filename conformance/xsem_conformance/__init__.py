@@ -1,4 +1,4 @@
-"""What a device really does, asked requirement by requirement: the conformance suite of xsem."""
+"""The conformance suite of xsem: it checks the behaviour of a device, one requirement after the other."""
 
 from __future__ import annotations
 

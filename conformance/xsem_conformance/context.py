@@ -1,4 +1,4 @@
-"""What a check works with: the device under test, the exporter in its own process, and objects that both know."""
+"""The context of a check: the device under test, the exporter in its own process, and objects that both share."""
 
 from __future__ import annotations
 
@@ -22,31 +22,51 @@ __all__ = ["IN", "OUT", "CaseContext", "CaseParticipant", "Shared", "duplicate",
            "value_of"]
 
 IN: Final = "in"
-"""The exporter produces, the device consumes."""
+"""Direction: the exporter produces, the device consumes."""
 OUT: Final = "out"
-"""The device produces, the exporter consumes."""
+"""Direction: the device produces, the exporter consumes."""
 
 MEMORY_SIZE: Final = 1 << 16
 _NOWHERE: Final = 0
-"""The number of nothing: those of objects begin at 1."""
+"""The number for "no object": numbers of objects start at 1."""
 PATIENCE_S: Final = 10.0
-"""By then, what must happen has happened; only a failure takes that long."""
+"""Seconds until an expected result counts as missing; only a failure takes that long."""
 _END_S: Final = 3.0
-"""What an idle process may take to end, however little patience there is with the rest."""
+"""Minimum time for an idle process to exit, independent of the patience."""
 SETTLE_S: Final = 0.05
-"""How long something that must not happen is watched for. A slow device passes a little more easily, never fails."""
+"""Seconds of observation for an event that must not happen. A slow device may pass wrongly, but never fails wrongly."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """An object that the exporter made and the device imported, by its number on either side."""
+    """An object of the exporter that the device imported: its number on either side.
+
+    Attributes
+    ----------
+    here : int
+        The number in the device's participant.
+    there : int
+        The number in the exporter's participant.
+    """
 
     here: int
     there: int
 
 
 class CaseParticipant:
-    """One side of a test, with shared objects in place of numbers."""
+    """A participant of one case, with shared objects as arguments in place of numbers.
+
+    Parameters
+    ----------
+    side : Participant
+        The participant that does the work.
+    pick : callable
+        Returns the number of a shared object on this side.
+    name : str
+        The name of this side in messages.
+    patience_s : float
+        Seconds until an expected result counts as missing.
+    """
 
     def __init__(self, side: Participant, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
         self.side = side
@@ -56,21 +76,21 @@ class CaseParticipant:
         self._early = frozenset(side.about()["wait_before_signal"])
 
     def waits_early(self, type: str) -> bool:
-        """Whether a wait may be appended here before its signal is submitted anywhere."""
+        """Return whether this side may append a wait before any submission of its signal."""
         return type in self._early
 
     def new_list(self) -> int:
-        """A command list."""
+        """Create a command list; return its number."""
         return self.side.new_list()
 
     def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
              memory: Shared | None = None) -> None:
-        """Append a wait for one or several, and take the memory over."""
+        """Append a wait for one or several semaphores, and acquire the memory."""
         self.side.wait(commands, *self._numbers(shared, value, memory))
 
     def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
                memory: Shared | None = None) -> None:
-        """Hand the memory over, and append a signal of one or several."""
+        """Release the memory to the other side, and append a signal of one or several semaphores."""
         self.side.signal(commands, *self._numbers(shared, value, memory))
 
     def _numbers(
@@ -81,7 +101,7 @@ class CaseParticipant:
         return [self._pick(each) for each in several], values, [] if memory is None else [self._pick(memory)]
 
     def occupy(self, commands: int, seconds: float) -> None:
-        """Append work that takes about so long; it takes no longer than half the patience."""
+        """Append work that takes about `seconds`, and at most half the patience."""
         self.side.occupy(commands, min(seconds, self._patience_s / 2))
 
     def write(self, commands: int, memory: Shared, data: bytes, offset: int = 0) -> None:
@@ -89,23 +109,23 @@ class CaseParticipant:
         self.side.write(commands, self._pick(memory), offset, base64.b64encode(data).decode())
 
     def read(self, commands: int, memory: Shared, size: int, offset: int = 0) -> int:
-        """Append a copy of the memory."""
+        """Append a copy from the memory; return a number for `fetch`."""
         return self.side.read(commands, self._pick(memory), offset, size)
 
     def fetch(self, reading: int) -> bytes:
-        """What `read` read, when its list is done."""
+        """Return the bytes that `read` copied; the list must be idle."""
         return base64.b64decode(self.side.fetch(reading))
 
     def done(self, commands: int) -> bool:
-        """Whether the list is idle."""
+        """Return whether the list is idle."""
         return self.side.done(commands)
 
     def stays_pending(self, commands: int, what: str) -> None:
-        """The list is not idle, and does not get there by itself."""
+        """Check that the list is not idle and stays so."""
         never(lambda: self.done(commands), f"{self.name}: {what} was done before its signal")
 
     def finish(self, commands: int, what: str) -> None:
-        """The list gets idle."""
+        """Check that the list becomes idle."""
         try:
             self.side.synchronize(commands, self._patience_s)
         except (xsem.WaitTimeoutError, ParticipantFailedError) as error:
@@ -115,14 +135,19 @@ class CaseParticipant:
 
 
 class CaseContext:
-    """One device and one exporter, for one check after the other.
+    """One device and one exporter, used by all checks in turn.
 
     Parameters
     ----------
     device, exporter : str
-        As `xsem.open_device` takes them.
+        Names as for `xsem.open_device`.
     patience_s : float
-        How long what must happen may take.
+        Seconds until an expected result counts as missing.
+
+    Raises
+    ------
+    XsemError
+        The device cannot be opened. The exporter's process starts at its first use.
     """
 
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
@@ -144,7 +169,7 @@ class CaseContext:
         Raises
         ------
         BlockedError
-            It cannot open its device.
+            The process cannot open its device.
         """
         if self._peer is None:
             peer = RemoteParticipant(self._exporter)
@@ -157,17 +182,17 @@ class CaseContext:
         return self._peer
 
     def kill_peer(self) -> None:
-        """Kill the exporter's process as it stands; the next use starts another."""
+        """Kill the exporter's process immediately; the next use starts another process."""
         self.peer.kill()
         self._close_peer()
 
     def end_peer(self) -> None:
-        """Have the exporter's process end by itself; the next use starts another.
+        """Ask the exporter's process to exit by itself; the next use starts another process.
 
         Raises
         ------
         BlockedError
-            It does not.
+            The process does not exit in time.
         """
         ended = self.peer.ends(max(self.patience_s, _END_S))
         self._close_peer()
@@ -181,27 +206,27 @@ class CaseContext:
 
     @property
     def second(self) -> RemoteParticipant:
-        """A second process that has the device open; what it fails in, the device does."""
+        """A second process with the device open. A failure of it is a failure of the device under test."""
         if self._second is None:
             self._second = RemoteParticipant(self.device.info.id, "second process", SecondFailedError)
         return self._second
 
     def kill_second(self) -> None:
-        """Kill the second process as it stands; the next use starts another."""
+        """Kill the second process immediately; the next use starts another process."""
         if self._second is not None:
             self._second.kill()
             self._second.close()
             self._second = None
 
     def second_ends(self) -> bool:
-        """Have the second process end by itself; whether it has. The next use starts another."""
+        """Ask the second process to exit by itself; return whether it did. The next use starts another process."""
         ended = self.second.ends(max(self.patience_s, _END_S))
         self.kill_second()
         return ended
 
     @property
     def driver(self) -> DeviceDriver:
-        """A driver of the device, as its backend opens it, for what the facade would refuse itself."""
+        """A driver of the device, opened through its backend: for calls that the facade itself would refuse."""
         if self._driver is None:
             info = self.device.info
             self._driver = registry().get(info.backend).open(info.index)
@@ -209,7 +234,7 @@ class CaseContext:
 
     # ---- shared objects
     def semaphore(self, type: str) -> Shared:
-        """Made by the exporter, imported by the device.
+        """Create a semaphore in the exporter and import it on the device.
 
         Raises
         ------
@@ -224,14 +249,14 @@ class CaseContext:
             return Shared(self.here.import_semaphore(desc), there)
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
-        """The first type of semaphore, of that kind, that the exporter makes and the device imports.
+        """Return the first semaphore type of that kind that the exporter creates and the device imports.
 
-        One that may be waited for before its signal, where there is one; no sync file, which is one signal's.
+        A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
 
         Raises
         ------
         BlockedError
-            There is none.
+            The two have no such type in common.
         """
         made = self.peer.about()["semaphore_export"]
         declared = self.device.capabilities
@@ -245,19 +270,19 @@ class CaseContext:
         return both[0].value
 
     def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
-        """What holds `producer` back when waited for, and its value: until the exporter's host signals it.
+        """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them.
 
         Raises
         ------
         BlockedError
-            The producer may not wait for anything before its signal.
+            The producer allows no wait before its signal.
         """
         made = [SemaphoreHandleType(each) for each in self.peer.about()["semaphore_export"]]
         known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
         early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
                        key=lambda each: (each.kind is not SemaphoreKind.TIMELINE, each.value))
         if not early:
-            raise BlockedError(f"nothing can hold {producer.name} back: it may wait for nothing before its signal")
+            raise BlockedError(f"nothing can hold {producer.name} back: it allows no wait before its signal")
         type = early[0].value
         if producer.side is self.here:
             return self.semaphore(type), value_of(type)
@@ -266,7 +291,13 @@ class CaseContext:
         return Shared(_NOWHERE, there), value_of(type)
 
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
-        """Made by the exporter, imported by the device, all zeros."""
+        """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero.
+
+        Raises
+        ------
+        BlockedError
+            The exporter exports no type, or not the given type, that the device imports.
+        """
         peer = self.peer
         both = [each for each in self._about["memory_export"]
                 if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
@@ -279,21 +310,21 @@ class CaseContext:
         commands = peer.new_list()
         peer.write(commands, there, 0, base64.b64encode(bytes(min(size, 4096))).decode())
         peer.synchronize(commands, self.patience_s)
-        peer.release(commands)   # some exporters have but a few queues
+        peer.release(commands)   # some exporters have few queues
         return shared
 
     def driver_semaphore(self, shared: Shared) -> Token:
-        """The exporter's semaphore, imported once more: into `driver`, which releases it."""
+        """Import the exporter's semaphore once more, through `driver`; the caller releases the token there."""
         with self.peer.export_semaphore(shared.there, self.importer) as desc, duplicate(desc) as own:
             return self.driver.import_semaphore(desc, own)
 
     def driver_memory(self, shared: Shared) -> Token:
-        """The exporter's memory, likewise."""
+        """Import the exporter's memory once more, through `driver`; the caller releases the token there."""
         with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as own:
             return self.driver.import_memory(desc, own)
 
     def arrives(self, shared: Shared, value: int | None) -> None:
-        """What the device signals, the exporter's host sees."""
+        """Check that the exporter's host sees the device's signal."""
         try:
             self.peer.host_wait(shared.there, value, self.patience_s)
         except ParticipantFailedError as error:
@@ -302,20 +333,20 @@ class CaseContext:
             raise AssertionError(f"the device's signal does not reach the exporter: {error}") from error
 
     def second_end(self, shared: Shared) -> CaseParticipant:
-        """The second process as a side, which has imported that semaphore, of which alone it can be asked."""
+        """Import the semaphore in the second process; return that process as a side, for this semaphore only."""
         with self.peer.export_semaphore(shared.there, self.importer) as desc:
             number = self.second.import_semaphore(desc)
         return CaseParticipant(self.second, lambda _shared: number, "the second process", self.patience_s)
 
     def ends(self, direction: str) -> tuple[CaseParticipant, CaseParticipant]:
-        """Producer and consumer."""
+        """Return the producer and the consumer of a direction, `IN` or `OUT`."""
         device = CaseParticipant(self.here, lambda shared: shared.here, "device", self.patience_s)
         exporter = CaseParticipant(self.peer, lambda shared: shared.there, "exporter", self.patience_s)
         return (exporter, device) if direction == IN else (device, exporter)
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Around one check: whatever it left is released after it."""
+        """Enclose one check; at its end release the objects that the check left."""
         try:
             yield
         finally:
@@ -329,15 +360,15 @@ class CaseContext:
                         kill()
 
     def let_go(self) -> None:
-        """Wait until what was released here is gone."""
-        # A free that is still under way on xsem's releasing thread would block behind a wait that a check appends to
-        # `driver`, of which xsem knows nothing, and hold that check's signal with it.
+        """Wait until the objects released here are freed."""
+        # xsem does not know the waits that a check appends through `driver`. A free that is still running on xsem's
+        # release thread would block behind such a wait, and would block the signal of that check as well.
         deadline = time.monotonic() + self.patience_s
         while self.device.releasing() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def close(self) -> None:
-        """End the exporter and the second process, close the device."""
+        """End the exporter's process and the second process, and close the device."""
         self._close_peer()
         if self._second is not None:
             self._second.close()
@@ -349,14 +380,17 @@ class CaseContext:
 
 
 def value_of(type: str, value: int = 1) -> int | None:
-    """`value` where semaphores of that type have values, else None."""
+    """Return `value` for a timeline type, and None for any other type."""
     return value if SemaphoreHandleType(type).kind is SemaphoreKind.TIMELINE else None
 
 
 def gets_through(
     producer: CaseParticipant, consumer: CaseParticipant, shared: Shared, type: str, value: int | None
 ) -> None:
-    """A wait of the consumer's, seen pending where it may come first, is met by a signal of the producer's."""
+    """Check that a signal of the producer meets a wait of the consumer.
+
+    If the consumer may wait before the signal, the wait is appended first and observed pending.
+    """
     waits, signals = consumer.new_list(), producer.new_list()
     early = consumer.waits_early(type)
     if early:
@@ -368,17 +402,17 @@ def gets_through(
     consumer.finish(waits, f"a wait for the signal of {producer.name}")
     producer.finish(signals, "a signal")
     for end, commands in ((consumer, waits), (producer, signals)):
-        end.side.release(commands)   # some have but a few queues
+        end.side.release(commands)   # some devices have few queues
 
 
 def duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:
-    """A duplicate of the descriptor's handle, as a driver is given one."""
-    # What an exporter's process sends arrives as an OwnedHandle.
+    """Return a duplicate of the descriptor's handle, as a driver receives it; the caller owns it."""
+    # A handle from the exporter's process arrives as an OwnedHandle.
     return OwnedHandle(os.dup(cast("OwnedHandle", desc.handle).fileno()))
 
 
 def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S) -> None:
-    """Wait until `met`; a failure with `otherwise` where that does not come."""
+    """Wait until `met` returns true; fail with `otherwise` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not met():
         expect(time.monotonic() < deadline, otherwise)
@@ -386,9 +420,9 @@ def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_
 
 
 def never(met: Callable[[], object], otherwise: str) -> None:
-    """Watch for a moment that it is not `met`; a failure with `otherwise` where it is.
+    """Check for `SETTLE_S` that `met` stays false; fail with `otherwise` when it returns true.
 
-    Looked at again and again: a backend may mark a list's end only when it is asked for it.
+    The check polls, because a backend may mark the end of a list only during a query.
     """
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:

@@ -1,7 +1,7 @@
-"""One side of a test: a device and what it made, moved by plain calls, so that it can be in another process.
+"""A participant of a test: a device and its objects, driven by plain calls that can cross processes.
 
-Objects go by numbers. Everything that is appended goes to a list of the actor's; `read` copies into memory of its own,
-to be fetched when the list is done.
+Numbers stand for objects. Every append goes to a list of the participant. `read` copies into memory of the participant;
+`fetch` returns the bytes after the list is idle.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OPERATIONS: Final = frozenset({
     "import_memory", "wait", "signal", "occupy", "write", "read", "fetch", "done", "synchronize", "value",
     "host_signal", "host_wait", "release", "forget",
 })
-"""What may be asked of an actor in another process."""
+"""Operations that a participant in another process accepts."""
 
 
 class Participant(Protocol):
-    """What a test does with either side."""
+    """The operations of a test on either side."""
 
     def about(self) -> dict[str, Any]: ...
     def new_list(self) -> int: ...
@@ -70,9 +70,10 @@ class LocalParticipant:
     Parameters
     ----------
     device : Device
-        Stays the caller's.
+        The device of this participant. The caller keeps it and releases it.
     lend : callable, optional
-        Gives the number of memory of so many bytes, imported from elsewhere: for work that only such memory gives.
+        Takes a size in bytes and returns the number of imported memory of that size. `occupy` uses it when only copies
+        to such memory run on the device.
     """
 
     def __init__(self, device: xsem.Device, lend: Callable[[int], int] | None = None) -> None:
@@ -86,7 +87,7 @@ class LocalParticipant:
         self._staging: list[xsem.Buffer] = []
 
     def about(self) -> dict[str, Any]:
-        """Identity, and what it can do as an exporter."""
+        """Return the identity of the device and the capabilities that its role as exporter needs."""
         info, declared = self.device.info, self.device.capabilities
         return {
             "id": info.id,
@@ -100,35 +101,38 @@ class LocalParticipant:
         }
 
     def keep(self, made: Any) -> int:
-        """Give an object a number."""
+        """Store an object; return its number."""
         number = next(self._numbers)
         self._objects[number] = made
         return number
 
     def get(self, number: int) -> Any:
-        """The object with that number."""
+        """Return the object with that number."""
         return self._objects[number]
 
     # ---- objects
     def new_list(self) -> int:
-        """A command list."""
+        """Create a command list; retry while the device has no free queue."""
         deadline = time.monotonic() + _LISTS_S
         while True:
             try:
                 return self.keep(self.device.create_command_list())
             except BusyError:
-                # A device with few queues, where a list that was released is still on its way out.
+                # On a device with few queues, a released list may still occupy its queue.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
 
     def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
-        """A new semaphore, and a descriptor for the device with the UUID `importer`; the caller closes it."""
+        """Create a semaphore; return its number and a descriptor for the device with the UUID `importer`.
+
+        The caller closes the descriptor.
+        """
         number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type)))
         return number, self.export_semaphore(number, importer)
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
-        """One more descriptor; of a sync file one of a signal that was appended, or else is now."""
+        """Export another descriptor. For a sync file without an appended signal, append the signal first."""
         made: xsem.Semaphore = self.get(semaphore)
         try:
             return made.export(for_device=importer)
@@ -139,42 +143,42 @@ class LocalParticipant:
         return made.export(for_device=importer)
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
-        """Import; `desc` stays the caller's."""
+        """Import a semaphore; return its number. The caller keeps `desc`."""
         return self.keep(self.device.import_semaphore(desc))
 
     def create_memory(self, type: str, size: int, importer: str | None,
                       dedicated: bool = False) -> tuple[int, MemoryDesc]:
-        """New memory, and a descriptor for the importer."""
+        """Create memory; return its number and a descriptor for the importer. The caller closes the descriptor."""
         number = self.keep(self.device.create_memory(MemoryHandleType(type), size, dedicated=dedicated))
         return number, self.export_memory(number, importer)
 
     def export_memory(self, memory: int, importer: str | None) -> MemoryDesc:
-        """One more descriptor."""
+        """Export another descriptor; the caller closes it."""
         desc: MemoryDesc = self.get(memory).export(for_device=importer)
         return desc
 
     def import_memory(self, desc: MemoryDesc) -> int:
-        """Import; `desc` stays the caller's."""
+        """Import memory; return its number. The caller keeps `desc`."""
         return self.keep(self.device.import_memory(desc))
 
     # ---- appends
     def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
              acquire: Sequence[int] = ()) -> None:
-        """Append a wait."""
+        """Append a wait for the semaphores, and acquire the memory in `acquire`."""
         self.get(commands).append_wait([self.get(each) for each in semaphores], list(values),
                                        acquire=[self.get(each) for each in acquire])
 
     def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
                release: Sequence[int] = ()) -> None:
-        """Append a signal."""
+        """Append a signal of the semaphores, and release the memory in `release`."""
         self.get(commands).append_signal([self.get(each) for each in semaphores], list(values),
                                          release=[self.get(each) for each in release])
 
     def occupy(self, commands: int, seconds: float) -> None:
-        """Append work to an idle list that takes about so long: fills of the actor's own memory.
+        """Append work of about `seconds` to an idle list: fills of the participant's own memory.
 
-        NVIDIA's OpenCL driver fills such memory, and copies from it, on the caller's thread where nothing is pending
-        (measured on an H200); it copies to it on the device.
+        NVIDIA's OpenCL driver fills such memory, and copies from it, on the caller's thread when no work is pending.
+        It copies to such memory on the device. Both were measured on an H200.
         """
         if self._filled is None:
             self._filled = self.device.host_buffer(_FILLED)
@@ -211,13 +215,13 @@ class LocalParticipant:
         self.get(commands).append_copy(target, source)
 
     def _staged(self, size: int) -> xsem.Buffer:
-        """Page-locked memory, of what `occupy` made while there is some: making it may wait for all that is pending."""
+        """Return page-locked memory, first from the supply of `occupy`: an allocation may wait for all pending work."""
         if size <= _STAGED and self._staging:
             return self._staging.pop().view((size,), "uint8")
         return self.device.host_buffer(size)
 
     def read(self, commands: int, memory: int, offset: int, size: int) -> int:
-        """Append a copy of the memory to some of the actor's own; a number for `fetch`."""
+        """Append a copy from the memory to memory of the participant; return a number for `fetch`."""
         source = self.mapping(memory).view((size,), "uint8", offset=offset)
         try:
             target = self.device.host_buffer(size)
@@ -230,24 +234,24 @@ class LocalParticipant:
 
     def _on_cpu(self, commands: int, buffer: xsem.Buffer, work: Callable[[], object]) -> None:
         if buffer.__dlpack_device__()[0] != _CPU:
-            raise UnsupportedError(f"{self.device.info.id} maps memory but neither gives host buffers nor is a CPU",
+            raise UnsupportedError(f"{self.device.info.id} maps memory, but gives no host buffers and is not a CPU",
                                    capability="host_buffer")
         self.get(commands).append_work(work)
 
     def mapping(self, memory: int) -> xsem.Buffer:
-        """The whole of the memory, mapped once."""
+        """Return a mapping of the whole memory, made once."""
         if memory not in self._mappings:
             self._mappings[memory] = self.get(memory).map_buffer()
         return self._mappings[memory]
 
     # ---- results
     def fetch(self, reading: int) -> str:
-        """What `read` read, in base64, when its list is done."""
+        """Return the bytes that `read` copied, in base64; the list must be idle."""
         kept = self.get(reading)
         return base64.b64encode(bytes(kept) if isinstance(kept, bytearray) else kept.numpy().tobytes()).decode()
 
     def done(self, commands: int) -> bool:
-        """Whether the list is idle."""
+        """Return whether the list is idle."""
         return bool(self.get(commands).query())
 
     def synchronize(self, commands: int, timeout_s: float) -> None:
@@ -255,26 +259,26 @@ class LocalParticipant:
         self.get(commands).synchronize(timeout_s=timeout_s)
 
     def value(self, semaphore: int) -> int:
-        """A timeline's value now."""
+        """Return the current value of a timeline."""
         return int(self.get(semaphore).value())
 
     def host_signal(self, semaphore: int, value: int | None) -> None:
-        """Signal: from the host where the device can, else by a list of its own."""
+        """Signal from the host if the device can, else through a separate list."""
         if Feature.HOST_SIGNAL in self.device.capabilities.features:
             try:
                 self.get(semaphore).host_signal(value)
-            except UnsupportedError:   # Vulkan's host signals timelines alone
+            except UnsupportedError:   # the host of Vulkan signals only timelines
                 pass
             else:
                 return
         self.signal(self._hosts_list(), [semaphore], [value])
 
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
-        """Wait: on the host where the device can, else by a list of its own."""
+        """Wait on the host if the device can, else through a separate list."""
         if Feature.HOST_WAIT in self.device.capabilities.features:
             try:
                 self.get(semaphore).host_wait(value, timeout_s=timeout_s)
-            except UnsupportedError:   # Vulkan's host waits for timelines alone
+            except UnsupportedError:   # the host of Vulkan waits only for timelines
                 pass
             else:
                 return
@@ -283,7 +287,7 @@ class LocalParticipant:
         self.synchronize(commands, timeout_s)
 
     def _hosts_list(self) -> int:
-        # One for all: some devices have but a few queues.
+        # One list for all host operations: some devices have few queues.
         if self._host_list is None:
             self._host_list = self.new_list()
         return self._host_list
@@ -304,9 +308,9 @@ class LocalParticipant:
 
 
 def _cost(work: xsem.CommandList, act: Callable[[], object]) -> tuple[float, bool]:
-    """Seconds that one of these operations takes, and whether all were done when they had been appended."""
+    """Return the seconds per operation, and whether all operations were done right after their appends."""
     each, at_once = 1.0, False
-    for count in (2, 8):   # the first ones are slow: memory that nobody has touched
+    for count in (2, 8):   # the first ones are slow: they touch the memory for the first time
         began = time.monotonic()
         for _ in range(count):
             act()

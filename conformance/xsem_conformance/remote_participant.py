@@ -1,7 +1,7 @@
-"""The exporter's side, in a process of its own: ``python -m …peer FD DEVICE PARENT`` serves one `Actor`.
+"""A participant in its own process: ``python -m xsem_conformance.remote_participant FD DEVICE PARENT`` serves one.
 
-A request is a message of `xsem.ipc` whose payload is JSON, ``{"operation": …, "arguments": […]}``, with descriptors
-beside it; the answer is ``{"result": …}`` or ``{"error": {…}}``. `Peer` is the calling end.
+A request is a message of `xsem.ipc` with descriptors and a JSON payload, ``{"operation": …, "arguments": […]}``. The
+answer is ``{"result": …}`` or ``{"error": {…}}``. `RemoteParticipant` is the calling end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANSWER_S: Final = 60.0
 
 
 class ParticipantFailedError(Exception):
-    """What the other process reports, or that it is gone; `reason` is the error's where it has one."""
+    """The other process reports an error, or does not answer; `reason` is the reason of that error, or empty."""
 
     def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class ParticipantFailedError(Exception):
 
 
 class SecondFailedError(ParticipantFailedError, BrokenError):
-    """The same where that process has the device under test open: the device's failure, not the suite's."""
+    """The other process has the device under test open: its failure is a failure of the device, not of the suite."""
 
 
 class RemoteParticipant:
@@ -45,11 +45,16 @@ class RemoteParticipant:
     Parameters
     ----------
     device : str
-        As `xsem.open_device` takes it.
+        Name as for `xsem.open_device`.
     role : str
-        What it is called in messages.
+        The name of the process in messages.
     failure : type of ParticipantFailedError
-        What is raised where it fails.
+        The class of the error that each method raises when the process fails.
+
+    Raises
+    ------
+    BlockedError
+        The system is Windows: it cannot pass file descriptors between processes.
     """
 
     _socket: socket.socket
@@ -62,7 +67,7 @@ class RemoteParticipant:
         self.role = role
         self._failure = failure
         if sys.platform == "win32":
-            raise BlockedError("the suite passes file descriptors between processes, which Windows has not")
+            raise BlockedError("the suite passes file descriptors between processes, and Windows cannot")
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
@@ -159,12 +164,12 @@ class RemoteParticipant:
         self._ask("forget")
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, as it stands."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def ends(self, timeout_s: float) -> bool:
-        """Have it end by itself; whether it has in time, else it still runs."""
+        """Ask the process to exit by itself; return whether it exits in time. Otherwise it still runs."""
         self._socket.close()
         try:
             self._process.wait(timeout=timeout_s)
@@ -173,7 +178,7 @@ class RemoteParticipant:
         return True
 
     def close(self) -> None:
-        """End it: politely, then not."""
+        """End the process: wait 5 s for its exit, then kill it."""
         if not self.ends(5):
             self.kill()
 
@@ -194,7 +199,7 @@ def _serve(connection: socket.socket, participant: LocalParticipant | None, fail
         try:
             message = ipc.receive(connection, timeout_s=None)
         except XsemError:
-            return  # the other end is gone
+            return  # the other end has closed
         with message:
             answer, descs = _answer(participant, message) if participant is not None else ({"error": failure}, [])
         try:
