@@ -1,4 +1,4 @@
-"""The checks by requirement: `check` registers one, `all_checks` has them all."""
+"""The checks by requirement: `check` registers one check, `all_checks` returns all."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ DEADLINE_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Check:
-    """How one requirement is observed.
+    """The check of one requirement.
 
     Attributes
     ----------
+    requirement : str
+        The id of the requirement.
     run : callable
-        Takes the context and the case; returns where the requirement is met, raises `BrokenError` where it is not. Of a
-        MAY, which cannot be failed, it returns what was seen, in words.
+        Takes the context and the case. It returns if the requirement is met, and raises `BrokenError` if it is not.
+        For a MAY it returns the observed behaviour as a text.
     deadline_s : float
-        What takes longer hangs.
+        A check that takes longer counts as hanging.
     spoils : bool
-        The driver's process must not be used for another check: what this one asks may leave it worse than before.
+        Whether the check may leave the driver in a worse state. The next check then gets another process.
     """
 
     requirement: str
@@ -52,7 +54,7 @@ def check(
     Raises
     ------
     ValueError
-        There is one already.
+        The requirement has a check already.
     """
 
     def register(function: Function) -> Function:
@@ -65,7 +67,7 @@ def check(
 
 
 def all_checks() -> Mapping[str, Check]:
-    """All checks, by requirement."""
+    """Return all checks by the id of their requirement."""
     for module in pkgutil.iter_modules(xsem_conformance.suite.__path__):
         importlib.import_module(f"xsem_conformance.suite.{module.name}")
     return _checks

@@ -21,12 +21,12 @@ from xsem_conformance.profiles import profiles
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="What a device really does, case by case.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check a device case by case.")
 
 
 @app.callback()
 def _group() -> None:
-    """What a device really does, case by case."""
+    """Check a device case by case."""
 
 
 @app.command()
@@ -39,13 +39,13 @@ def run(
     profile: Annotated[str, typer.Option(help="core, timeline, memory or full.")] = "core",
     waiver_file: Annotated[Path | None, typer.Option("--waivers", help="TOML file of known failures.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write it as a page.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write it as Markdown.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write it as JUnit XML.")] = None,
-    commit: Annotated[str, typer.Option(help="What is under test, for the report.")] = "",
-    only: Annotated[list[str] | None, typer.Option(help="Only requirements whose id begins so; repeatable.")] = None,
-    patience: Annotated[float, typer.Option(min=0.05, help="Seconds that what must happen may take.")] = 10.0,
-    quirks: Annotated[bool, typer.Option(help="Measure what the rules leave open, too.")] = True,
+    html: Annotated[Path | None, typer.Option(help="Write the report as an HTML page.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
+    commit: Annotated[str, typer.Option(help="The commit under test, for the report.")] = "",
+    only: Annotated[list[str] | None, typer.Option(help="Only requirements with this prefix; repeatable.")] = None,
+    patience: Annotated[float, typer.Option(min=0.05, help="Seconds until a result counts as missing.")] = 10.0,
+    quirks: Annotated[bool, typer.Option(help="Measure also the behaviour that the rules leave open.")] = True,
 ) -> None:
     """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
     known = profiles()
@@ -58,7 +58,7 @@ def run(
     places = {option: path for option, path in (("--report", report), ("--html", html), ("--markdown", markdown),
                                                 ("--junit", junit)) if path is not None}
     _check_places(places)
-    # Only now, so that --help needs neither a device nor the suite.
+    # Imported here, so that --help needs neither a device nor the suite.
     from xsem_conformance.requirements import load
     from xsem_conformance.runner import UnavailableError
     from xsem_conformance.session import run as run_suite
@@ -70,7 +70,7 @@ def run(
     try:
         ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
                           quirks=quirks)
-    except UnavailableError as error:   # a name of no device, or two different devices; any other failure is an outcome
+    except UnavailableError as error:   # unknown device or two different devices; any other failure is an outcome
         print(f"xsem: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(verdict.USAGE if error.usage else verdict.NOT_TRIED) from error
     written = _write(ended, places, commit)
@@ -79,7 +79,7 @@ def run(
     counts = verdict.counts(ended.results)
     lesser = verdict.lesser_failures(ended.results, ended.requirements)
     words = {Outcome(name): f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()}
-    if lesser:   # they cost nothing: who reads "0 failed" may trust it
+    if lesser:   # they do not change the status, so "0 failed" stays reliable
         words[Outcome.FAIL] = f"{counts[Outcome.FAIL.value] - lesser} failed (and {lesser} SHOULD or MAY)"
     print(f"conformance of {device} with {exporter}, profile {profile}: {', '.join(words.values())}")
     raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))
@@ -98,13 +98,13 @@ def _progress(result: Result, done: int, total: int) -> None:
         return
     from xsem_conformance.requirements import load
 
-    known = load().requirements.get(result.case.requirement)   # a capability that is asked for is none
+    known = load().requirements.get(result.case.requirement)   # a refusal names a capability, not a requirement
     level = "" if known is None or known.level == "MUST" else f" ({known.level})"
     print(f"  {result.outcome.value}{level} {result.case.key}: {printable(result.detail)[:400]}", flush=True)
 
 
 def _asked(arguments: list[str]) -> list[str]:
-    """The arguments without where the reports go: that is the writer's affair, and a path of their machine."""
+    """Return the arguments without the paths of the reports: these are paths of one machine."""
     kept: list[str] = []
     skip = False
     for each in arguments:
@@ -189,7 +189,7 @@ def list_requirements(
 
 @app.command()
 def show(requirement: str) -> None:
-    """Show one requirement: what it says, what it rests on, and how it is checked."""
+    """Show one requirement: its text, its clauses and its check."""
     from xsem_conformance.checks import all_checks
     from xsem_conformance.requirements import load
 
@@ -211,7 +211,7 @@ def show(requirement: str) -> None:
 
 @app.command()
 def compare(before: Path, after: Path) -> None:
-    """Compare two reports. Exit: 0 nothing is worse, 1 something is, 2 they cannot be compared."""
+    """Compare two reports. Exit: 0 no case is worse, 1 a case is worse, 2 the reports cannot be compared."""
     try:
         found = compare_reports(json.loads(before.read_text(encoding="utf-8")),
                                 json.loads(after.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""What got worse between two reports."""
+"""Compare two reports case by case."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from typing import Any, Final
 
 __all__ = ["Comparison", "NotComparableError", "compare"]
 
-# From best to worst. UNSUPPORTED stands below PASS: what was supported and passed is gone.
+# From best to worst. UNSUPPORTED is worse than PASS: a supported capability has disappeared.
 _RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4, "FAIL": 4}
 
 
 class NotComparableError(ValueError):
-    """The two reports are not of the same thing."""
+    """The two reports have different subjects, or one of them is not a report."""
 
 
 @dataclass
 class Comparison:
-    """Lines for a person: what is worse, what is better, what is in one alone."""
+    """Lines for the reader.
+
+    Attributes
+    ----------
+    worse, better : list of str
+        Cases with a worse or a better outcome.
+    gone, new : list of str
+        Cases that only the first or only the second report contains.
+    """
 
     worse: list[str] = field(default_factory=list)
     better: list[str] = field(default_factory=list)
@@ -27,12 +35,12 @@ class Comparison:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Comparison:
-    """Compare case by case; a case that is gone counts as worse, unless it had not passed.
+    """Compare case by case. A missing case counts as worse if it passed before.
 
     Raises
     ------
     NotComparableError
-        Another schema, backend or exporter, or no report at all.
+        The schema, the backend or the exporter differs, or one argument is not a report.
     """
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
         raise NotComparableError("one of them is not a report")

@@ -135,7 +135,7 @@ class CaseParticipant:
 
 
 class CaseContext:
-    """One device and one exporter, used by all checks in turn.
+    """One device and one exporter, used by all checks in turn. The exporter's process starts at its first use.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class CaseContext:
     Raises
     ------
     XsemError
-        The device cannot be opened. The exporter's process starts at its first use.
+        The device cannot be opened.
     """
 
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:

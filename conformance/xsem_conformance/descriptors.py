@@ -1,4 +1,4 @@
-"""File descriptors for checks: what is no semaphore, and whether a number still is what it was."""
+"""File descriptors for checks: files that are not semaphores, and the identity of the file behind a number."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Identity = tuple[int, int]
 
 
 def null() -> int:
-    """A new descriptor of /dev/null."""
+    """Open /dev/null; the caller closes the descriptor."""
     return os.open(os.devnull, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
 
 
 def others() -> Iterator[tuple[str, int]]:
-    """Descriptors of things that are neither semaphores nor memory, each once; the caller closes them."""
+    """Yield the name and a descriptor of files that are neither semaphores nor memory; the caller closes them."""
     read, write = os.pipe()
     os.close(write)
     yield "a pipe", read
@@ -31,7 +31,7 @@ def others() -> Iterator[tuple[str, int]]:
 
 
 def identity(number: int) -> Identity | None:
-    """What a number refers to; None where it is closed."""
+    """Return the identity of the file behind a number, or None if the number is closed."""
     try:
         found = os.fstat(number)
     except OSError:
@@ -40,10 +40,10 @@ def identity(number: int) -> Identity | None:
 
 
 def is_open(number: int) -> bool:
-    """Whether a number refers to anything."""
+    """Return whether a number is open."""
     return identity(number) is not None
 
 
 def count() -> int:
-    """How many descriptors are open; 0 where nobody tells."""
+    """Return the number of open descriptors, or 0 on a system without /proc/self/fd."""
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

@@ -1,4 +1,4 @@
-"""A process of the suite ends with the one that started it, however that one ends."""
+"""End a process of the suite together with its parent process, for any end of the parent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it is gone; `parent` is that thread's process.
+    """Let the kernel kill this process when the thread that started it ends.
 
-    The other end's closing of a pipe or socket tells it too, but not a process that hangs in a driver's call. Linux
-    alone: elsewhere a runner that is killed may leave one behind.
+    A closed pipe or socket also tells the end of the parent, but not to a process that hangs in a driver call. The
+    function works only on Linux: elsewhere a killed runner may leave a process behind.
+
+    Parameters
+    ----------
+    parent : int
+        The id of the process of that thread.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(1)   # it went before the kernel was told
+        os._exit(1)   # the parent ended before the call of prctl

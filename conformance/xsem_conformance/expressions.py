@@ -1,4 +1,4 @@
-"""Expressions over `Capabilities`: what must be declared for a requirement to apply.
+"""Expressions over `Capabilities`: the conditions under which a requirement applies.
 
 ::
 
@@ -8,12 +8,12 @@
     atom        field ":" member      a member of a set: semaphore_import:opaque_fd, feature:recording
                 field ":*"            any member
                 field ":$type"        the handle type of the case
-                "import:$type"        the same, in semaphore_import or memory_import as the type is of one or the other
-                "export:$type"        likewise
-                field ">=" number     a number that is known and at least so much: independent_lists>=2
-                field                 a promise that is either made or not: resets_on_wait
+                "import:$type"        the same in semaphore_import or memory_import, by the kind of the type
+                "export:$type"        the same in semaphore_export or memory_export, by the kind of the type
+                field ">=" number     a known number of at least this value: independent_lists>=2
+                field                 a promise, made or not made: resets_on_wait
 
-An empty expression asks for nothing.
+An empty expression is always true.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _ATOM: Final = re.compile(r"(?P<field>\w+)(?::(?P<member>\*|\$type|\w+)|>=(?P<nu
 
 
 def parse(text: str) -> Expression:
-    """Make a function of capabilities and handle type out of an expression.
+    """Turn an expression into a function of capabilities and handle type.
 
-    The function raises ValueError where the expression says ``$type`` and no handle type, or one that the field cannot
-    hold, is given.
+    The function raises ValueError if the expression contains ``$type`` and the given handle type is None or of the
+    wrong kind for the field.
 
     Raises
     ------
     ValueError
-        It is not an expression, or names a field or member that there is not.
+        The text is not an expression, or names an unknown field or member.
     """
     if not text.strip():
         return lambda _capabilities, _type: True
@@ -71,7 +71,7 @@ def _factor(text: str, whole: str) -> Expression:
 
 def _atom(field: str, member: str | None, number: str | None, whole: str) -> Expression:
     if number is not None and field in _NUMBERS:
-        # None is "not known", which is less than any number.
+        # None means "not known" and counts as less than any number.
         return lambda capabilities, _type: (getattr(capabilities, field) or 0) >= int(number)
     if member is None and number is None and field in _PROMISES:
         return lambda capabilities, _type: bool(getattr(capabilities, field))
@@ -83,13 +83,13 @@ def _atom(field: str, member: str | None, number: str | None, whole: str) -> Exp
             return lambda capabilities, _type: bool(getattr(capabilities, name))
         if member in {each.value for each in members}:
             return lambda capabilities, _type: members(member) in getattr(capabilities, name)
-    raise ValueError(f"{whole!r}: nothing is called so in Capabilities")
+    raise ValueError(f"{whole!r}: no field or member of Capabilities is called so")
 
 
 def _field_of(field: str, type: HandleType | None, whole: str) -> str:
     if field in ("import", "export"):
         field = f"{'semaphore' if isinstance(type, SemaphoreHandleType) else 'memory'}_{field}"
-    # By class: a semaphore's and memory's opaque_fd are equal as texts.
+    # Compare by class: opaque_fd of semaphores and opaque_fd of memory are equal as texts.
     if not isinstance(type, _SETS[field][1]):
         raise ValueError(f"{whole!r} is about a handle type, and {type!r} is given")
     return _SETS[field][0]

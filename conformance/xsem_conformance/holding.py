@@ -1,9 +1,10 @@
-"""Signals that are held back, so that what waits for them can be seen pending.
+"""Hold signals back, so that a check can observe pending waits.
 
-Where the consumer may wait before the signal is submitted, the signal is made only after the look. Elsewhere (a binary
-semaphore in Vulkan: VUID-vkQueueSubmit-pWaitSemaphores-03238 wants the signal submitted, and all signals that it
-depends on, so that no gate will do) it is submitted first, behind work that takes long, and the look counts only as
-long as that work is seen to go on afterwards.
+If the consumer may wait before the signal is submitted, the signal is made after the observation. Otherwise the signal
+is submitted first, behind long work, and an observation counts only if that work still runs after it.
+
+The second case is a binary semaphore in Vulkan. VUID-vkQueueSubmit-pWaitSemaphores-03238 requires that the signal and
+all signals that it depends on are submitted, so a gate cannot hold it back.
 """
 
 from __future__ import annotations
@@ -20,29 +21,44 @@ from xsem_conformance.remote_participant import ParticipantFailedError
 __all__ = ["Hold", "held"]
 
 _WORK_S = 1.0
-"""Seconds of work: far more than a look takes. Where it was not enough the case is blocked, never failed."""
+"""Seconds of work: far more than an observation takes. If the work ends too soon, the case is blocked, never failed."""
 
 
 class Hold:
-    """A signal that has not been made yet; `over` says whether that is no longer so."""
+    """A signal that is held back.
+
+    Parameters
+    ----------
+    over : callable
+        Returns whether the signal may have been made.
+    """
 
     def __init__(self, over: Callable[[], bool]) -> None:
         self._over = over
 
     def pending(self, done: Callable[[], bool], what: str) -> None:
-        """What waits for the signal is not done, and does not get there by itself.
+        """Check that an operation that waits for the signal stays pending.
+
+        Parameters
+        ----------
+        done : callable
+            Returns whether the operation is done.
+        what : str
+            The name of the operation in messages.
 
         Raises
         ------
+        BrokenError
+            The operation is done before its signal.
         BlockedError
-            The work that holds the signal back came to its end before anything could be seen.
+            The work that holds the signal back ended before the first observation.
         """
         seen = False
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             reached = done()
             if self._over():
-                break   # what was reached may have been reached since
+                break   # the operation may have finished after the signal
             expect(not reached, f"{what} was done before its signal")
             seen = True
             time.sleep(SETTLE_S / 10)
@@ -54,14 +70,14 @@ class Hold:
 def held(
     producer: CaseParticipant, consumer: CaseParticipant, signals: int, type: str, submit: Callable[[], object]
 ) -> Iterator[Hold]:
-    """Inside, what `submit` appends to the producer's list `signals`, a signal of `type` last, has not been made.
+    """Hold back the appends of `submit` on the producer's list `signals`; the last one signals a semaphore of `type`.
 
-    The consumer's waits are to be appended inside.
+    Append the consumer's waits inside the context.
 
     Raises
     ------
     BlockedError
-        The consumer may not wait first, and the producer has no work to hold the signal back with.
+        The consumer may not wait before the signal, and the producer has no work that holds the signal back.
     """
     if consumer.waits_early(type):
         yield Hold(lambda: False)

@@ -1,7 +1,7 @@
-"""What a driver does with an unmet wait pending, and with what does not fit: measured once, told by checks and quirks.
+"""Measure a driver beside a pending unmet wait, and with handles that do not fit; checks and quirks report the results.
 
-Asked of the driver itself. Everything that a pending wait may hold runs on a thread of its own, and the exporter's
-process meets the wait before anything here returns.
+The functions call the driver directly. Each call that a pending wait may block runs on a separate thread, and the
+exporter's process meets the wait before the function returns.
 """
 
 from __future__ import annotations
@@ -37,13 +37,21 @@ MOST_APPENDS: Final = 4096
 AT_ONCE: Final = "returns at once"
 BLOCKS: Final = "blocks until the wait is met"
 BLOCKS_S: Final = 0.5
-"""Who has not returned by then is held: a thousand times what such a call costs. For a MUST that is too soon."""
+"""A call that has not returned after this time counts as blocked: a thousand times the cost of such a call.
+
+Checks of a MUST wait longer.
+"""
 
 
 def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float, hold_s: float) -> bool:
-    """Whether `call`, on a thread of its own, does not return in `hold_s`; then `meet` is called.
+    """Run `call` on a separate thread, then call `meet`; return whether `call` was blocked for `hold_s`.
 
-    Raises what `call` raises, and `BrokenError` where it returns not even then.
+    Raises
+    ------
+    BrokenError
+        The call does not return within `patience_s` after `meet`.
+    BaseException
+        The exception of `call`.
     """
     failures: list[BaseException] = []
 
@@ -81,7 +89,10 @@ def _list_idle_at_end(context: CaseContext) -> Iterator[CommandListDriver]:
 
 
 def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = BLOCKS_S) -> int:
-    """How many signals (of a binary type: signals and waits in turn) behind an unmet wait return, at most `most`."""
+    """Append signals behind an unmet wait; return the number of appends that return, at most `most`.
+
+    For a binary type, signals and waits alternate.
+    """
     value = value_of(type)
     gate, other = context.semaphore(type), context.semaphore(type)
     held, after = context.driver_semaphore(gate), context.driver_semaphore(other)
@@ -118,10 +129,10 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
 
 
 def release_behind_a_wait(context: CaseContext, type: str) -> str:
-    """What the driver's own release of an idle semaphore does while a wait for another one is pending.
+    """Release an idle semaphore through the driver while a wait for another semaphore is pending; return the behaviour.
 
-    Never of the one that is waited for: xsem releases nothing that appended work uses, and drivers crash on it
-    (VUID-vkDestroySemaphore-semaphore-05149).
+    The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers crash
+    on it. The rule is VUID-vkDestroySemaphore-semaphore-05149.
     """
     early = context.some_type()
     shared, value = context.semaphore(early), value_of(early)
@@ -136,7 +147,7 @@ def release_behind_a_wait(context: CaseContext, type: str) -> str:
 
 
 def free_behind_a_wait(context: CaseContext, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> str:
-    """What the driver's own unmapping and release of memory do while a wait is pending on some list."""
+    """Unmap and release memory through the driver while a wait is pending on a list; return the behaviour."""
     type = context.some_type()
     shared, value = context.semaphore(type), value_of(type)
     memory = context.driver_memory(context.memory(type=memory_type))
@@ -154,7 +165,7 @@ def free_behind_a_wait(context: CaseContext, memory_type: str | None = None, hol
 
 
 def value_after_going_back(context: CaseContext, type: str) -> int:
-    """A timeline's value, as the exporter reads it, after the device has signalled 5 and then 3."""
+    """Signal 5 and then 3 on the device; return the value that the exporter reads."""
     shared, here = context.semaphore(type), context.here
     commands = here.new_list()
     here.signal(commands, [shared.here], [5])
@@ -166,7 +177,7 @@ def value_after_going_back(context: CaseContext, type: str) -> int:
 
 # ---- handles that do not fit
 def other_sorts_taken(context: CaseContext, kind: str, type: str) -> list[str]:
-    """Which handles of another sort the driver imports as one of that type."""
+    """Return the handles of other kinds that the driver imports as a handle of that type."""
     return sorted({what for what, desc in _other_sorts(context, kind, type) if not refuses(context, desc)})
 
 
@@ -177,7 +188,7 @@ def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[s
         if other.os_handle_kind is OsHandleKind.FD and (kind == "memory" or made != type):
             _, given = context.peer.create_semaphore(made, context.importer)
             with given:
-                if given.handle != -1:   # a sync file that is signalled is no file
+                if given.handle != -1:   # a signalled sync file has no descriptor
                     yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
     for made in about["memory_export"]:
         if MemoryHandleType(made).os_handle_kind is OsHandleKind.FD and kind == "semaphore":
@@ -196,14 +207,14 @@ def _as(kind: str, type: str, given: SemaphoreDesc | MemoryDesc, uuid: Any) -> S
 
 
 def size_is_checked(context: CaseContext, type: str) -> bool:
-    """Whether the driver refuses memory of the exporter's whose descriptor says sixteen times its size."""
+    """Return whether the driver refuses the exporter's memory with sixteen times its size in the descriptor."""
     _, desc = context.peer.create_memory(type, 1 << 16, context.importer)
     with desc:
         return refuses(context, dataclasses.replace(desc, allocation_size=16 * desc.allocation_size))
 
 
 def refuses(context: CaseContext, desc: SemaphoreDesc | MemoryDesc) -> bool:
-    """Whether the driver refuses to import it; what it imports is released."""
+    """Return whether the driver refuses to import the descriptor; an imported object is released."""
     with duplicate(desc) as own:
         number = own.fileno()
         before = identity(number)
@@ -221,7 +232,10 @@ def refuses(context: CaseContext, desc: SemaphoreDesc | MemoryDesc) -> bool:
 
 # ---- mappings
 def overlap(context: CaseContext, type: str) -> tuple[bytes, bytes, bytes]:
-    """Old bytes, new bytes that were written through one mapping, and what an overlapping one then shows."""
+    """Write through one of two overlapping mappings; return the old, the new and the observed bytes.
+
+    The observed bytes are a copy through the other mapping.
+    """
     old, new, size = b"\x11" * 256, b"\xee" * 256, 1 << 16
     producer, _ = context.ends("in")
     shared, copied = context.memory(size, type), context.memory(size, type)
@@ -238,7 +252,7 @@ def overlap(context: CaseContext, type: str) -> tuple[bytes, bytes, bytes]:
 
 
 def read_there(context: CaseContext, memory: Shared, size: int, offset: int = 0) -> bytes:
-    """What the exporter reads in the memory, now."""
+    """Return the bytes that the exporter now reads in the memory."""
     producer, _ = context.ends("in")
     reads = producer.new_list()
     reading = producer.read(reads, memory, size, offset)

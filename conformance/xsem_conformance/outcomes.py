@@ -1,4 +1,4 @@
-"""A case, what came of it, and how that is written down."""
+"""A case, its outcome and its result."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import Final, Self
 __all__ = ["NONE", "BlockedError", "BrokenError", "Case", "Outcome", "Result", "expect"]
 
 NONE: Final = "-"
-"""In a case's key: does not apply."""
+"""In the key of a case: the field does not apply."""
 
 
 class Outcome(str, enum.Enum):
-    """What came of a case."""
+    """The outcome of a case."""
 
     PASS = "PASS"  # noqa: S105
+    """The requirement is met."""
     FAIL = "FAIL"
+    """The requirement is not met, or the driver crashed or hung."""
     ERROR = "ERROR"
     """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
-    """Not declared, and refused by the driver object when asked all the same."""
+    """The capability is not declared. If the driver can be asked for it, the driver refuses it."""
     WAIVED = "WAIVED"
-    """It failed, as a waiver says."""
+    """The case failed, and a waiver covers it."""
     BLOCKED = "BLOCKED"
-    """What it needs is declared, but the exporter cannot give it."""
+    """The device declares the capability, but the environment, for example the exporter, cannot provide the rest."""
     UNAVAILABLE = "UNAVAILABLE"
     """The device or the exporter could not be opened."""
 
@@ -38,7 +40,7 @@ class Case:
     exporter: str = NONE
     direction: str = NONE
     kind: str = ""
-    """For a check of semaphores and memory: which of them `handle_type` is. Not in the key."""
+    """The kind of `handle_type`, for a check of both: semaphore or memory. It is not part of the key."""
 
     @property
     def key(self) -> str:
@@ -47,12 +49,12 @@ class Case:
 
     @classmethod
     def from_key(cls, key: str) -> Self:
-        """The case that a key stands for.
+        """Return the case of a key.
 
         Raises
         ------
         ValueError
-            It is none.
+            The text is not a key.
         """
         parts = key.split("/")
         if len(parts) != 4 or not all(parts):
@@ -62,7 +64,7 @@ class Case:
 
 @dataclass
 class Result:
-    """What came of a case: `detail` is for a person, `seconds` how long it took."""
+    """The result of a case: `detail` is a text for the reader, `seconds` is the duration."""
 
     case: Case
     outcome: Outcome
@@ -71,14 +73,14 @@ class Result:
 
 
 class BrokenError(AssertionError):
-    """A requirement is not met; the message says what was seen."""
+    """A requirement is not met; the message states the observed behaviour."""
 
 
 class BlockedError(Exception):
-    """What the case needs beside the device cannot be had here."""
+    """The environment of the device cannot provide what the case needs."""
 
 
 def expect(met: object, otherwise: str) -> None:
-    """Go on if `met`; else raise `BrokenError` with what was seen."""
+    """Return if `met` is true; otherwise raise `BrokenError` with the message `otherwise`."""
     if not met:
         raise BrokenError(otherwise)

@@ -1,4 +1,4 @@
-"""Which cases there are for a device and an exporter with what they declare, and which of them can be run."""
+"""Plan the cases of a device and an exporter from their declared capabilities, and name those that cannot run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Planned", "Surroundings", "plan"]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What there is beside the device under test.
+    """The environment of the device under test.
 
     Attributes
     ----------
     exporter : str
-        Its backend.
+        The backend of the exporter.
     capabilities : Capabilities
-        What the exporter declares.
+        The capabilities that the exporter declares.
     exporter_uuid, second_device : bool
         Whether the exporter's device has a UUID, and whether the device's backend has another device.
     """
@@ -37,15 +37,15 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Planned:
-    """A case, and what it lacks.
+    """A case, and the reason why it cannot run, if there is one.
 
     Attributes
     ----------
     undeclared : str
-        The capability that the device does not declare, as `xsem_conformance.refusals` takes it where the driver can be
-        asked, else in words; empty where the case is to be run.
+        The capability that the device does not declare; empty if the device declares all. The form is that of
+        `xsem_conformance.refusals` if the driver can be asked for the capability, else a text.
     blocked : str
-        What the exporter cannot give.
+        The capability that the exporter does not declare, as a text; empty if the exporter declares all.
     """
 
     case: Case
@@ -58,22 +58,22 @@ class Planned:
 def plan(
     requirements: Iterable[Requirement], checks: Mapping[str, Check], capabilities: Capabilities, around: Surroundings
 ) -> list[Planned]:
-    """Every case of every requirement of a device or backend that has a check, in the order of the requirements."""
+    """Return every case of each device or backend requirement with a check, in the order of the requirements."""
     found = []
     for requirement in requirements:
         if requirement.subject == "facade" or requirement.id not in checks:
             continue
         if any(not getattr(around, need) for need in requirement.needs):
-            continue   # there is nothing to ask
+            continue   # the case does not exist here
         types: tuple[HandleType | None, ...] = requirement.candidates or (None,)
         for type in types:
             declared = applies(requirement, capabilities, type)
             if not declared and requirement.capability.startswith("not "):
-                continue   # it is about what is not declared, and this is
+                continue   # it concerns undeclared types, and this type is declared
             for direction in requirement.directions or (NONE,):
                 early = around.capabilities.wait_before_signal
                 if requirement.area == "WBS" and direction == OUT and type not in early:
-                    continue   # the exporter's wait may not come first: there is nothing to ask
+                    continue   # the exporter does not allow its wait before the signal
                 named = NONE if type is None else _name(type, requirement)
                 case = Case(requirement.id, named, around.exporter, direction)
                 found.append(Planned(
@@ -85,14 +85,14 @@ def plan(
 
 
 def _name(type: HandleType, requirement: Requirement) -> str:
-    # opaque_fd and opaque_win32 are semaphores and memory: where a requirement is about both, the case says which.
+    # opaque_fd and opaque_win32 name semaphore and memory types. If a requirement covers both, the name adds the kind.
     if len(requirement.per) < 2:
         return str(type.value)
     return f"{'semaphore' if isinstance(type, SemaphoreHandleType) else 'memory'}.{type.value}"
 
 
 def _missing(whole: str, capabilities: Capabilities, type: HandleType | None) -> str:
-    # The first that is missing: the driver is asked for that one, and the report names it.
+    # The first missing capability: the driver is asked for it, and the report names it.
     missing = whole if " or " in whole else next(
         factor.strip() for factor in whole.split(" and ") if not parse(factor)(capabilities, type))
     if type is None:

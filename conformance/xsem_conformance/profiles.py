@@ -1,4 +1,4 @@
-"""Profiles: what a device must declare, and the areas in which it must pass."""
+"""Profiles: the capabilities that a device must declare, and the areas in which it must pass."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Profile", "profiles"]
 
 @dataclass(frozen=True)
 class Profile:
-    """A level that a device reaches or not.
+    """One profile.
 
     Attributes
     ----------
     capabilities : tuple of tuple of str
-        Of each inner tuple one must be declared.
+        The device must declare one capability of each inner tuple.
     areas : frozenset of str
-        Areas of requirements: each MUST in them that applies must pass, and one at least must have been run.
+        Areas of requirements: each MUST of an area that applies must pass, and at least one case must have run.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Profile:
     areas: frozenset[str]
 
     def lacking(self, capabilities: Capabilities) -> list[str]:
-        """What the profile needs and the device does not declare, in words."""
+        """Return the capabilities that the profile needs and the device does not declare, as messages."""
         return [f"profile {self.name}: declares none of {', '.join(choices)}" for choices in self.capabilities
                 if not any(declared(capabilities, each) for each in choices)]
 
 
 def profiles() -> dict[str, Profile]:
-    """All profiles by name."""
+    """Return all profiles by name."""
     text = resources.files("xsem_conformance").joinpath("profiles.toml").read_text(encoding="utf-8")
     found: dict[str, Profile] = {}
     for name, fields in tomllib.loads(text).items():

@@ -1,11 +1,12 @@
-"""The suite among an author's own tests: ``pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0``.
+"""Run the suite among the tests of an author: ``pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0``.
 
-Every case is a test named by its key, in the order of the requirements, and runs in the runner's processes as it does
-under ``xsem conformance run``; a last one asks for what the profile needs. A FAIL or an ERROR fails, a SHOULD that is
-not met is an expected failure, UNSUPPORTED is skipped with its reason, BLOCKED and UNAVAILABLE are errors. There are no
-waivers.
+Every case is a test with the key of the case as its name, in the order of the requirements. It runs in the runner's
+processes as under ``xsem conformance run``. The last test checks the needs of the profile.
 
-Without ``--xsem-device`` it does nothing. It has no entry point: only who names it with ``-p`` gets it.
+A FAIL or an ERROR fails. An unmet SHOULD is an expected failure. UNSUPPORTED is skipped with its reason. BLOCKED and
+UNAVAILABLE are errors. The plugin supports no waivers.
+
+Without ``--xsem-device`` the plugin does nothing. It has no entry point: pytest loads it only with ``-p``.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ _CASES: Final = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What is run, as ``xsem conformance run`` takes it."""
+    """Add the options of ``xsem conformance run`` for device, exporter and profile."""
     group = parser.getgroup("xsem", "xsem: the conformance suite")
     group.addoption("--xsem-device", metavar="D", help="run the suite on this device: host, cuda:0, …")
-    group.addoption("--xsem-exporter", metavar="E", default="host", help="what makes semaphores and memory (host)")
+    group.addoption("--xsem-exporter", metavar="E", default="host", help="exporter of objects (default: host)")
     group.addoption("--xsem-profile", metavar="P", default="core", help="core (default), timeline, memory or full")
 
 
-# First, so that -k and other plugins choose among the cases as among all tests.
+# First, so that -k and other plugins select among the cases as among all tests.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Add the cases behind the tests that were found."""
+    """Add the cases after the collected tests."""
     device = config.getoption("xsem_device")
     if device is None:
         return
-    # Only now: the suite is no part of a session that does not ask for it.
+    # Imported here: a pytest session without --xsem-device does not load the suite.
     from xsem_conformance.profiles import profiles
     from xsem_conformance.requirements import load
     from xsem_conformance.runner import UnavailableError
@@ -58,7 +59,7 @@ def pytest_collection_modifyitems(
     requirements = load().requirements
     try:
         surveyed = survey(device, config.getoption("xsem_exporter"), list(requirements.values()))
-    except UnavailableError as error:   # a name of no device, or two different devices; any other failure is an outcome
+    except UnavailableError as error:   # unknown device or two different devices; any other failure is an outcome
         raise pytest.UsageError(str(error)) from error
     suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name],
                                requirements=list(requirements.values()), surveyed=surveyed)
@@ -68,13 +69,13 @@ def pytest_collection_modifyitems(
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
-    """How many cases there are: pytest's own count is of tests in files."""
+    """Report the number of cases: the count of pytest covers only tests in files."""
     count = config.stash.get(_CASES, 0)
     return f"xsem: {count} cases of {config.getoption('xsem_device')}" if count else None
 
 
 class _Suite(pytest.Collector):
-    """One device; its processes live from its first case to its last."""
+    """One device; its processes live from its first case to its last case."""
 
     def __init__(
         self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, **node: Any
@@ -111,7 +112,7 @@ class _Suite(pytest.Collector):
         if self.workers is None:
             return Result(planned.case, Outcome.UNAVAILABLE, self.surveyed.unavailable)
         missing = planned.undeclared
-        # What is put in words only cannot be asked for.
+        # The driver can be asked only for these capabilities, not for a text.
         if missing in self.surveyed.undeclared and missing not in self.refused:
             self.refused[missing] = refusal(self.workers, missing)
         found = self.results[planned.case.key] = result(self.workers, planned, self.refused)
@@ -122,7 +123,7 @@ class _Item(pytest.Item):
     parent: _Suite
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        # Not the bare key: pytest would take that for a name of Python's, and write `::` for its dots.
+        # Not the key by itself: pytest would treat it as a Python name, and replace its dots by `::`.
         return self.path, None, f"{self.name} on {self.parent.name}"
 
 
@@ -137,7 +138,7 @@ class _Case(_Item):
     def setup(self) -> None:
         from xsem_conformance.outcomes import Outcome
 
-        # Run here and judged in runtest: what is raised here is an error in pytest's words, not a failure.
+        # Run here, judge in runtest: for pytest an exception here is an error, not a failure.
         self.found = self.parent.result(self.planned)
         if self.found.outcome in (Outcome.BLOCKED, Outcome.UNAVAILABLE):
             pytest.fail(f"{self.found.outcome.value}: {self.found.detail}", pytrace=False)
@@ -157,7 +158,7 @@ class _Case(_Item):
 
 
 class _Profile(_Item):
-    """What the profile needs: capabilities, and a case that passed in each area where all were run."""
+    """The needs of the profile: capabilities, and a passed case in each area if all cases were run."""
 
     def setup(self) -> None:
         if self.parent.surveyed.capabilities is None:
@@ -167,9 +168,9 @@ class _Profile(_Item):
         from xsem_conformance.verdict import unmet
 
         suite = self.parent
-        assert suite.surveyed.capabilities is not None  # noqa: S101 - or setup has raised
+        assert suite.surveyed.capabilities is not None  # noqa: S101 - otherwise setup has raised
         problems = suite.profile.lacking(suite.surveyed.capabilities)
-        # With -k, or with xdist, what has passed elsewhere is not known here.
+        # With -k, or with xdist, this process does not know all results.
         if len(suite.results) == len(suite.surveyed.cases):
             problems += unmet(suite.profile, suite.requirements, list(suite.results.values()))
         if problems:

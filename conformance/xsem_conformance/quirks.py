@@ -1,4 +1,4 @@
-"""What a device does where the rules leave it a choice: measured, and told as facts, not as verdicts."""
+"""Measure the behaviour that the rules leave open; the report states it as facts, not as verdicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_FIRST: Final = "the device declares no wait before its signal"
 
 
 def measure(context: CaseContext) -> dict[str, Any]:
-    """Every quirk by name; ``"not known: why"`` where it could not be measured."""
+    """Return every quirk by name; ``"not known: …"`` with the reason if the measurement is not possible."""
     found: dict[str, Any] = {}
     for name, quirk in QUIRKS.items():
         with context.fresh():
@@ -39,7 +39,7 @@ def _types(context: CaseContext, kind: SemaphoreKind) -> list[SemaphoreHandleTyp
 
 
 def resets_on_wait(context: CaseContext) -> dict[str, bool | str]:
-    """Per binary type: whether a met wait resets, so that the next one is pending."""
+    """Return for each binary type whether a met wait resets, so that the next wait is pending."""
     early = context.device.capabilities.wait_before_signal
     return {type.value: _resets(context, type.value) if type in early else f"not known: {_NOT_FIRST}"
             for type in _types(context, SemaphoreKind.BINARY)}
@@ -53,7 +53,7 @@ def _resets(context: CaseContext, type: str) -> bool:
     here.wait(first, [shared.here], [None])
     here.synchronize(first, context.patience_s)
     if not context.device.capabilities.resets_on_wait:
-        here.get(shared.here).mark_reset()   # else the facade would refuse the second wait
+        here.get(shared.here).mark_reset()   # otherwise the facade refuses the second wait
     here.wait(second, [shared.here], [None])
     time.sleep(SETTLE_S)
     pending = not here.done(second)
@@ -64,7 +64,7 @@ def _resets(context: CaseContext, type: str) -> bool:
 
 
 def wait_before_signal(context: CaseContext) -> dict[str, bool]:
-    """Per type: whether a wait that is appended before its signal is submitted stays pending, and is met by it."""
+    """Return for each type whether a wait appended before its signal is submitted stays pending until the signal."""
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
         if type not in context.device.capabilities.wait_before_signal:
@@ -82,7 +82,7 @@ def wait_before_signal(context: CaseContext) -> dict[str, bool]:
 
 
 def pending_appends(context: CaseContext) -> int | str:
-    """How many appends behind an unmet wait return at once, asked of the driver itself."""
+    """Return the number of appends to the driver behind an unmet wait that return at once."""
     type = _preferred(context)
     if type is None:
         return f"not known: {_NOT_FIRST}"
@@ -91,7 +91,7 @@ def pending_appends(context: CaseContext) -> int | str:
 
 
 def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
-    """Per fd type: what the driver says became of a file descriptor that it refused, and what is true."""
+    """Return for each fd type the reported fate and the real fate of a refused file descriptor."""
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
         if type.os_handle_kind.value != "fd":
@@ -111,7 +111,7 @@ def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
 
 
 def fd_after_import(context: CaseContext) -> dict[str, str]:
-    """Per fd type: what became of a file descriptor that was imported."""
+    """Return for each fd type the fate of an imported file descriptor."""
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
         shared = context.semaphore(type.value)
@@ -126,23 +126,23 @@ def fd_after_import(context: CaseContext) -> dict[str, str]:
 
 
 def kind_checked(context: CaseContext) -> dict[str, str]:
-    """Per type: which handles of another sort the driver imports as one of that type."""
+    """Return for each type the handles of other kinds that the driver imports as a handle of that type."""
     found = {}
     for kind, types in (("semaphore", context.device.capabilities.semaphore_import),
                         ("memory", context.device.capabilities.memory_import)):
         for type in sorted(each.value for each in types if each.os_handle_kind is OsHandleKind.FD):
             taken = measures.other_sorts_taken(context, kind, type)
-            found[f"{kind}.{type}"] = f"takes {', '.join(taken)}" if taken else "refuses other sorts"
+            found[f"{kind}.{type}"] = f"takes {', '.join(taken)}" if taken else "refuses other kinds"
     return found
 
 
 def size_checked(context: CaseContext) -> dict[str, bool]:
-    """Per type of memory: whether a size of sixteen times the exporter's is refused."""
+    """Return for each memory type whether the driver refuses sixteen times the exporter's size."""
     return {type: measures.size_is_checked(context, type) for type in _memories(context)}
 
 
 def overlap_is_coherent(context: CaseContext) -> dict[str, bool]:
-    """Per type of memory: whether what is written through one of two overlapping mappings is read through the other."""
+    """Return for each memory type whether a write through one of two overlapping mappings is read through the other."""
     found = {}
     for type in _memories(context):
         _, new, seen = measures.overlap(context, type)
@@ -156,7 +156,7 @@ def _memories(context: CaseContext) -> list[str]:
 
 
 def timeline_goes_back(context: CaseContext) -> dict[str, str]:
-    """Per timeline type: the value after a signal of 5 and then of 3."""
+    """Return for each timeline type the value after a signal of 5 and a signal of 3."""
     if Feature.READ_VALUE.value not in context.peer.about()["features"]:
         return dict.fromkeys((type.value for type in _types(context, SemaphoreKind.TIMELINE)),
                              "the exporter cannot read it")
@@ -165,20 +165,20 @@ def timeline_goes_back(context: CaseContext) -> dict[str, str]:
 
 
 def release_behind_a_wait(context: CaseContext) -> str:
-    """Whether the driver's own release of an idle semaphore returns while a wait for another one is pending."""
+    """Return whether the driver's release of an idle semaphore returns beside a pending wait for another semaphore."""
     type = _preferred(context)
     return f"not known: {_NOT_FIRST}" if type is None else measures.release_behind_a_wait(context, type)
 
 
 def free_behind_a_wait(context: CaseContext) -> str:
-    """Whether the driver's own release of mapped memory returns while any wait is pending."""
+    """Return whether the driver's release of mapped memory returns while a wait is pending."""
     if _preferred(context) is None or not context.device.capabilities.memory_import:
         return f"not known: {_NOT_FIRST}, or the device imports no memory"
     return measures.free_behind_a_wait(context)
 
 
 def _preferred(context: CaseContext) -> str | None:
-    """A type that may be waited for before its signal."""
+    """Return a type that allows a wait before its signal, or None."""
     early = context.device.capabilities.wait_before_signal
     types = [each for kind in (SemaphoreKind.TIMELINE, SemaphoreKind.BINARY) for each in _types(context, kind)
              if each in early]

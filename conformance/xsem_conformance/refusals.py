@@ -1,4 +1,4 @@
-"""Whether a driver refuses what its device does not declare: asked of the driver itself, past the facade's check."""
+"""Ask a driver directly, without the check of the facade, whether it refuses undeclared capabilities."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _KINDS: Final = ("semaphore_import", "semaphore_export", "memory_import", "memor
 
 
 def declared(capabilities: Capabilities, name: str) -> bool:
-    """Whether a capability, written ``semaphore_import:opaque_fd`` or ``feature:recording``, is declared."""
+    """Return whether a capability such as ``semaphore_import:opaque_fd`` or ``feature:recording`` is declared."""
     kind, _, what = name.partition(":")
     members = capabilities.features if kind == "feature" else getattr(capabilities, kind)
     return what in {each.value for each in members}
 
 
 def undeclared(capabilities: Capabilities) -> Iterator[str]:
-    """All capabilities of that form that a device does not declare and that can be asked for."""
+    """Yield all capabilities of that form that a device does not declare and that a driver can be asked for."""
     types: dict[str, type[SemaphoreHandleType | MemoryHandleType]] = {
         kind: SemaphoreHandleType if kind.startswith("semaphore") else MemoryHandleType for kind in _KINDS}
     for kind, members in types.items():
         for member in members:
             if member not in getattr(capabilities, kind):
                 yield f"{kind}:{member.value}"
-    # A part of what is declared as a whole.
+    # MIPMAPPED_ARRAY includes IMAGE.
     implied = {Feature.IMAGE} if Feature.MIPMAPPED_ARRAY in capabilities.features else set()
     for feature in Feature:
         if feature not in capabilities.features | implied and feature is not Feature.NATIVE_CONTEXT:
@@ -54,7 +54,7 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
 
 
 def refuses(driver: DeviceDriver, name: str) -> tuple[Outcome, str]:
-    """UNSUPPORTED where the driver refuses, as it must; FAIL where it does something else."""
+    """Return UNSUPPORTED if the driver refuses the capability with UnsupportedError, else FAIL; and the details."""
     kind, _, what = name.partition(":")
     try:
         _ASK[kind](driver, what)
@@ -71,7 +71,7 @@ def refuses(driver: DeviceDriver, name: str) -> tuple[Outcome, str]:
 
 @contextmanager
 def _handle(os_handle_kind: OsHandleKind) -> Iterator[OwnedHandle | None]:
-    # A harmless file of the right sort, should the driver look at it.
+    # A harmless file of the right OS kind, in case the driver inspects it.
     if os_handle_kind is not OsHandleKind.FD:
         yield None
         return

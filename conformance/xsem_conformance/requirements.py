@@ -1,4 +1,4 @@
-"""The requirements of the suite and the clauses that they come from: `requirements.toml` and `clauses.toml`, read."""
+"""Read the requirements of the suite, and the clauses behind them: `requirements.toml` and `clauses.toml`."""
 
 from __future__ import annotations
 
@@ -28,42 +28,43 @@ AREAS: Final[Mapping[str, str]] = MappingProxyType({
     "PROC": "several processes", "BUF": "buffers", "MIP": "images", "LIFE": "lifetime", "ERR": "errors",
     "THR": "threads", "FORK": "fork", "INT": "Ctrl-C", "STR": "stress", "KILL": "killed peer",
 })
-"""What the middle part of an id stands for."""
+"""The meaning of the middle part of an id."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """One thing that is asked.
+    """One requirement.
 
     Attributes
     ----------
     id : str
-        ``XSEM-<AREA>-<NNN>``; never used again for anything else.
+        ``XSEM-<AREA>-<NNN>``; never reused for another requirement.
     level : "MUST", "SHOULD" or "MAY"
-        A MAY tells what was seen; it cannot be failed, but by what nobody may do. A SHOULD that fails costs nothing.
+        A MAY reports the observed behaviour; it fails only on behaviour that every device must avoid. A failed SHOULD
+        does not change the exit status.
     subject : "facade", "backend" or "device"
-        facade: xsem promises it of every backend and its own tests check it. backend: the plugin and its driver
-        objects. device: what the device does. A facade requirement is no part of a device's verdict.
+        facade: xsem promises it for every backend, and the tests of xsem check it. backend: the plugin and its driver
+        objects. device: the behaviour of the device. A facade requirement does not enter the verdict of a device.
     text : str
-        What is observed.
+        The requirement as one sentence.
     per : tuple of "semaphore" or "memory"
-        The case is asked for each handle type of these; empty: once.
+        One case for each handle type of these; empty: one case.
     kinds, os_handle_kinds : tuple of SemaphoreKind, tuple of OsHandleKind
-        Only for handle types of these; empty: for all. `kinds` is about semaphores alone.
+        Limits the handle types to these; empty: no limit. `kinds` applies only to semaphores.
     directions : tuple of "in" or "out"
-        The case is asked both ways: "in", the exporter produces and the device consumes; "out", the reverse.
+        One case for each direction. "in": the exporter produces and the device consumes; "out": the reverse.
     needs : tuple of str
-        What must be there besides: ``exporter_uuid``, an exporter whose device has a UUID; ``second_device``, another
-        device of the backend.
+        Further conditions. ``exporter_uuid``: the exporter's device has a UUID. ``second_device``: the backend has
+        another device.
     capability, exporter : str
-        What the device must declare for the requirement to apply, and the exporter for it to be asked; see
-        `xsem_conformance.expressions`.
+        The requirement applies if the device declares `capability`. It can be checked if the exporter declares
+        `exporter`. See `xsem_conformance.expressions`.
     quirk : str
-        Name under which the report tells what was seen, whatever the verdict; empty: none.
+        Name of the quirk in the report with the observed behaviour, independent of the verdict; empty: none.
     origin : str
-        ``"xsem"`` where the rule is xsem's own (docs/design.md); empty where it has clauses.
+        ``"xsem"`` for a rule of xsem itself (docs/design.md); empty for a requirement with clauses.
     clauses : tuple of str
-        Ids of the clauses that it comes from.
+        Ids of the clauses behind the requirement.
     """
 
     id: str
@@ -88,7 +89,7 @@ class Requirement:
 
     @property
     def candidates(self) -> tuple[HandleType, ...]:
-        """The handle types that it is about, whatever a device declares; empty where it is about none."""
+        """The handle types of the requirement, independent of a device; empty if it concerns no handle type."""
         found: list[HandleType] = []
         if "semaphore" in self.per:
             found += [type for type in SemaphoreHandleType if not self.kinds or type.kind in self.kinds]
@@ -99,22 +100,22 @@ class Requirement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clause:
-    """One normative sentence of a document that defines the functionality; the sentence itself is not kept.
+    """One normative sentence of a document that defines the functionality, without the sentence itself.
 
     Attributes
     ----------
     id : str
-        Beginning as its document's, counted from 001 in the order of the text.
+        The prefix of the document and a number, counted from 001 in the order of the text.
     source : str
         File name of the document.
     sha256 : str
-        First 16 hexadecimal digits of the sentence's hash, each run of white space made one blank.
+        First 16 hexadecimal digits of the hash of the sentence, with each run of white space replaced by one blank.
     gist : str
-        What it is about.
+        The subject of the sentence, in a few words.
     requirements : tuple of str
-        Ids of what asks for it; empty where `not_testable` says why there is none.
+        Ids of the requirements that cover the clause; empty if `not_testable` gives a reason.
     not_testable : str
-        Why nothing asks for it.
+        The reason why no requirement covers the clause.
     """
 
     id: str
@@ -135,12 +136,12 @@ class Catalogue:
 
 @functools.cache
 def load() -> Catalogue:
-    """Read both files.
+    """Read both files; return the catalogue.
 
     Raises
     ------
     ValueError
-        A file has a field, a value or an expression that there is not; the message names the entry.
+        A file has an unknown field, an invalid value or an invalid expression; the message names the entry.
     """
     requirements = {name: _requirement(name, fields) for name, fields in _read("requirements.toml").items()}
     clauses = {
@@ -151,26 +152,27 @@ def load() -> Catalogue:
 
 
 def applies(requirement: Requirement, capabilities: Capabilities, handle_type: HandleType | None = None) -> bool:
-    """Whether a device with these capabilities is asked.
+    """Return whether a requirement applies to a device with these capabilities.
 
     Parameters
     ----------
     requirement : Requirement
+        The requirement.
     capabilities : Capabilities
-        What the device declares.
+        The declared capabilities of the device.
     handle_type : SemaphoreHandleType or MemoryHandleType, optional
-        For this type alone; without one, whether it is asked for any.
+        Limits the question to this type; without it, one type that applies is enough.
     """
     asked = _expression(requirement.capability)
     if handle_type is None and not requirement.per:
         return asked(capabilities, None)
-    # By identity: a semaphore's and memory's opaque_fd are equal as texts.
+    # Compare by identity: opaque_fd of semaphores and opaque_fd of memory are equal as texts.
     return any(asked(capabilities, type) for type in requirement.candidates
                if handle_type is None or type is handle_type)
 
 
 def handle_types(requirement: Requirement, capabilities: Capabilities) -> tuple[HandleType, ...]:
-    """The handle types for which a device with these capabilities is asked; empty where the case is about none."""
+    """Return the handle types that apply to a device with these capabilities; empty if it concerns no handle type."""
     return tuple(type for type in requirement.candidates if applies(requirement, capabilities, type))
 
 
@@ -185,7 +187,7 @@ _Made = TypeVar("_Made")
 
 
 def _made(name: str, cls: Callable[..., _Made], fields: Mapping[str, Any]) -> _Made:
-    # Lists are TOML's; what has been read stays as it is.
+    # Replace the lists of TOML by tuples: the entries are immutable.
     frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     try:
         return cls(id=name, **frozen)

@@ -1,4 +1,4 @@
-"""Runs cases in a process that may hang or crash: each costs one case, no more."""
+"""Run cases in a process that may hang or crash: each hang or crash costs one case only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ _TAIL: Final = 2000
 class UnavailableError(Exception):
     """The device cannot be opened; the message says why.
 
-    `usage`: no device has this name. `other_device`: the exporter is another device than the importer.
+    Attributes
+    ----------
+    usage : bool
+        Whether no device has this name.
+    other_device : bool
+        Whether the exporter is another device than the importer.
     """
 
     def __init__(self, message: str, *, usage: bool = False, other_device: bool = False) -> None:
@@ -41,7 +46,17 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class About:
-    """What a device says of itself; `second`: its backend has another one; `code`: see `report.code.of`."""
+    """The description of a device by itself.
+
+    Attributes
+    ----------
+    info, capabilities
+        As in `xsem.Device`.
+    second : bool
+        Whether the backend has another device.
+    code : dict or None
+        See `report.code.of`.
+    """
 
     info: DeviceInfo
     capabilities: Capabilities
@@ -57,7 +72,7 @@ class _Worker:
         self._answers, their_answers = os.pipe()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         try:
-            # A session of its own, so that its exporter's process ends with it.
+            # A separate session, so that the exporter's process ends with the worker.
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
                 [sys.executable, "-m", worker.__name__, str(their_keys), str(their_answers), device, exporter,
                  str(patience_s), str(os.getpid()), *_told(importer)],
@@ -74,12 +89,12 @@ class _Worker:
             os.write(self._keys, key.encode() + b"\n")
 
     def answer(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next answer; None where the process has ended.
+        """Return the next answer, or None if the process has ended.
 
         Raises
         ------
         TimeoutError
-            There is none in time.
+            No answer arrives in time.
         """
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._text:
@@ -95,13 +110,13 @@ class _Worker:
         return found
 
     def tail(self) -> str:
-        """The end of what it and its exporter printed."""
+        """Return the end of the output of the worker and its exporter."""
         size = self._said.seek(0, os.SEEK_END)
         self._said.seek(max(0, size - _TAIL))
         return self._said.read().decode(errors="replace").strip()
 
     def close(self, *, grace_s: float) -> int:
-        """End it; its status."""
+        """End the process; return its exit status."""
         os.close(self._keys)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=grace_s)
@@ -132,7 +147,7 @@ def _started(
         started._said.close()
         raise
     if first is None or "unavailable" in first:
-        # It says why when it ends, after the pipe is closed.
+        # The process prints the reason at its exit, after it has closed the pipe.
         status = started.close(grace_s=5 if first is None else 0)
         said = (first or {}).get("unavailable") or f"{_end(status)}; it printed:\n{started.tail()}"
         started._said.close()
@@ -146,14 +161,19 @@ def _end(status: int) -> str:
 
 
 def look(device: str, importer: DeviceInfo | None = None) -> About:
-    """What a device says of itself, asked in a process of its own.
+    """Ask a device in a separate process for its description.
 
     Parameters
     ----------
     device : str
-        As `xsem.open_device` takes it.
+        Name as for `xsem.open_device`.
     importer : DeviceInfo, optional
-        The device that imports what `device` exports: see `xsem.facade.discovery.exporter_for`.
+        The device that imports the objects of `device`: see `xsem.facade.discovery.exporter_for`.
+
+    Returns
+    -------
+    About
+        Info, capabilities and the identity of the code.
 
     Raises
     ------
@@ -167,14 +187,16 @@ def look(device: str, importer: DeviceInfo | None = None) -> About:
 
 
 class Workers:
-    """Runs what it is given, one after the other, each in a process that is started again where it had to be killed.
+    """Run cases one after the other in a worker process, and replace a killed process by another.
+
+    Use it as a context manager: its exit ends the process.
 
     Parameters
     ----------
     device, exporter : str
-        As `xsem.open_device` takes them.
+        Names as for `xsem.open_device`.
     patience_s : float
-        How long what must happen may take.
+        Seconds until an expected result counts as missing.
     """
 
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
@@ -185,7 +207,7 @@ class Workers:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # Where an exception ends it, say Ctrl-C, the worker may hang in a case.
+        # After an exception, for example from Ctrl-C, the worker may hang in a case.
         self._renew(grace_s=0 if exc[0] is not None else 10)
 
     def _ready(self) -> _Worker:
@@ -204,7 +226,7 @@ class Workers:
         except TimeoutError:
             why = f"hangs: no result after {deadline_s:g} s"
         except BaseException:
-            # Ctrl-C, or a test runner's own deadline: the answer that is still to come belongs to no later question.
+            # Ctrl-C, or the deadline of a test runner: the outstanding answer must not reach a later question.
             self._worker = None
             current.close(grace_s=0)
             current._said.close()
@@ -218,7 +240,27 @@ class Workers:
         return None, why + (f"; it printed:\n{said}" if said else "")
 
     def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
-        """Run one case; where it `spoils` the process the next one has another."""
+        """Run one case.
+
+        Parameters
+        ----------
+        case : Case
+            The case.
+        deadline_s : float
+            A case that takes longer counts as hanging: the worker is killed.
+        spoils : bool
+            Whether the next case gets another process.
+
+        Returns
+        -------
+        Result
+            The result; FAIL if the process hangs or dies.
+
+        Raises
+        ------
+        UnavailableError
+            The device cannot be opened.
+        """
         result = self._result(case, case.key, deadline_s)
         if spoils:
             self._renew(grace_s=5)
@@ -231,11 +273,11 @@ class Workers:
             last._said.close()
 
     def refusal(self, capability: str, deadline_s: float = 30) -> Result:
-        """Whether the driver refuses a capability that is not declared: UNSUPPORTED if so."""
+        """Ask the driver for an undeclared capability; the outcome is UNSUPPORTED if the driver refuses it."""
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
-        """What `xsem_conformance.quirks` measures."""
+        """Return the measurements of `xsem_conformance.quirks`."""
         answer, why = self._ask(worker.QUIRKS, deadline_s)
         return {"problem": why} if answer is None else dict(answer["quirks"])
 
@@ -245,6 +287,6 @@ class Workers:
         if answer is None:
             return Result(case, Outcome.FAIL, why, round(time.monotonic() - began, 3))
         if answer["outcome"] in (Outcome.FAIL, Outcome.ERROR):
-            # What failed may have left waits pending that would hold whatever comes next.
+            # A failed case may leave pending waits, and these would block the next case.
             self._renew(grace_s=0)
         return Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])

@@ -1,4 +1,4 @@
-"""One run of the suite: plan, run, waive, judge."""
+"""One run of the suite: plan the cases, run them, apply the waivers, compute the verdict."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _LEAST_S: Final = 3.0
 
 @dataclass
 class Run:
-    """What a run found out.
+    """The results of a run.
 
     Attributes
     ----------
     device, exporter : DeviceInfo or None
-        None where it could not be opened.
+        None if it could not be opened.
     results : list of Result
         One for each case.
     refusals : list of Result
-        One for each capability that is not declared: UNSUPPORTED where the driver refuses it. They decide what comes
-        of the cases that need it, and only through these the verdict: a waiver of the cases is enough.
+        One for each undeclared capability: UNSUPPORTED if the driver refuses it. They decide the outcome of the cases
+        that need the capability. They enter the verdict only through these cases, so a waiver of the cases is enough.
     problems : list of str
-        What is wrong with the run beside its cases: waivers, capabilities that the profile needs.
+        Problems outside the cases: waivers, and capabilities that the profile needs.
     code : dict or None
-        Of which code the verdict is: see `report.code.of`.
+        The identity of the tested code: see `report.code.of`.
     """
 
     device: DeviceInfo | None
@@ -56,21 +56,21 @@ class Run:
 
     @property
     def status(self) -> int:
-        """The exit status: see `verdict`."""
+        """Return the exit status: see `verdict`."""
         return verdict.status(self.results, self.requirements, self.problems)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What there is to be run: a device and an exporter, as far as they can be opened, and the cases.
+    """The plan of a run: the cases, and the device and the exporter if they can be opened.
 
     Attributes
     ----------
     unavailable : str
-        Why the device cannot be opened; then its `capabilities` are None, and `cases` those of one that declares
-        nothing.
+        The reason why the device cannot be opened. In this case `capabilities` is None, and `cases` are those of a
+        device that declares nothing.
     exporting : str
-        The exporter, as `xsem.open_device` takes it.
+        The name of the exporter for `xsem.open_device`.
     """
 
     device: DeviceInfo | None
@@ -83,14 +83,14 @@ class Survey:
 
     @property
     def undeclared(self) -> list[str]:
-        """What the driver is to be asked for, and must refuse."""
+        """The undeclared capabilities that the driver must refuse."""
         if self.capabilities is None:
             return []
         return list(undeclared(self.capabilities))
 
 
 def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
-    """Look at both devices and plan the cases.
+    """Inspect both devices and plan the cases.
 
     An `exporter` without an index stands for the device of this backend that has the UUID of `device`.
 
@@ -119,9 +119,29 @@ def run(
     progress: Callable[[Result, int, int], object], *, only: Sequence[str] = (), quirks: bool = True,
     patience_s: float = PATIENCE_S,
 ) -> Run:
-    """Run all cases of a device; `progress` is told each result, how many are done and how many there are.
+    """Run all cases of a device.
 
-    `only` limits the run to requirements whose id begins so.
+    Parameters
+    ----------
+    device, exporter : str
+        Names as for `xsem.open_device`.
+    profile : Profile
+        The profile that the device must reach.
+    waived : sequence of Waiver
+        The known failures.
+    progress : callable
+        Called after each case with the result, the number of finished cases and the total.
+    only : sequence of str
+        Prefixes of ids: they limit the run to these requirements, and it measures no quirks.
+    quirks : bool
+        Whether to measure the quirks.
+    patience_s : float
+        Seconds until an expected result counts as missing.
+
+    Returns
+    -------
+    Run
+        The results. A device that cannot be opened gives the outcome UNAVAILABLE.
 
     Raises
     ------
@@ -162,7 +182,7 @@ def run(
 
 
 def refusal(workers: Workers, capability: str) -> Result:
-    """What comes of asking the driver for a capability that is not declared."""
+    """Ask the driver for an undeclared capability; return the result."""
     return _tried(Case(capability), lambda: workers.refusal(capability))
 
 
@@ -176,16 +196,16 @@ def _tried(case: Case, act: Callable[[], Result]) -> Result:
 def result(
     workers: Workers, planned: Planned, refused: Mapping[str, Result], patience_s: float = PATIENCE_S
 ) -> Result:
-    """What comes of one case; `refused` is what came of asking for each capability that is not declared."""
+    """Run one case; return its result. `refused` holds the result for each undeclared capability."""
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            unavailable = asked.outcome is Outcome.UNAVAILABLE   # it could not be asked: not the driver's fault
+            unavailable = asked.outcome is Outcome.UNAVAILABLE   # no answer from the driver: not a failure of it
             return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.blocked:
         return Result(planned.case, Outcome.BLOCKED, planned.blocked)
-    # Who has less patience with what must happen has less with what hangs.
+    # A shorter patience shortens the deadline of a check as well.
     scale = min(1.0, patience_s / PATIENCE_S)
     deadline_s = planned.check.deadline_s * scale + _LEAST_S * (1 - scale)
     return _tried(planned.case, lambda: workers.run(planned.case, deadline_s,
@@ -193,7 +213,7 @@ def result(
 
 
 def _look(name: str, importer: DeviceInfo | None = None) -> tuple[About | None, str]:
-    """None and why where it cannot be opened: of an exporter the cases that need it say so."""
+    """Inspect a device; return None and the reason if it cannot be opened. The cases then report a missing exporter."""
     try:
         return look(name, importer), ""
     except UnavailableError as error:

@@ -1,4 +1,4 @@
-"""Waivers: failures that somebody knows of, each with a reason and an end."""
+"""Waivers: known failures, each with a reason and an expiry date."""
 
 from __future__ import annotations
 
@@ -17,12 +17,24 @@ _WAIVABLE = frozenset({Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED})
 
 
 class WaiverError(ValueError):
-    """The file is not one of waivers."""
+    """The file is not a valid file of waivers."""
 
 
 @dataclass
 class Waiver:
-    """One ``[[waiver]]``: `case` is a key, with ``*`` where any will do; it ends after the day `expires`."""
+    """One ``[[waiver]]`` of a file.
+
+    Attributes
+    ----------
+    case : str
+        A key of a case; ``*`` matches any text.
+    reason : str
+        The reason of the failure.
+    expires : date
+        The last day of the waiver.
+    matched : list of str
+        Keys of the failed cases that the waiver matched.
+    """
 
     case: str
     reason: str
@@ -31,7 +43,7 @@ class Waiver:
 
 
 def load(path: Path) -> list[Waiver]:
-    """Read waivers.
+    """Read the waivers of a file.
 
     Raises
     ------
@@ -44,8 +56,8 @@ def load(path: Path) -> list[Waiver]:
         raise WaiverError(f"{path}: {error}") from error
     listed = read.pop("waiver", [])
     if read or not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        # A misspelled table must not be a file without waivers.
-        raise WaiverError(f"{path}: it holds tables [[waiver]], and nothing else")
+        # A misspelled table name must not result in a file without waivers.
+        raise WaiverError(f"{path}: only tables [[waiver]] are allowed, nothing else")
     waivers = []
     for number, each in enumerate(listed, 1):
         case, reason, expires = each.get("case"), each.get("reason"), each.get("expires")
@@ -63,12 +75,12 @@ def load(path: Path) -> list[Waiver]:
 
 
 def apply(waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date) -> list[str]:
-    """Turn failures that are waived into WAIVED; what is wrong with the waivers themselves.
+    """Change waived failures to WAIVED; return the problems of the waivers themselves.
 
-    A waiver is strict: it must match a case that fails today, or it is stale.
+    A waiver is strict: a waiver without a case that fails today is stale.
     """
     problems = []
-    # Of two waivers for one case both hold.
+    # Two waivers for one case both count as matched.
     failed = {result.case.key for result in results if result.outcome in _WAIVABLE}
     for waiver in waivers:
         if waiver.expires < today:

@@ -1,9 +1,9 @@
-"""A process that runs checks for `runner`.
+"""The process that runs checks for `runner`.
 
-Its command is ``python -m …worker IN OUT DEVICE EXPORTER PATIENCE PARENT [IMPORTER UUID]``.
+Its command is ``python -m xsem_conformance.worker IN OUT DEVICE EXPORTER PATIENCE PARENT [IMPORTER UUID]``.
 
-Keys of cases come in a line each; for each one line of JSON goes out when it is done. It may hang or crash: the runner
-kills it, says so, and starts another.
+The process reads one key of a case per line, and writes one line of JSON after each case. If it hangs or crashes, the
+runner kills it, reports it, and starts another process.
 """
 
 from __future__ import annotations
@@ -41,9 +41,23 @@ def main(
     keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: float,
     importer: tuple[str, str] | None = None,
 ) -> int:
-    """Answer each key until the end of `keys`; return 3 if the device cannot be opened.
+    """Answer each key until the end of `keys`.
 
-    `importer` is the name and the UUID of the device that imports what `device` exports.
+    Parameters
+    ----------
+    keys, answers : file
+        The keys of the cases, one in a line; the answers, one line of JSON each.
+    device, exporter : str
+        Names as for `xsem.open_device`.
+    patience_s : float
+        Seconds until an expected result counts as missing.
+    importer : tuple of str, optional
+        The name and the UUID of the device that imports the objects of `device`.
+
+    Returns
+    -------
+    int
+        The exit status: 0, or 3 if the device cannot be opened.
     """
     try:
         if importer is not None:

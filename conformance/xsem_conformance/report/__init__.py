@@ -1,1 +1,1 @@
-"""Reports of a run: JSON, which has everything, and HTML, Markdown and JUnit made from it."""
+"""Reports of a run: JSON with all data, and HTML, Markdown and JUnit made from it."""

@@ -1,4 +1,4 @@
-"""The report as data: what the JSON file holds, by ``schema.json``."""
+"""The report as data: the content of the JSON file, by ``schema.json``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from xsem_conformance.session import Run
 __all__ = ["build", "check"]
 
 SCHEMA: Final = 1
-# What the areas of a case say of a handle type: that it imports, or that it orders work.
+# Areas that decide whether a handle type imports, and areas that decide whether it synchronises.
 _IMPORTS: Final = frozenset({"IMP", "OWN"})
 _SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH"})
 
 
 def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
-    """Everything about a run, as JSON takes it."""
+    """Return all data of a run for the JSON file."""
     requirements = {each.id: each for each in run.requirements}
     cases = []
     for result in run.results:
@@ -71,12 +71,12 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
 
 
 def check(report: dict[str, Any]) -> None:
-    """Hold a report against the schema.
+    """Check a report against the schema.
 
     Raises
     ------
     ValueError
-        It is not one.
+        The data do not match the schema.
     """
     import jsonschema
 
@@ -109,14 +109,14 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
 
 
 def _matrix(run: Run) -> Iterable[dict[str, Any]]:
-    """Per handle type and direction: declared, imports, synchronises; each apart, because drivers differ in each."""
+    """Yield `declared`, `imports` and `synchronises` for each handle type and direction: drivers differ in each."""
     area = {each.id: each.area for each in run.requirements}
     requirements = {each.id: each for each in run.requirements}
     for kind, members in (("semaphore", SemaphoreHandleType), ("memory", MemoryHandleType)):
         for type in members:
             into: frozenset[Any] = (frozenset() if run.capabilities is None
                                     else getattr(run.capabilities, f"{kind}_import"))
-            # A SHOULD that is not met, an unchecked size say, keeps no type from importing.
+            # An unmet SHOULD, for example an unchecked size, does not change `imports`.
             mine = [result for result in run.results if result.case.handle_type.rpartition(".")[2] == type.value
                     and requirements[result.case.requirement].level == "MUST"
                     and _kind(result.case.handle_type, requirements[result.case.requirement]) == kind]
@@ -134,7 +134,7 @@ def _matrix(run: Run) -> Iterable[dict[str, Any]]:
 
 
 def _kind(handle_type: str, requirement: Requirement) -> str:
-    """Semaphore, memory, or "-" where the case is about no handle type."""
+    """Return "semaphore", "memory", or "-" for a case without a handle type."""
     if handle_type == NONE:
         return NONE
     kind, dot, _ = handle_type.partition(".")

@@ -1,4 +1,4 @@
-"""Which code a verdict is of: a digest of the backend's files, so that a report can be told from an older code's."""
+"""Identify the code behind a verdict by a digest of the backend's files, so that an outdated report is recognised."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["digest", "of"]
 
 
 def of(backend: spi.Backend) -> dict[str, str] | None:
-    """What a report tells of a backend's code: its plugin's module, and the `digest`; None where it has no files."""
+    """Return the module of a backend's plugin and its `digest` for the report; None if the module has no files."""
     module = _plugin(type(backend).__module__)
     try:
         found = importlib.util.find_spec(module)
-    except ValueError:   # a module that a program made, of no file
+    except ValueError:   # a module made by a program, without a file
         return None
     if found is None:
         return None
     places = list(found.submodule_search_locations or filter(None, [found.origin]))
-    if len(places) != 1 or not Path(places[0]).exists():   # a namespace, or nothing that lies in a folder
+    if len(places) != 1 or not Path(places[0]).exists():   # a namespace package, or a module outside a folder
         return None
     try:
         return {"package": module, "sha256": digest(Path(places[0]))}
-    except OSError:   # some file may not be read; the device has to be tried all the same
+    except OSError:   # a file may be unreadable; the run must continue
         return None
 
 
 def digest(package: Path) -> str:
-    """SHA-256 over names and contents of a backend's files.
+    """Return the SHA-256 over names and contents of a backend's files.
 
-    The same for a package in a clone and as a wheel installs it: caches do not count, nor does how lines end.
+    It is equal for a package in a clone and for the installed wheel: caches and line endings do not count.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def digest(package: Path) -> str:
     sha = hashlib.sha256()
     for name, path in sorted(_files(package)):
         data = path.read_bytes().replace(b"\r\n", b"\n")
-        # With sizes: no two sets of files read the same.
+        # The sizes make the input unambiguous.
         sha.update(f"{len(name.encode())} {len(data)} {name}".encode() + data)
     return sha.hexdigest()
 
@@ -61,7 +61,7 @@ def _files(package: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _plugin(module: str) -> str:
-    """The entry point's module that a module belongs to; without one, its package."""
+    """Return the entry point's module that contains a module; without an entry point, the package of the module."""
     plugins = [each.module for each in metadata.entry_points(group=ENTRY_POINT_GROUP)]
     mine = [each for each in plugins if module == each or module.startswith(f"{each}.")]
     return max(mine, key=len, default=module.partition(".")[0])

@@ -15,7 +15,7 @@ _MARKS: Final = {"FAIL": "✗", "ERROR": "!", "BLOCKED": "◼", "UNAVAILABLE": "
 
 
 def html(report: dict[str, Any]) -> str:
-    """The page: verdict, matrix of handle types and areas, then every case, what failed first."""
+    """Return the page: verdict, matrix of handle types and areas, then every case, failures first."""
     import jinja2
 
     report = _shown(report)
@@ -26,7 +26,7 @@ def html(report: dict[str, Any]) -> str:
     types = [("-", "-"), *dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"])]
     rows = [(kind, type, [_cell(report, kind, type, area) for area in areas]) for kind, type in types]
     rows = [row for row in rows if any(cell is not None for cell in row[2])]
-    # Devices are read from the top: what fails first, then what is declared, of which most is tried.
+    # Rows with failures come first, then rows with the most tried cases.
     rows.sort(key=lambda row: (min(_WORST_FIRST.index(cell["worst"]) for cell in row[2] if cell is not None),
                                -sum(cell["tried"] for cell in row[2] if cell is not None)))
     groups = []

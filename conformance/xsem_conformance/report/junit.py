@@ -1,4 +1,4 @@
-"""A report as JUnit XML, for CI systems that show it."""
+"""A report as JUnit XML for CI systems."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["junit"]
 
 
 def junit(report: dict[str, Any]) -> str:
-    """A suite, a case per key, the requirement as a property.
+    """Return one suite with a test case for each key, and the requirement as a property.
 
-    UNSUPPORTED, WAIVED and whatever is not a MUST and did not pass are called skipped: they cost no verdict.
+    UNSUPPORTED, WAIVED and every unpassed case that is not a MUST count as skipped: they do not change the verdict.
     XML 1.0, section 2.2, excludes most unprintable characters, so all unprintable characters are replaced.
     """
     tags = [_tag(case) for case in report["cases"]]

@@ -18,7 +18,7 @@ _START: Final = re.compile(r"^(\d+(?=[.)](?: |$))|)([-+#=>.)])")
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The verdict, the handle types, what failed; passes as numbers per area."""
+    """Return the verdict, the handle types, the cases that did not pass, and the number of passes in each area."""
     device, exporter = report["device"], report["exporter"]
     lines = [
         f"# Conformance of {': '.join(_said(device, 'id', 'name')) or 'a device that could not be opened'}",
@@ -53,11 +53,11 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Escape a driver's text for one line of Markdown: no markup in it, and no start of another item or cell."""
+    """Escape a driver's text for one line of Markdown: it contains no markup and starts no other item or cell."""
     escaped = _INLINE.sub(r"\\\g<0>", printable(text).replace("&", "&amp;").replace("<", "&lt;"))
     return _START.sub(r"\1\\\2", escaped)
 
 
 def _said(about: dict[str, Any], *fields: str) -> list[str]:
-    """What there is of that: a device that could not be opened has none, and some drivers tell no version."""
+    """Return the known fields: a device that could not be opened has none, and some drivers report no version."""
     return [one_line(about[field]) for field in fields if about[field]]

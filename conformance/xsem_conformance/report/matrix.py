@@ -14,15 +14,15 @@ _VERDICTS: Final = {0: "conforms", 1: "does not conform", 3: "could not be tried
 
 
 def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> str:
-    """The table. A handle type that a device neither declares nor was seen to take has no row.
+    """Return the table. A handle type that a device neither declares nor imported has no row.
 
     Parameters
     ----------
     reports : mapping
-        Reports by what the table links them to.
+        Reports by the link target of the table.
     code : mapping
-        By the module of a plugin the `report.code.digest` of what it is now. What another code said is `STALE`, and so
-        is what does not tell of which code it is.
+        The current `report.code.digest` by the module of the plugin. Results of other code are `STALE`, and so are
+        results without a digest.
     """
     lines = ["| Device | Exporter | Handle type | Declared | Imports | Synchronises | Report |",
              "| --- | --- | --- | --- | --- | --- | --- |"]
@@ -53,7 +53,7 @@ def _fresh(report: Mapping[str, Any], code: Mapping[str, str]) -> bool:
 
 
 def _both(said: Mapping[str, str]) -> str:
-    """What holds in both directions, once."""
+    """Return the value once if both directions agree, else the value of each direction."""
     if len(set(said.values())) == 1:
         return next(iter(said.values()))
     return ", ".join(f"{direction}: {what}" for direction, what in said.items())

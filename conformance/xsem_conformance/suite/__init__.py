@@ -1,1 +1,1 @@
-"""The checks, by area. Each is registered for one requirement by `xsem_conformance.checks.check`."""
+"""The checks, by area. `xsem_conformance.checks.check` registers each of them for one requirement."""

@@ -11,7 +11,7 @@ from xsem_conformance.participant import LocalParticipant
 
 @check("XSEM-DEV-005")
 def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) -> None:
-    """Each imports it: a signal of one meets a wait of the other, bytes of one are read by the other, both ways."""
+    """Each driver imports it: a signal or bytes of one driver arrive at the other driver, in both directions."""
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
     _, one = context.ends(IN)
@@ -42,12 +42,12 @@ def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: 
     consumer.finish(reads, "a copy")
     expect(consumer.fetch(reading) == data, f"{consumer.name} does not read what {producer.name} wrote")
     for end, commands in ((producer, writes), (consumer, reads)):
-        end.side.release(commands)   # some devices have but a few queues
+        end.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-DEV-006")
 def another_device_runs_while_one_waits(context: CaseContext, case: Case) -> None:
-    """While a list of the device waits, a list of the backend's next other device comes to its end."""
+    """While a list of the device waits, a list of another device of the backend runs to its end."""
     info = context.device.info
     other = next(each for each in xsem.devices(info.backend) if each.index != info.index)
     type = context.some_type()
@@ -72,4 +72,4 @@ def _copies(device: xsem.Device, commands: xsem.CommandList, patience_s: float) 
     memoryview(source.numpy())[:] = b"\x5a" * 256
     commands.append_copy(target, source)
     commands.synchronize(timeout_s=patience_s)
-    expect(target.numpy().tobytes() == b"\x5a" * 256, "the other device's copy copied something else")
+    expect(target.numpy().tobytes() == b"\x5a" * 256, "a copy on the other device copied other bytes")

@@ -1,4 +1,4 @@
-"""What the backend says of its devices, and that what is not declared is refused."""
+"""The backend's description of its devices, and the refusal of undeclared capabilities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(json.dumps([(each.id, each.index, each.name, str(each.uuid)) for each in r
 
 HEAVY: Final = (
     "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
-"""What `import xsem` and the registration of a plugin leave for when it is needed."""
+"""Packages that `import xsem` and the registration of a plugin load only when they are needed."""
 
 _REGISTER = """
 import json, sys
@@ -41,7 +41,7 @@ print(json.dumps([backend in registry.backends, [each for each in heavy if each 
 
 @check("XSEM-DISC-001")
 def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Case) -> None:
-    """Name, index and id of each; the same list again, and in another process."""
+    """Name, index and id of each device are correct; a second listing and one in another process are equal."""
     name = context.device.info.backend
     backend = registry().get(name)
     found = [(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()]
@@ -50,7 +50,7 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
         expect(called == f"{name}:{index}", f"the device with index {index} is called {called}")
         expect(text.strip(), f"{called} has no name")
     expect([(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()] == found,
-           "the list of devices differs when asked for again")
+           "a second listing of the devices differs from the first")
     done = subprocess.run([sys.executable, "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
     expect([tuple(each) for each in json.loads(done.stdout)] == found, "another process sees other devices")
@@ -58,15 +58,15 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
 
 @check("XSEM-DISC-002")
 def uuids_are_unique(context: CaseContext, case: Case) -> None:
-    """A UUID that is given is not zero, and no other device has it."""
+    """A UUID of a device is not zero, and no other device has the same UUID."""
     given = [each.uuid for each in xsem.devices(context.device.info.backend) if each.uuid is not None]
     expect(all(each.int for each in given), "a device's UUID is zero")
-    expect(len(set(given)) == len(given), "two devices have one UUID")
+    expect(len(set(given)) == len(given), "two devices have the same UUID")
 
 
 @check("XSEM-DISC-003")
 def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
-    """An object of the exporter's device with the device's UUID imports and works."""
+    """The exporter's device has the UUID of the device."""
     about = context.peer.about()
     expect(about["uuid"] == context.importer,
            f"the exporter's device is {about['uuid']}, the device {context.importer}")
@@ -74,7 +74,7 @@ def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-DISC-004")
 def registering_loads_nothing_heavy(context: CaseContext, case: Case) -> None:
-    """In a fresh process the backend's plugin alone is registered; sys.modules then has none of the heavy packages."""
+    """In a fresh process only the backend's plugin is registered; sys.modules then has none of the heavy packages."""
     name = context.device.info.backend
     done = subprocess.run([sys.executable, "-c", _REGISTER, _plugin_of(name), name, *HEAVY],  # noqa: S603
                           capture_output=True, text=True, check=False, timeout=60)
@@ -85,7 +85,7 @@ def registering_loads_nothing_heavy(context: CaseContext, case: Case) -> None:
 
 
 def _plugin_of(backend: str) -> str:
-    # An entry point's name need not be its backend's.
+    # The name of an entry point may differ from the name of its backend.
     for each in metadata.entry_points(group=ENTRY_POINT_GROUP):
         one = Registry()
         one.load([each])
@@ -96,22 +96,22 @@ def _plugin_of(backend: str) -> str:
 
 @check("XSEM-DISC-005")
 def checks_and_details_raise_nothing(context: CaseContext, case: Case) -> None:
-    """And every check that is not ok says how to mend it."""
+    """`checks` and `details` raise no exception, and every check that is not ok states a remedy."""
     backend = registry().get(context.device.info.backend)
     details = backend.details(context.device.info.index)
-    expect(all(isinstance(each, str) for each in (*details, *details.values())), "details are no texts")
+    expect(all(isinstance(each, str) for each in (*details, *details.values())), "details contain a non-text")
     for each in backend.checks():
-        expect(each.name and each.detail, f"a check says nothing: {each}")
-        expect(each.ok or each.remedy, f"the check {each.name} is not ok and says no remedy")
+        expect(each.name and each.detail, f"a check has no name or no detail: {each}")
+        expect(each.ok or each.remedy, f"the check {each.name} is not ok and states no remedy")
 
 
 @check("XSEM-CAP-001")
 def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) -> None:
-    """Of the right class, with positive numbers, and equal each time."""
+    """They have the right class and positive numbers, and are equal on each read."""
     found = context.driver.capabilities
     expect(isinstance(found, Capabilities), f"capabilities is a {type(found).__name__}")
-    expect(found == context.driver.capabilities, "capabilities differ when asked for again")
-    expect(found == context.device.capabilities, "two drivers of one device declare different things")
+    expect(found == context.driver.capabilities, "a second read of capabilities differs from the first")
+    expect(found == context.device.capabilities, "two drivers of one device declare different capabilities")
     expect(found.independent_lists >= 1, "independent_lists is below 1")
     expect(found.max_pending is None or found.max_pending >= 1, "max_pending is below 1")
     expect(found.max_value_difference >= 1, "max_value_difference is below 1")
@@ -121,19 +121,19 @@ def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) 
 
 @check("XSEM-CAP-002")
 def undeclared_import_is_refused(context: CaseContext, case: Case) -> None:
-    """Asked of the driver itself: UnsupportedError, and the handle is left."""
+    """The driver itself refuses with UnsupportedError, and leaves the handle."""
     _refused(context, f"{case.kind}_import:{case.handle_type}")
 
 
 @check("XSEM-CAP-003")
 def undeclared_export_is_refused(context: CaseContext, case: Case) -> None:
-    """Asked of the driver itself."""
+    """The driver itself refuses with UnsupportedError."""
     _refused(context, f"{case.kind}_export:{case.handle_type}")
 
 
 @check("XSEM-CAP-004")
 def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
-    """Every feature that is not declared, asked of the driver itself."""
+    """The driver itself refuses every undeclared feature."""
     for name in undeclared(context.driver.capabilities):
         if name.startswith("feature:"):
             _refused(context, name)
@@ -141,7 +141,7 @@ def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-CAP-006")
 def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> None:
-    """An object of nobody's as context, stream and event, and 0 as stream: each with its error, or as not supported."""
+    """A plain object as context, stream or event, and 0 as stream, are refused with their error or as not supported."""
     backend, driver = registry().get(context.device.info.backend), context.driver
     _raises(lambda: backend.adopt(object()), BadArgumentError, "an object as context", "bad_native")
     _raises(lambda: driver.open_command_list(object(), True), TypeError, "an object as stream")
@@ -160,7 +160,7 @@ def _raises(call: Callable[[], object], error: type[Exception], what: str, slug:
     except Exception as raised:
         raise BrokenError(f"{what} is refused with {raised!r}, not {error.__name__}") from raised
     else:
-        raise BrokenError(f"{what} is taken")
+        raise BrokenError(f"{what} is accepted")
 
 
 def _refused(context: CaseContext, name: str) -> None:

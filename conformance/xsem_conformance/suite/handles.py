@@ -1,4 +1,4 @@
-"""Handles of every sort and number, and what is made for export."""
+"""Handles of every kind and number, and handles made for export."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from xsem_conformance.remote_participant import ParticipantFailedError
 
 
 # ---- import
-# On NVIDIA's Vulkan driver a semaphore's fd that it refuses as memory has the next memory refused.
+# After NVIDIA's Vulkan driver refuses a semaphore's fd as memory, it refuses the next memory as well.
 @check("XSEM-IMP-004", spoils=True)
 def handle_of_another_sort_is_refused(context: CaseContext, case: Case) -> None:
-    """Each other sort of object that the exporter makes, given for one of this type."""
+    """The driver refuses each other kind of object of the exporter in place of one of this type."""
     taken = measures.other_sorts_taken(context, case.kind, case.handle_type)
     expect(not taken, f"the driver imports as a {case.kind} of type {case.handle_type}: {', '.join(taken)}")
 
 
 @check("XSEM-IMP-010")
 def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case) -> None:
-    """The exporter's memory, with an allocation size that is not its own."""
-    expect(measures.size_is_checked(context, case.handle_type), "the driver takes sixteen times the memory's size")
+    """The driver refuses the exporter's memory with sixteen times its allocation size."""
+    expect(measures.size_is_checked(context, case.handle_type), "the driver accepts sixteen times the memory's size")
 
 
 @check("XSEM-IMP-005")
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
-    """The handle is given as number 0: it imports, works, and is closed, or left, as the driver says."""
+    """A handle with the number 0 imports and works, and its fate is the one that the driver reports."""
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
@@ -52,9 +52,9 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
         token = (driver.import_memory if memory else driver.import_semaphore)(given, zero)   # type: ignore[arg-type]
         if not zero.closed:
             kept = identity(0) == before
-            # The caller's to close, as the facade would: the number is no part of the import.
+            # The caller closes it, as the facade does: the import does not depend on the number.
             zero.close() if kept else zero.detach()
-            expect(kept, "the driver closed number 0 and did not say so")
+            expect(kept, "the driver closed number 0 and did not report it")
         put_back()
         if memory:
             _fills(context, token, shared)
@@ -65,13 +65,13 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
 
 @contextlib.contextmanager
 def _number_0(handle: int) -> Iterator[tuple[OwnedHandle, Callable[[], None]]]:
-    """The handle as number 0, and what puts standard input back there as soon as the number is free."""
+    """Give the handle the number 0; yield it, and a function that restores standard input once the number is free."""
     aside = os.dup(0) if is_open(0) else None
     os.dup2(handle, 0)
     zero = OwnedHandle(0)
 
     def put_back() -> None:
-        # Never over what has taken the number meanwhile, a file of the driver's say.
+        # Another file, for example of the driver, may use the number in the meantime: it stays.
         if aside is not None and not is_open(0):
             os.dup2(aside, 0)
 
@@ -108,7 +108,7 @@ def _signals(context: CaseContext, token: object, shared: Shared, type: str) -> 
 
 @check("XSEM-IMP-009")
 def dedicated_memory_and_shared_memory(context: CaseContext, case: Case) -> None:
-    """Memory that was allocated on its own, and memory that was not: each with its flag, each with its bytes."""
+    """Dedicated memory and shared memory import with their flag and show their bytes."""
     producer, device = context.ends(IN)
     type = MemoryHandleType(case.handle_type)
     flags = [True] if type.dedicated else [False] if type is MemoryHandleType.DMABUF_FD else [False, True]
@@ -123,7 +123,7 @@ def dedicated_memory_and_shared_memory(context: CaseContext, case: Case) -> None
         producer.finish(writes, "a copy")
         reading = device.read(reads, memory, 64, 1024)
         device.finish(reads, "a copy")
-        expect(device.fetch(reading) == data, f"the device reads something else in memory with dedicated={dedicated}")
+        expect(device.fetch(reading) == data, f"the device reads other bytes in memory with dedicated={dedicated}")
         producer.side.release(writes)
 
 
@@ -138,7 +138,7 @@ def _allocated(context: CaseContext, type: MemoryHandleType, dedicated: bool) ->
 
 @check("XSEM-IMP-011")
 def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
-    """A sync file given as -1: a wait for it is met at once."""
+    """A wait for a sync file given as -1 is met at once."""
     desc = SemaphoreDesc(type=SemaphoreHandleType.SYNC_FD, handle=-1, device_uuid=context.device.info.uuid)
     commands = context.device.create_command_list()
     with context.device.import_semaphore(desc) as semaphore:
@@ -149,7 +149,7 @@ def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
 # ---- export
 @check("XSEM-OWN-008")
 def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None:
-    """Of two exports one is closed: the other is open, and what it imports is the object that was exported."""
+    """One of two exports is closed: the other is open, and its import is the exported object."""
     if case.kind == "memory":
         _memory_is_exported_twice(context, case.handle_type)
     else:
@@ -168,7 +168,7 @@ def _semaphore_is_exported_twice(context: CaseContext, type: str) -> None:
             try:
                 imported = context.device.import_semaphore(kept)
             except UnsupportedError:
-                return   # it exports what it does not import
+                return   # the device exports this type, but does not import it
         with imported:
             commands.append_signal(imported, second)
             commands.append_wait(made, second)
@@ -189,13 +189,13 @@ def _memory_is_exported_twice(context: CaseContext, type: str) -> None:
                 return
         with imported, imported.map_buffer(0, 256) as buffer:
             found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-            expect(found == b"\x5a" * 256, "what one more export imports is not the memory that was exported")
+            expect(found == b"\x5a" * 256, "an import from the second export is not the exported memory")
 
 
 def _close_one(closed: SemaphoreDesc | MemoryDesc, kept: SemaphoreDesc | MemoryDesc) -> None:
     one, other = closed.handle, kept.handle
     if not isinstance(one, OwnedHandle) or not isinstance(other, OwnedHandle):
-        return   # nothing to close
-    expect(one.fileno() != other.fileno(), "two exports are one handle: whoever closes one closes the other")
+        return   # no handle to close
+    expect(one.fileno() != other.fileno(), "two exports have one handle: closing one closes the other")
     one.close()
     expect(is_open(other.fileno()), "closing one export closed another")

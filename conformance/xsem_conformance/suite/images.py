@@ -1,7 +1,7 @@
 """Images in imported memory: formats, shapes, levels, offsets.
 
-How a device lays pixels out in memory is its own affair, so no check looks for a pixel at a place: what is written to
-an image is read from an image, and bytes are compared with what they were.
+Each device chooses the layout of pixels in memory. Therefore no check looks for a pixel at an address: a check reads
+pixels through an image, and compares other bytes only with their old values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xsem_conformance.checks import check
 from xsem_conformance.context import IN, CaseContext, Shared
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
-# Room for every image here, whatever the tiling: theirs are 32 KiB of pixels at most.
+# Enough for every image here in any tiling: the images have at most 32 KiB of pixels.
 _SIZE: Final = 1 << 20
 # "Suitably aligned to match the requirements of the external API": no GPU asks for more than 64 KiB.
 _OFFSET: Final = 1 << 16
@@ -51,23 +51,23 @@ _SHAPES: Final = (
 
 
 def _noise(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Bytes at random, so that no two pixels are alike; of floating-point types some are NaN."""
+    """Return random bytes, so that pixels differ; some floating-point values are NaN."""
     length = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(np.random.default_rng(seed).bytes(length), dtype).reshape(shape)
 
 
 def _same(found: Any, data: Any) -> bool:
-    # As bytes: a NaN is not equal to itself.
+    # Compare bytes: a NaN is not equal to itself.
     return bool(found.shape == data.shape and found.dtype == data.dtype and found.tobytes() == data.tobytes())
 
 
 def _memory(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
-    """Memory of the exporter's, of the case's type, in which the plainest image can be.
+    """Import memory of the exporter, of the type of the case, in which the device can map a simple image.
 
     Raises
     ------
     BlockedError
-        It cannot: a device may want memory that was made for an image, and an exporter of xsem makes none such.
+        The device cannot map it: some devices need memory made for an image, and exporters of xsem do not make it.
     """
     shared = context.memory(_SIZE, case.handle_type)
     memory: xsem.Memory = context.here.get(shared.here)
@@ -79,7 +79,7 @@ def _memory(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
 
 
 def _refused(context: CaseContext, case: Case) -> bool:
-    """Whether memory of the case's type takes no image at all, which xsem says before the driver is asked."""
+    """Return whether xsem refuses every image in memory of the case's type, before it calls the driver."""
     if case.handle_type != MemoryHandleType.DMABUF_FD.value:
         return False
     memory: xsem.Memory = context.here.get(context.memory(_SIZE, case.handle_type).here)
@@ -102,7 +102,7 @@ def _image(memory: xsem.Memory, desc: MipmapDesc, what: str) -> Iterator[xsem.Mi
 
 
 def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> None:
-    """All levels are written before any is read: none lies where another one does."""
+    """Write all levels before the first read: no level overlaps another."""
     with _image(memory, desc, what) as image:
         levels = [image.level(index) for index in range(desc.levels)]
         written = []
@@ -114,12 +114,12 @@ def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> 
             level.write(data)
             written.append(data)
         for index, (level, data) in enumerate(zip(levels, written, strict=True)):
-            expect(_same(level.read(), data), f"level {index} of an image {what} does not hold what was written to it")
+            expect(_same(level.read(), data), f"level {index} of an image {what} does not hold its written pixels")
 
 
 @check("XSEM-MIP-001", deadline_s=60)
 def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case) -> None:
-    """Integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels: every byte is read as written."""
+    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels."""
     if _refused(context, case):
         return
     _, memory = _memory(context, case)
@@ -130,7 +130,7 @@ def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case
 
 @check("XSEM-MIP-002")
 def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) -> None:
-    """Every level of a mapped image, down to one pixel, has its own extent and contents; there are as many as asked."""
+    """Every level of a mapped image, down to one pixel, has its own extent and contents; a level beyond them fails."""
     if _refused(context, case):
         return
     _, memory = _memory(context, case)
@@ -150,9 +150,9 @@ def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) ->
 
 @check("XSEM-MIP-003")
 def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> None:
-    """The exporter sees the bytes before the image as they were, and others from there on.
+    """The exporter sees the bytes before the image unchanged, and other bytes from the offset on.
 
-    Images made again, over the same and over another import of the memory, show the same pixels.
+    Later images over the same import and over another import of the memory show the same pixels.
     """
     if _refused(context, case):
         return
@@ -183,7 +183,7 @@ def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> 
 
 @check("XSEM-MIP-004", deadline_s=60)
 def images_of_every_shape_keep_what_is_written(context: CaseContext, case: Case) -> None:
-    """One, two and three dimensions, layers, cubemaps, colour attachments and surfaces, with levels and without."""
+    """Images of all dimensions, with layers and levels, cubemaps, colour attachments and surfaces keep their pixels."""
     if _refused(context, case):
         return
     _, memory = _memory(context, case)

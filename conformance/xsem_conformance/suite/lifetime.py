@@ -1,4 +1,4 @@
-"""Import and release: what a handle becomes, what release waits for, what is left behind."""
+"""Import and release: the fate of handles, the waits of a release, and leaks."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BrokenError, Case, expect
 
 AT_ONCE_S: Final = 5.0
-"""Far above what a call costs, far below a wait that nobody meets."""
+"""Seconds: far above the cost of a call, far below an unmet wait."""
 
 
 # ---- import
 @check("XSEM-IMP-001")
 def declared_type_imports(context: CaseContext, case: Case) -> None:
-    """An object of a declared type imports, and is the same object on both sides."""
+    """An object of a declared type imports and works."""
     (_memory_imports if case.kind == "memory" else _semaphore_imports)(context, case)
 
 
 def _semaphore_imports(context: CaseContext, case: Case) -> None:
-    """A semaphore of a declared type imports, and gets through one signal."""
+    """A semaphore of a declared type imports, and the device can signal it."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     _, device = context.ends(IN)
     commands = device.new_list()
@@ -38,19 +38,19 @@ def _semaphore_imports(context: CaseContext, case: Case) -> None:
 
 
 def _memory_imports(context: CaseContext, case: Case) -> None:
-    """Memory of a declared type imports and maps, and has the size that its descriptor says."""
+    """Memory of a declared type imports and maps, and has the size in its descriptor."""
     there, desc = context.peer.create_memory(case.handle_type, 1 << 16, context.importer)
     with desc:
         expect(desc.allocation_size >= 1 << 16, f"the exporter's descriptor says {desc.allocation_size} bytes")
         number = context.here.import_memory(desc)
     with context.here.get(number).map_buffer() as buffer:
-        expect(buffer.size >= 1 << 16, f"the mapping of all has {buffer.size} bytes")
+        expect(buffer.size >= 1 << 16, f"the mapping of the whole memory has {buffer.size} bytes")
     context.peer.release(there)
 
 
 @check("XSEM-IMP-002")
 def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
-    """What is signalled or written through one import arrives through the other."""
+    """A signal or a write through one import arrives through the other."""
     if case.kind == "memory":
         shared = context.memory()
         with context.peer.export_memory(shared.there, context.importer) as memory_desc:
@@ -60,20 +60,20 @@ def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
         reading = context.here.read(commands, other, 128, 64)
         context.here.synchronize(commands, context.patience_s)
         found = base64.b64decode(context.here.fetch(reading))
-        expect(found == b"\x5a" * 64, "what was written through one import is not read through the other")
+        expect(found == b"\x5a" * 64, "bytes written through one import are not read through the other")
         return
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
         again = context.here.get(context.here.import_semaphore(desc))
-    order = context.device.create_command_list()   # one: some devices have but a few queues
-    order.append_signal(context.here.get(semaphore.here), value)   # first: not every wait may come before its signal
+    order = context.device.create_command_list()   # one: some devices have few queues
+    order.append_signal(context.here.get(semaphore.here), value)   # first: some waits are not allowed before it
     order.append_wait(again, value)
     order.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-OWN-009")
 def import_outlives_the_exporters_object(context: CaseContext, case: Case) -> None:
-    """The exporter releases its own object; the import goes on working."""
+    """The exporter releases its object; the import still works."""
     if case.kind == "memory":
         shared = context.memory()
         context.peer.release(shared.there)
@@ -81,11 +81,11 @@ def import_outlives_the_exporters_object(context: CaseContext, case: Case) -> No
         context.here.write(commands, shared.here, 0, base64.b64encode(b"\x21" * 64).decode())
         reading = context.here.read(commands, shared.here, 0, 64)
         context.here.synchronize(commands, context.patience_s)
-        expect(base64.b64decode(context.here.fetch(reading)) == b"\x21" * 64, "the memory lost what was written")
+        expect(base64.b64decode(context.here.fetch(reading)) == b"\x21" * 64, "the memory lost the written bytes")
         return
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     context.peer.release(semaphore.there)
-    order = context.device.create_command_list()   # one: some devices have but a few queues
+    order = context.device.create_command_list()   # one: some devices have few queues
     order.append_signal(context.here.get(semaphore.here), value)
     order.append_wait(context.here.get(semaphore.here), value)
     order.synchronize(timeout_s=context.patience_s)
@@ -93,7 +93,7 @@ def import_outlives_the_exporters_object(context: CaseContext, case: Case) -> No
 
 @check("XSEM-OWN-006", deadline_s=60)
 def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Fifty imports, used and released: as many file descriptors as before, within what a driver keeps in store."""
+    """Fifty imports, used and released, leave at most five more descriptors than before: a driver may cache some."""
     def once() -> None:
         if case.kind == "memory":
             memory = context.memory()
@@ -119,10 +119,10 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
          context.patience_s)
 
 
-# ---- ownership, asked of the driver itself
+# ---- ownership: calls of the driver itself
 @check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
-    """After an import the driver has detached the handle exactly if the number is no longer the caller's to close."""
+    """After an import the driver has detached the handle if and only if the caller must no longer close the number."""
     memory = case.kind == "memory"
     shared = context.memory() if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
@@ -135,14 +135,14 @@ def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Ca
         if alive and not taken:
             own.close()
         (context.driver.release_memory if memory else context.driver.release_semaphore)(token)
-        expect(taken or alive, "the driver closed the handle and did not say so: the caller would close another's")
+        expect(taken or alive, "the driver closed the handle without a report: the caller would close another file")
         assert isinstance(desc.handle, OwnedHandle)
         expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
 
 
 @check("XSEM-OWN-005")
 def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case) -> None:
-    """A handle of the wrong sort is refused with `ImportFailure`, and what that says of the handle is true."""
+    """A handle of the wrong kind is refused with `ImportFailure`, and the reported fate of the handle is true."""
     _refused(context, case, null(), "/dev/null")
 
 
@@ -155,15 +155,15 @@ def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> Non
 
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
-    """The refusal of a bad handle has a reason, and call and code where a driver was asked."""
+    """The refusal of a bad handle has a reason, and call and code if a driver was called."""
     error = _refused(context, case, null(), "/dev/null")
-    expect(error.reason and str(error), "the refusal has no reason, or no words")
-    expect((error.call is None) == (error.code is None), "the refusal names a call or a code, and not the other")
+    expect(error.reason and str(error), "the refusal has no reason or no message")
+    expect((error.call is None) == (error.code is None), "the refusal names only one of call and code")
 
 
 @check("XSEM-ERR-002")
 def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case) -> None:
-    """After a refused import pending work goes on, and a good handle imports and synchronises."""
+    """After a refused import pending work continues, and a good handle imports and synchronises."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     producer, device = context.ends(IN)
     waits, signals = context.device.create_command_list(), producer.new_list()
@@ -178,7 +178,7 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
 
 
 def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.XsemError:
-    """Give the driver a handle that is none; the error it is refused with, whose word on the handle must be true."""
+    """Give the driver a handle of another file; check the reported fate, and return the error of the refusal."""
     before = identity(number)
     own = OwnedHandle(number)
     uuid = context.device.info.uuid
@@ -194,11 +194,11 @@ def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.X
     except ImportFailure as failure:
         alive = identity(number) == before
         if failure.fate == "left":
-            expect(alive, f"{what}: the driver says that the handle is the caller's, and has closed it")
+            expect(alive, f"{what}: the driver reports that it left the handle, but closed it")
         elif failure.fate == "taken":
-            expect(own.closed or not alive, f"{what}: the driver says that it took the handle, and has left it open")
+            expect(own.closed or not alive, f"{what}: the driver reports that it took the handle, but left it open")
         if not isinstance(failure.error, xsem.XsemError):
-            raise BrokenError(f"{what}: the error is {failure.error!r}, none of xsem's") from failure
+            raise BrokenError(f"{what}: the error is {failure.error!r}, not an error of xsem") from failure
         return failure.error
     except BrokenError:
         raise
@@ -215,7 +215,7 @@ def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.X
 # ---- release
 @check("XSEM-LIFE-002")
 def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case) -> None:
-    """Release returns at once, twice is harmless, and the wait goes on and is met."""
+    """Release returns at once, also a second time, and the pending wait is met."""
     producer, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     imported = context.here.get(semaphore.here)
@@ -230,12 +230,12 @@ def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case
         hold.pending(commands.query, "a wait whose semaphore was released")
     commands.synchronize(timeout_s=context.patience_s)
     commands.release()
-    producer.side.release(signals)   # some devices have but a few queues
+    producer.side.release(signals)   # some devices have few queues
     _release_behind_a_held_signal_keeps_it(context, case)
 
 
 def _release_behind_a_held_signal_keeps_it(context: CaseContext, case: Case) -> None:
-    """A semaphore released while its signal is held behind a wait is still signalled."""
+    """The exporter receives a signal that was held behind a wait when its semaphore was released."""
     producer, _ = context.ends(IN)
     gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
@@ -254,7 +254,7 @@ def _release_behind_a_held_signal_keeps_it(context: CaseContext, case: Case) -> 
 
 @check("XSEM-LIFE-003")
 def memory_released_behind_a_wait_is_still_read(context: CaseContext, case: Case) -> None:
-    """Memory released while a copy from it is held behind a wait is copied all the same."""
+    """A copy held behind a wait still runs after the release of its memory."""
     producer, device = context.ends(IN)
     type = context.some_type()
     semaphore, memory, value = context.semaphore(type), context.memory(), value_of(type)
@@ -272,12 +272,12 @@ def memory_released_behind_a_wait_is_still_read(context: CaseContext, case: Case
         expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
         hold.pending(lambda: device.done(waits), "a copy of released memory behind a wait")
     device.finish(waits, "the copy behind the wait")
-    expect(device.fetch(reading) == b"\x77" * 64, "the copy read something else")
+    expect(device.fetch(reading) == b"\x77" * 64, "the copy read other bytes")
 
 
 @check("XSEM-LIFE-004")
 def imported_again_it_has_the_state_of_now(context: CaseContext, case: Case) -> None:
-    """After release and a new import waits find the object's state of now, neither an older one nor a fresh one."""
+    """After release and a new import, waits find the current state of the object, not an older or an initial state."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     commands = context.device.create_command_list()
     commands.append_signal(context.here.get(semaphore.here), value)
@@ -298,12 +298,12 @@ def imported_again_it_has_the_state_of_now(context: CaseContext, case: Case) -> 
             commands.append_wait(here, wanted)
             hold.pending(commands.query, what)
         commands.synchronize(timeout_s=context.patience_s)
-    commands.release()   # some devices have but a few queues
+    commands.release()   # some devices have few queues
     _signalled_before_it_was_imported_again(context, case)
 
 
 def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) -> None:
-    """An import takes nothing from the state: what is signalled by then meets a wait."""
+    """An import does not change the state: a signal from before it meets a wait."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     commands = context.device.create_command_list()
     commands.append_signal(context.here.get(semaphore.here), value)
@@ -315,12 +315,12 @@ def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) ->
     try:
         commands.synchronize(timeout_s=context.patience_s)
     except xsem.WaitTimeoutError as error:
-        raise AssertionError("a wait after a new import misses what was signalled before it") from error
+        raise AssertionError("a wait after a new import misses the signal before the import") from error
 
 
 @check("XSEM-LIFE-007")
 def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
-    """Of two drivers one works on when the other is closed; twenty openings leave no more descriptors than one."""
+    """One of two drivers works after the other is closed; twenty openings leave at most five more descriptors."""
     info = context.device.info
     with xsem.open_device(info) as one, xsem.open_device(info) as two:
         one.create_command_list().synchronize(timeout_s=context.patience_s)

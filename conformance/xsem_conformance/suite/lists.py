@@ -1,4 +1,4 @@
-"""Event lists, lists beside each other, and what a list promises about order."""
+"""Event lists, concurrent lists, and the order in a list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xsem_conformance.outcomes import BlockedError, Case, expect
 
 @check("XSEM-EVT-003")
 def event_is_reached_after_its_operation(context: CaseContext, case: Case) -> None:
-    """An event that a wait signals is not reached before the wait is met."""
+    """The event of a wait is not reached before the wait is met."""
     producer, device = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     commands, event = context.device.create_command_list(), context.device.create_event()
@@ -33,14 +33,14 @@ def event_is_reached_after_its_operation(context: CaseContext, case: Case) -> No
 
 @check("XSEM-EVT-002")
 def wait_events_order_two_lists(context: CaseContext, case: Case) -> None:
-    """Work that waits for another list's event is pending as long as that list is held."""
+    """Work that waits for another list's event is pending while that list is held."""
     producer, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     first, second = context.device.create_command_list(), context.device.create_command_list()
     held, after = context.device.create_event(), context.device.create_event()
     first.append_wait(context.here.get(semaphore.here), value, signal_event=held)
     second.append_barrier(wait_events=[held], signal_event=after)
-    never(after.query, "a barrier that waits for a held list's event was passed")
+    never(after.query, "a barrier that waits for a held list's event was done")
     signals = producer.new_list()
     producer.signal(signals, semaphore, value)
     after.wait(timeout_s=context.patience_s)
@@ -48,7 +48,7 @@ def wait_events_order_two_lists(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-EVT-001")
 def signal_waits_for_its_events(context: CaseContext, case: Case) -> None:
-    """A signal with wait_events is not seen before those events are reached."""
+    """A signal with wait_events is not visible before those events are reached."""
     producer, _ = context.ends(IN)
     gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
@@ -65,7 +65,7 @@ def signal_waits_for_its_events(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-LIST-001")
 def another_list_runs_while_one_waits(context: CaseContext, case: Case) -> None:
-    """A list that waits holds no other list: signals pass, also the one that it waits for."""
+    """A waiting list blocks no other list: their signals are made, also the awaited signal."""
     semaphore, other = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
     waits, works = context.device.create_command_list(), context.device.create_command_list()
@@ -79,7 +79,7 @@ def another_list_runs_while_one_waits(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-ORD-004")
 def list_is_in_order(context: CaseContext, case: Case) -> None:
-    """A signal behind a wait on the same list is not seen before the wait is met."""
+    """A signal behind a wait on the same list is not visible before the wait is met."""
     producer, device = context.ends(IN)
     gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
@@ -121,14 +121,14 @@ def threads_append_to_lists_of_their_own(context: CaseContext, case: Case) -> No
 
 @check("XSEM-KILL-001")
 def killed_exporter_leaves_the_device_usable(context: CaseContext, case: Case) -> None:
-    """With the exporter killed, a pending wait stays pending, the device's own signal meets it, new objects work."""
+    """After the kill of the exporter a wait stays pending, the device's own signal meets it, and new objects work."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = context.device.create_command_list(), context.device.create_command_list()
     waits.append_wait(context.here.get(semaphore.here), value)
     context.kill_peer()
     never(waits.query, "the wait was met when its exporter was killed")
     signals.append_signal(context.here.get(semaphore.here), value)
-    soon(waits.query, "the device's own signal does not meet its wait once the exporter is gone", context.patience_s)
+    soon(waits.query, "the device's own signal does not meet its wait after the exporter is killed", context.patience_s)
     another = context.semaphore(case.handle_type)   # from a new exporter
     signals.append_signal(context.here.get(another.here), value)
     signals.synchronize(timeout_s=context.patience_s)
@@ -136,7 +136,7 @@ def killed_exporter_leaves_the_device_usable(context: CaseContext, case: Case) -
 
 @check("XSEM-KILL-002")
 def devices_own_signal_meets_a_wait_whose_exporter_was_killed(context: CaseContext, case: Case) -> None:
-    """On another list of the device."""
+    """The device signals on another list."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = context.device.create_command_list(), context.device.create_command_list()
     waits.append_wait(context.here.get(semaphore.here), value)
@@ -147,7 +147,7 @@ def devices_own_signal_meets_a_wait_whose_exporter_was_killed(context: CaseConte
 
 @check("XSEM-WBS-003")
 def later_signal_of_another_list_frees_a_waiting_list(context: CaseContext, case: Case) -> None:
-    """The waiting list holds back nothing that could free it."""
+    """A later signal on another list of the device meets the wait."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits = context.device.create_command_list()
     waits.append_wait(context.here.get(semaphore.here), value)
@@ -177,7 +177,7 @@ def one_signal_meets_one_of_two_waits(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-EVT-004")
 def operation_without_events_waits_for_none(context: CaseContext, case: Case) -> None:
-    """It is done while an event of another list is not reached."""
+    """An operation without wait events completes while an event of another list is not reached."""
     producer, _ = context.ends(IN)
     gate, other = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
@@ -194,7 +194,7 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 
 @check("XSEM-EVT-005")
 def point_is_not_done_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
-    """Asked of the driver: not done at once, `wait` ends with its time, and reached once it stays so."""
+    """The driver reports a held fence as not reached, its `wait` times out, and a reached fence stays reached."""
     type = context.some_type()
     value, shared = value_of(type), context.semaphore(type)
     token = context.driver_semaphore(shared)
@@ -203,12 +203,12 @@ def point_is_not_done_while_its_operation_is_held(context: CaseContext, case: Ca
     signals = producer.new_list()
     with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:
         point = commands.append_wait([token], [WaitParams(value=value)], (), (), True)
-        hold.pending(lambda: context.driver.done(point), "the point of a held wait")
+        hold.pending(lambda: context.driver.done(point), "the fence of a held wait")
         began = time.monotonic()
-        hold.pending(lambda: context.driver.wait(point, 20_000_000), "waiting for the point of a held wait")
-        expect(time.monotonic() - began < context.patience_s, "waiting for a point takes longer than it was given")
-    soon(lambda: context.driver.done(point), "a point is never reached", context.patience_s)
-    expect(context.driver.done(point) and context.driver.wait(point, 0), "a point that was reached is not any more")
+        hold.pending(lambda: context.driver.wait(point, 20_000_000), "waiting for the fence of a held wait")
+        expect(time.monotonic() - began < context.patience_s, "waiting for a fence takes longer than its timeout")
+    soon(lambda: context.driver.done(point), "a fence is never reached", context.patience_s)
+    expect(context.driver.done(point) and context.driver.wait(point, 0), "a reached fence is not reached any more")
     context.driver.release_point(point)
     context.driver.release_semaphore(token)
     commands.close()
@@ -216,7 +216,7 @@ def point_is_not_done_while_its_operation_is_held(context: CaseContext, case: Ca
 
 @check("XSEM-ORD-005")
 def append_behind_an_unmet_wait_returns(context: CaseContext, case: Case) -> None:
-    """A wait that is not met and a signal behind it return to the caller while both are pending."""
+    """The appends of an unmet wait and a signal behind it return while both are pending."""
     producer, _ = context.ends(IN)
     gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
@@ -226,14 +226,14 @@ def append_behind_an_unmet_wait_returns(context: CaseContext, case: Case) -> Non
         began = time.monotonic()
         commands.append_wait(context.here.get(gate.here), value)
         commands.append_signal(context.here.get(semaphore.here), value)
-        expect(time.monotonic() - began < context.patience_s / 2, "an append waited for its wait to be met")
+        expect(time.monotonic() - began < context.patience_s / 2, "an append blocked until its wait was met")
         hold.pending(commands.query, "a signal behind a wait")
     commands.synchronize(timeout_s=context.patience_s)
 
 
 @check("XSEM-LIST-002")
 def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> None:
-    """Of as many lists as are declared independent, at most 64, all but one wait and the last one runs to its end."""
+    """Of as many lists as are declared independent, at most 64, all but one wait, and the last list runs to its end."""
     type = context.some_type()
     value = value_of(type)
     count = min(64, context.device.capabilities.independent_lists)
@@ -253,7 +253,7 @@ def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> No
 
 @check("XSEM-LIST-003")
 def copy_behind_another_lists_event_reads_what_that_wrote(context: CaseContext, case: Case) -> None:
-    """One list writes behind a gate, another copies behind its event: seen pending, let go, the copy is new."""
+    """One list writes behind a gate, another copies behind its event: the copy is pending, then has the new bytes."""
     producer, device = context.ends(IN)
     (gate, opening), new = context.gate(device), b"\xee" * 256
     source, middle, copied = (context.memory(4096) for _ in range(3))
@@ -267,10 +267,10 @@ def copy_behind_another_lists_event_reads_what_that_wrote(context: CaseContext, 
     writes.append_wait(context.here.get(gate.here), opening)
     writes.append_copy(views[1], views[0], signal_event=written)
     copies.append_copy(views[2], views[1], wait_events=[written], signal_event=done)
-    never(done.query, "a copy that waits for a held list's event was made")
+    never(done.query, "a copy that waits for a held list's event was done")
     context.peer.host_signal(gate.there, opening)
     done.wait(timeout_s=context.patience_s)
-    expect(measures.read_there(context, copied, 256) == new, "the copy did not read what the other list wrote")
+    expect(measures.read_there(context, copied, 256) == new, "the copy did not read the bytes of the other list")
     writes.synchronize(timeout_s=context.patience_s)
 
 
@@ -303,7 +303,7 @@ def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
 
 
 def _list_in_turn(context: CaseContext) -> CommandList:
-    """A list, as soon as the device has one: some have but a few queues, and say so."""
+    """Create a list; retry while the device reports that all its queues are in use."""
     deadline = time.monotonic() + context.patience_s
     while True:
         try:
@@ -316,23 +316,23 @@ def _list_in_turn(context: CaseContext) -> CommandList:
 
 @check("XSEM-FORK-002")
 def parent_goes_on_after_a_child_was_forked(context: CaseContext, case: Case) -> None:
-    """After a child was forked and has ended, a pending wait is still pending, and is met; new imports work."""
+    """After a forked child has exited, a pending wait is still pending and then met, and new imports work."""
     type = context.some_type()
     value, semaphore = value_of(type), context.semaphore(type)
     commands = context.device.create_command_list()
     if sys.platform == "win32":
-        raise BlockedError("there is no fork here")
+        raise BlockedError("this system does not support fork")
     producer, device = context.ends(IN)
     signals = producer.new_list()
     with held(producer, device, signals, type, lambda: producer.signal(signals, semaphore, value)) as hold:
         commands.append_wait(context.here.get(semaphore.here), value)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)   # of forking with threads: that is what is tested
+            warnings.simplefilter("ignore", DeprecationWarning)   # for a fork with threads: the subject of this check
             child = os.fork()
         if child == 0:
             os._exit(0)
         os.waitpid(child, 0)
-        hold.pending(commands.query, "a wait beside a child's end")
+        hold.pending(commands.query, "a wait beside the exit of a child")
     commands.synchronize(timeout_s=context.patience_s)
     another = context.semaphore(type)
     commands.append_signal(context.here.get(another.here), value)

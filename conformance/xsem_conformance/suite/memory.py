@@ -1,4 +1,4 @@
-"""Imported memory: offsets, sizes, mappings side by side."""
+"""Imported memory: offsets, sizes, adjacent mappings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGES = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 
 
 def _written(context: CaseContext, offsets: list[int]) -> tuple[int, list[bytes]]:
-    """Memory with a page of its own at each offset, by the exporter; its number on the device's side."""
+    """Let the exporter write a different page at each offset; return the device's number of the memory, and the pages."""
     producer, _ = context.ends(IN)
     memory = context.memory(SIZE)
     commands = producer.new_list()
@@ -28,7 +28,7 @@ def _written(context: CaseContext, offsets: list[int]) -> tuple[int, list[bytes]
 
 @check("XSEM-BUF-001")
 def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> None:
-    """Both see the same bytes from the first to the last, in memory of one page, of an odd number, and of 16 MiB."""
+    """Both sides see the same bytes at both ends and in the middle of one page, of seven pages and of 16 MiB."""
     one, other = context.ends(case.direction)
     commands, reads = one.new_list(), other.new_list()
     for size in (4096, 7 * 4096, 1 << 24):
@@ -45,7 +45,7 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
 
 @check("XSEM-BUF-002")
 def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
-    """A mapping at an offset shows the memory from there, also where the offset is not a page's."""
+    """A mapping at an offset shows the memory from that byte on, also at an offset inside a page."""
     offsets = [0, 4096, 8192 + 256]
     number, pages = _written(context, offsets)
     memory = context.here.get(number)
@@ -58,7 +58,7 @@ def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BUF-004")
 def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
-    """Mappings side by side each write to their own part alone, and stay when one, and other memory, is released."""
+    """Adjacent mappings write only to their parts, and work after another mapping and other memory are released."""
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE)
     memory = context.here.get(shared.here)
@@ -89,12 +89,12 @@ def _overlapping(context: CaseContext) -> None:
     with memory.map_buffer(0, SIZE) as whole, memory.map_buffer(4096, 256, overlap=True) as part:
         found = bytes(part.copy_to_host(timeout_s=context.patience_s).tobytes())
         expect(found == pages[0], "the overlapping mapping shows other bytes")
-        expect(whole.size == SIZE, "the mapping of all is not all")
+        expect(whole.size == SIZE, "the mapping of the whole memory has another size")
 
 
 @check("XSEM-BUF-003")
 def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
-    """Fills with patterns of 1, 2 and 4 bytes: the bytes before and behind stay as they were."""
+    """Fills with patterns of 1, 2 and 4 bytes leave the bytes before and after them unchanged."""
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE)
     commands = producer.new_list()
@@ -109,21 +109,21 @@ def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
             reading = producer.read(reads, shared, 128, at - 32)
             producer.finish(reads, "a copy")
             expected = b"\x99" * 32 + pattern * (64 // len(pattern)) + b"\x99" * 32
-            expect(producer.fetch(reading) == expected, f"a fill of 64 bytes with {pattern.hex()} left something else")
+            expect(producer.fetch(reading) == expected, f"a fill of 64 bytes with {pattern.hex()} left other bytes")
 
 
 @check("XSEM-BUF-005")
 def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str:
-    """Fills through one of two overlapping mappings, copies through the other, and tells what was copied."""
+    """Fill through one of two overlapping mappings, copy through the other; return a text on the copied bytes."""
     old, new, seen = measures.overlap(context, case.handle_type)
-    expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, which nobody wrote")
+    expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, neither the old nor the new bytes")
     verb = "is" if seen == new else "is not"
-    return f"what is written through one of two overlapping mappings {verb} read in the other"
+    return f"a write through one of two overlapping mappings {verb} read through the other"
 
 
 @check("XSEM-BUF-006")
 def dlpack_device_is_one_that_dlpack_knows(context: CaseContext, case: Case) -> None:
-    """Type and id are DLPack's, and the same each time."""
+    """Type and id are defined by DLPack, and equal on each call."""
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
     expect(1 <= found[0] <= 17 and found[1] >= 0, f"{found} is no device of DLPack's")
@@ -131,20 +131,20 @@ def dlpack_device_is_one_that_dlpack_knows(context: CaseContext, case: Case) -> 
 
 @check("XSEM-KILL-003")
 def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
-    """It stays mapped, readable and writable, with the bytes that it had."""
+    """Memory of a killed process stays mapped, readable and writable, and keeps its bytes."""
     number, pages = _written(context, [0])
     buffer = context.here.get(number).map_buffer(0, 256)
     context.kill_peer()
     expect(bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes()) == pages[0], "the bytes are gone")
     buffer.copy_from_host(np.full(256, 9, np.uint8), timeout_s=context.patience_s)
     found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-    expect(found == b"\x09" * 256, "what was written afterwards is not read")
+    expect(found == b"\x09" * 256, "bytes written after the kill are not read")
     buffer.release()
 
 
 @check("XSEM-ORD-006")
 def copies_and_fills_of_a_list_are_in_order(context: CaseContext, case: Case) -> None:
-    """A fill, a copy of it, a fill over it, and a copy of that: each copy has what was there in its turn."""
+    """Fills and copies alternate on one list: each copy has the bytes of the fill before it."""
     shared = context.memory(SIZE)
     buffer = context.here.mapping(shared.here).view((4096,), "uint8")
     commands, readings = context.here.new_list(), []

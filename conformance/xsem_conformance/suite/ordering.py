@@ -1,4 +1,4 @@
-"""Whether waits and signals really order work: proven by holding the producer back, with a control without the wait."""
+"""Order of work by waits and signals: the checks hold the producer back, and a control runs without the wait."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from xsem_conformance.outcomes import Case, expect
 OLD: Final = b"\x11" * 64
 NEW: Final = b"\xee" * 64
 _WORK_S: Final = 0.5
-"""Before the write behind which a sync file is signalled: a wait that passes at once reads before it."""
+"""Seconds of work before the write and the signal of a sync file: a wait that passes at once reads the old bytes."""
 
 
 def _put(end: CaseParticipant, memory: Shared, data: bytes) -> None:
     commands = end.new_list()
     end.write(commands, memory, data)
     end.finish(commands, "a copy with nothing before it")
-    end.side.release(commands)   # some devices have but a few queues
+    end.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-ORD-001")
 def later_work_sees_what_was_written_before_the_signal(context: CaseContext, case: Case) -> None:
-    """Append the consumer's wait and read, see both pending, and only then write and signal.
+    """The consumer's wait and read are pending until the producer writes and signals.
 
-    Where the signal must be submitted first, write and signal are held back behind work of the producer's.
+    If the signal must be submitted first, work of the producer holds write and signal back.
     """
     producer, consumer = context.ends(case.direction)
     semaphore, memory = context.semaphore(case.handle_type), context.memory()
@@ -51,7 +51,7 @@ def later_work_sees_what_was_written_before_the_signal(context: CaseContext, cas
 
 @check("XSEM-ORD-002")
 def without_the_wait_the_same_read_sees_the_old_data(context: CaseContext, case: Case) -> None:
-    """The control: the same read without the wait is done before the producer starts."""
+    """Control: the same read without the wait is done before the producer starts."""
     producer, consumer = context.ends(case.direction)
     semaphore, memory = context.semaphore(case.handle_type), context.memory()
     value = value_of(case.handle_type)
@@ -63,8 +63,8 @@ def without_the_wait_the_same_read_sees_the_old_data(context: CaseContext, case:
     producer.signal(writes, semaphore, value, memory)
     producer.finish(writes, "write and signal")
     found = consumer.fetch(reading)
-    expect(found == OLD, f"{consumer.name} read {_told(found)} before anything new was written")
-    # And what was signalled arrives: the same objects do synchronise.
+    expect(found == OLD, f"{consumer.name} read {_told(found)} before the new data were written")
+    # The signal arrives: the same objects synchronise.
     consumer.wait(reads, semaphore, value, memory)
     reading = consumer.read(reads, memory, len(NEW))
     consumer.finish(reads, "the read behind the wait")
@@ -73,10 +73,10 @@ def without_the_wait_the_same_read_sees_the_old_data(context: CaseContext, case:
 
 @check("XSEM-ORD-003")
 def signal_waits_for_the_work_before_it(context: CaseContext, case: Case) -> None:
-    """Hold the producer's queue by a gate: its signal, appended, must not overtake what it waits behind."""
+    """A gate holds the producer's list: the appended signal must not overtake the work before it."""
     producer, consumer = context.ends(case.direction)
     if not consumer.waits_early(case.handle_type):
-        # A gate whose opening is not submitted either is no way out: nothing that the signal depends on may be.
+        # A gate cannot help: every signal that this signal depends on must be submitted, also the opening of a gate.
         later_work_sees_what_was_written_before_the_signal(context, case)
         return
     gate, opening = context.gate(producer)
@@ -100,7 +100,7 @@ def signal_waits_for_the_work_before_it(context: CaseContext, case: Case) -> Non
 
 @check("XSEM-ORD-012")
 def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseContext, case: Case) -> None:
-    """Export a signal that stands behind long work and a write; wait for it elsewhere and read; and once more."""
+    """Export a signal behind long work and a write, wait for it on the device and read; twice."""
     producer, device = context.ends(IN)
     memory = context.memory()
     drawn, first = context.peer.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
@@ -124,7 +124,7 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseCo
 
 @check("XSEM-STR-001", deadline_s=60)
 def a_hundred_rounds_lose_nothing(context: CaseContext, case: Case) -> None:
-    """Take turns on one buffer: each side reads what the other wrote, 100 times."""
+    """The sides take turns on one buffer 100 times: the consumer reads the bytes that the producer wrote."""
     producer, consumer = context.ends(case.direction)
     timeline = SemaphoreHandleType(case.handle_type).kind is SemaphoreKind.TIMELINE
     there = context.semaphore(case.handle_type)

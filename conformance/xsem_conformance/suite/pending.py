@@ -1,4 +1,4 @@
-"""What an unmet wait may hold, and what not: appends behind it, releases beside it."""
+"""Effects of an unmet wait on appends behind it and on releases beside it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from xsem_conformance.outcomes import Case, expect
 
 @check("XSEM-CAP-005", deadline_s=60)
 def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case: Case) -> None:
-    """Appends that many to the driver behind a held wait; all return, and all are done once it is met."""
+    """The declared number of appends to the driver behind a held wait return, and all complete after the wait is met."""
     declared = context.driver.capabilities
     most = measures.MOST_APPENDS if declared.append_never_blocks else min(declared.max_pending or 0, 1 << 16)
     made = context.peer.about()["semaphore_export"]
     timeline = any(each.kind is SemaphoreKind.TIMELINE and each.value in made for each in declared.semaphore_import)
     type = context.some_type(SemaphoreKind.TIMELINE if timeline else None)
     found = measures.pending_appends(context, type, most, context.patience_s)
-    expect(found >= most, f"{found} appends behind an unmet wait returned, and {most} are declared")
+    expect(found >= most, f"{found} appends behind an unmet wait returned, but {most} are declared")
 
 
 @check("XSEM-LIFE-005")
@@ -30,7 +30,7 @@ def memory_is_freed_while_a_wait_is_pending(context: CaseContext, case: Case) ->
 
 @check("XSEM-LIFE-006")
 def release_while_a_wait_is_pending(context: CaseContext, case: Case) -> str:
-    """Tells whether the driver's own release of the semaphore, or unmapping of the memory, returns meanwhile."""
+    """Report whether the driver's release of a semaphore, or unmapping of memory, returns while a wait is pending."""
     if case.kind == "memory":
         return f"unmapping and releasing memory {measures.free_behind_a_wait(context, case.handle_type)}"
     return f"releasing a semaphore {measures.release_behind_a_wait(context, case.handle_type)}"

@@ -1,4 +1,4 @@
-"""Objects of several processes: the exporter's, the device's, and a second one that has the device open."""
+"""Objects of several processes: the exporter's, the device's, and a second process with the device open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xsem_conformance.outcomes import BlockedError, Case, expect
 
 @check("XSEM-PROC-001")
 def object_of_another_process_is_the_same_object(context: CaseContext, case: Case) -> None:
-    """A wait is met by the other process's signal; the bytes that one process wrote are read in the other."""
+    """A signal of one process meets a wait of the other, or bytes written by one process are read by the other."""
     if context.peer.about()["pid"] == os.getpid():
         raise BlockedError("the exporter is in the device's process")
     producer, consumer = context.ends(case.direction)
@@ -33,7 +33,10 @@ def object_of_another_process_is_the_same_object(context: CaseContext, case: Cas
 
 @check("XSEM-PROC-002", deadline_s=60)
 def two_processes_of_the_device_see_one_timeline(context: CaseContext, case: Case) -> None:
-    """Both wait for the exporter's signal, then each for the other's; every wait is seen pending first."""
+    """Both wait for the exporter's signal, then each for the signal of the other.
+
+    If a wait may come before its signal, each wait is observed pending first.
+    """
     shared = context.semaphore(case.handle_type)
     exporter, first = context.ends(IN)
     second = context.second_end(shared)
@@ -61,7 +64,7 @@ def _signals(end: CaseParticipant, shared: Shared) -> None:
 
 @check("XSEM-PROC-003", deadline_s=60)
 def semaphore_outlives_the_process_that_exported_it(context: CaseContext, case: Case) -> None:
-    """The exporter's process ends by itself; the device still waits for the semaphore and signals it."""
+    """After the exporter's process has exited by itself, the device still waits for the semaphore and signals it."""
     shared, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     _, device = context.ends(IN)
     early = device.waits_early(case.handle_type) and context.device.capabilities.independent_lists >= 2
@@ -71,7 +74,7 @@ def semaphore_outlives_the_process_that_exported_it(context: CaseContext, case: 
     context.end_peer()
     if early:
         device.stays_pending(waits, "a wait whose exporter has ended")
-    signals = device.new_list() if early else waits   # on one list a signal comes before the wait that it is for
+    signals = device.new_list() if early else waits   # on one list the signal comes before its wait
     device.signal(signals, shared, value)
     if not early:
         device.wait(waits, shared, value)
@@ -84,12 +87,12 @@ def semaphore_outlives_the_process_that_exported_it(context: CaseContext, case: 
 
 @check("XSEM-KILL-004", deadline_s=60)
 def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseContext, case: Case) -> None:
-    """Killed in a wait, it neither signals nor takes anything: the exporter works on, and the object imports anew."""
+    """After a second process is killed in a wait, the exporter works, and the object imports and works again."""
     type, value = case.handle_type, value_of(case.handle_type)
     exporter, device = context.ends(IN)
     there, desc = context.peer.create_semaphore(type, context.importer)
     desc.close()
-    unseen = Shared(0, there)   # imported by the second process alone, so that this one imports it anew
+    unseen = Shared(0, there)   # only the second process imports it; this process imports it later
     second = context.second_end(unseen)
     held = second.new_list()
     second.wait(held, unseen, value)
@@ -104,7 +107,7 @@ def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseCont
 
 @check("XSEM-LIFE-008", deadline_s=60)
 def process_ends_with_a_wait_unmet(context: CaseContext, case: Case) -> None:
-    """A second process that has a wait pending is asked to end, and does."""
+    """A second process with a pending wait exits on request."""
     type = context.some_type()
     there, desc = context.peer.create_semaphore(type, context.importer)
     desc.close()
@@ -113,4 +116,4 @@ def process_ends_with_a_wait_unmet(context: CaseContext, case: Case) -> None:
     held = second.new_list()
     second.wait(held, unseen, value_of(type))
     second.stays_pending(held, "a wait")
-    expect(context.second_ends(), "a process with a wait unmet does not end")
+    expect(context.second_ends(), "a process with an unmet wait does not exit")

@@ -1,4 +1,4 @@
-"""Recorded work: when it runs, and with which values."""
+"""Recorded work: the time of its execution, and its values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from xsem_conformance.outcomes import Case, expect
 
 @check("XSEM-ORD-008")
 def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
-    """A wait and a signal are recorded: nothing runs until a replay, which waits and signals as it was told.
+    """A recorded wait and a recorded signal run only in a replay, with the values given to it.
 
-    Once of two timelines, and once of one, whose value to wait for and to signal are given as a pair.
+    One recording uses two timelines. The other uses one timeline, with a pair of values to wait for and to signal.
     """
     type = context.some_type(SemaphoreKind.TIMELINE)
     _, device = context.ends(IN)
@@ -26,7 +26,7 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
     context.peer.host_signal(gate.there, 1)
     waits = device.new_list()
     device.wait(waits, after, 1)
-    device.stays_pending(waits, "a wait for what was recorded and not replayed")
+    device.stays_pending(waits, "a wait for a recorded signal without a replay")
     for turn, (awaited, signalled) in enumerate(((5, 7), (11, 13))):
         recording.replay({context.here.get(gate.here): awaited, context.here.get(after.here): signalled})
         if turn:

@@ -1,4 +1,4 @@
-"""What waits and signals of binary and timeline semaphores mean, one at a time and in batches."""
+"""Waits and signals of binary and timeline semaphores, one at a time and in batches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 # ---- both kinds
 @check("XSEM-WBS-001")
 def wait_is_pending_until_its_signal(context: CaseContext, case: Case) -> None:
-    """A wait that is appended first stays pending, and is met by the signal."""
+    """A wait appended before its signal stays pending, and the signal meets it."""
     producer, consumer = context.ends(case.direction)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     if not consumer.waits_early(case.handle_type):
-        raise BlockedError(f"{consumer.name} may not wait before the signal is submitted")
+        raise BlockedError(f"{consumer.name} allows no wait before the signal is submitted")
     waits, signals = consumer.new_list(), producer.new_list()
     consumer.wait(waits, semaphore, value)
     consumer.stays_pending(waits, "a wait")
@@ -33,7 +33,7 @@ def wait_is_pending_until_its_signal(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BIN-002")
 def wait_is_met_by_an_earlier_signal(context: CaseContext, case: Case) -> None:
-    """A signal that is done before the wait is appended meets it."""
+    """A signal that is done before the append of the wait meets the wait."""
     producer, consumer = context.ends(case.direction)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
@@ -41,7 +41,7 @@ def wait_is_met_by_an_earlier_signal(context: CaseContext, case: Case) -> None:
     producer.finish(signals, "a signal")
     consumer.wait(waits, semaphore, value)
     consumer.finish(waits, "a wait")
-    for _ in range(10):   # and on one list
+    for _ in range(10):   # signal and wait on one list
         producer.signal(signals, semaphore, value)
         producer.wait(signals, semaphore, value)
     producer.finish(signals, "ten signals, each with its wait")
@@ -50,7 +50,7 @@ def wait_is_met_by_an_earlier_signal(context: CaseContext, case: Case) -> None:
 # ---- binary
 @check("XSEM-BIN-001")
 def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Case) -> None:
-    """The signal is submitted behind a gate, then the wait: both are pending until the gate is opened."""
+    """The signal is submitted behind a gate, then the wait: both are pending until the gate opens."""
     producer, consumer = context.ends(case.direction)
     (gate, opening), semaphore = context.gate(producer), context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
@@ -61,12 +61,12 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
     producer.stays_pending(signals, "a signal behind a gate")
     context.peer.host_signal(gate.there, opening)
     producer.finish(signals, "a signal whose gate was opened")
-    consumer.finish(waits, "a wait whose signal was let go")
+    consumer.finish(waits, "a wait whose signal was released")
 
 
 @check("XSEM-BIN-003")
 def met_wait_resets(context: CaseContext, case: Case) -> None:
-    """One signal meets one wait: the next one is pending until the next signal."""
+    """One signal meets one wait: the next wait is pending until the next signal."""
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
@@ -76,7 +76,7 @@ def met_wait_resets(context: CaseContext, case: Case) -> None:
         consumer.wait(waits, semaphore)
         consumer.finish(waits, "a wait")
     if not consumer.waits_early(case.handle_type):
-        return   # there, a wait without a signal may not even be appended
+        return   # this side allows no wait without a submitted signal
     consumer.wait(waits, semaphore)
     consumer.stays_pending(waits, "a second wait for one signal")
     producer.signal(signals, semaphore)
@@ -100,7 +100,7 @@ def value_below_does_not_meet_a_wait(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-002")
 def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
-    """A wait for 7 is met by 100; and so are all later ones for less."""
+    """A signal of 100 meets a wait for 7, and later waits for 100 or less pass."""
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
@@ -114,7 +114,7 @@ def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-005")
 def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) -> None:
-    """A wait for the edges of 31, 32, 63 and 64 bits is pending one below, and met at the value."""
+    """At the edges of 31, 32, 63 and 64 bits a wait is pending at one below its value, and met at its value."""
     producer, consumer = context.ends(case.direction)
     limit = min(context.device.capabilities.max_value_difference, 2**64 - 1)
     semaphore = context.semaphore(case.handle_type)
@@ -135,7 +135,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
 
 @check("XSEM-TL-003")
 def signal_sets_the_value(context: CaseContext, case: Case) -> None:
-    """What the device signals, the exporter reads: exactly."""
+    """The exporter reads exactly the value that the device signalled."""
     if Feature.READ_VALUE.value not in context.peer.about()["features"]:
         raise BlockedError("the exporter cannot read a timeline's value")
     semaphore = context.semaphore(case.handle_type)
@@ -152,7 +152,7 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-004")
 def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> None:
-    """A new timeline is at 0: a wait for that passes, one for 1 is pending."""
+    """A new timeline has the value 0: a wait for 0 passes, a wait for 1 is pending."""
     semaphore = context.semaphore(case.handle_type)
     _, device = context.ends(IN)
     passes, waits = device.new_list(), device.new_list()
@@ -166,7 +166,7 @@ def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> No
 
 @check("XSEM-TL-006")
 def value_after_a_signal_below_it(context: CaseContext, case: Case) -> str:
-    """Signals 5 and then 3, and tells what the exporter reads."""
+    """Signal 5 and then 3; report the value that the exporter reads."""
     found = measures.value_after_going_back(context, case.handle_type)
     expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}")
     return "after a signal of 5 and one of 3 the timeline is at " + ("3" if found == 3 else "5: it never goes back")
@@ -174,7 +174,7 @@ def value_after_a_signal_below_it(context: CaseContext, case: Case) -> str:
 
 @check("XSEM-TL-007")
 def device_reads_the_value(context: CaseContext, case: Case) -> None:
-    """The device reads what the exporter signalled last, and what it signalled itself."""
+    """The device reads the last value signalled by the exporter, and the last value signalled by itself."""
     producer, device = context.ends(IN)
     semaphore = context.semaphore(case.handle_type)
     for end, value in ((producer, 5), (device, 9), (producer, 2**33)):
@@ -199,7 +199,7 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
     except UnsupportedError:
         if value is not None:
             raise
-        return   # no capability says it: Vulkan's host signals and waits for timelines alone
+        return   # the host of Vulkan signals and waits only for timelines; no capability states this
     if not exporter.waits_early(case.handle_type):
         exporter.wait(waits, semaphore, value)
     exporter.finish(waits, "a wait")
@@ -207,7 +207,7 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
 
 @check("XSEM-TL-009")
 def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
-    """It says when its time ends unmet, and when the exporter has signalled."""
+    """A host wait times out while it is unmet, and returns after the exporter has signalled."""
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     imported = context.here.get(semaphore.here)
@@ -228,7 +228,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-WBS-002")
 def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) -> None:
-    """Each signal lets exactly those waits go that it reaches."""
+    """Each signal meets exactly the waits that it reaches."""
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     lists = [consumer.new_list() for _ in range(3)]
@@ -247,7 +247,7 @@ def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) ->
 
 @check("XSEM-STR-002", deadline_s=90)
 def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
-    """Odd values by one side and even ones by the other: each waits for the other's."""
+    """One side signals odd values, the other side even values, and each waits for the value of the other."""
     exporter, device = context.ends(IN)
     semaphore = context.semaphore(case.handle_type)
     one, other = exporter.new_list(), device.new_list()
@@ -265,7 +265,7 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
 # ---- batches
 @check("XSEM-BATCH-001")
 def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
-    """A wait for several is pending as long as one of them is not met, whichever."""
+    """A wait for several semaphores is pending while any one of them is unmet."""
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(3)]
     values = [value_of(case.handle_type, 10 * each) for each in (1, 2, 3)]
@@ -286,7 +286,7 @@ def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BATCH-002")
 def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: Case) -> None:
-    """Every semaphore of a batch gets its own value, and no other's."""
+    """Every semaphore of a batch gets its own value, and not the value of another."""
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(4)]
     values = [value_of(case.handle_type, each) for each in (40, 10, 30, 20)]
@@ -306,7 +306,7 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
 
 @check("XSEM-BATCH-003")
 def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
-    """A batch of a binary semaphore and a timeline waits for both and signals both, each by its own rule."""
+    """A batch of a binary semaphore and a timeline waits for both and signals both, each by the rule of its kind."""
     producer, consumer = context.ends(case.direction)
     binary, timeline = context.semaphore("opaque_fd"), context.semaphore("timeline_semaphore_fd")
     signals, waits = producer.new_list(), consumer.new_list()
@@ -325,7 +325,7 @@ def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BATCH-004")
 def sixty_four_in_one_batch(context: CaseContext, case: Case) -> None:
-    """A batch of 64 is signalled and waited for whole."""
+    """A batch of 64 semaphores is signalled completely and waited for completely."""
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(64)]
     values = [value_of(case.handle_type, each + 1) for each in range(64)]

@@ -1,4 +1,4 @@
-"""Many operations at once, against a model of what they mean."""
+"""Many concurrent operations, compared with a model of their semantics."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TYPE: Final = "timeline_semaphore_fd"
 
 @dataclass
 class _Model:
-    """What timelines and lists are at: a wait at a list's head holds it until its timeline has the value."""
+    """The state of timelines and lists: a wait at the head of a list blocks it until the timeline reaches the value."""
 
     values: list[int] = field(default_factory=lambda: [0] * TIMELINES)
     queues: list[deque[tuple[int, int, int, bool]]] = field(default_factory=lambda: [deque() for _ in range(LISTS)])
     done: set[int] = field(default_factory=set)
 
     def settle(self) -> None:
-        """Let every list go as far as it can."""
+        """Run every list until it blocks or is empty."""
         moved = True
         while moved:
             moved = False
@@ -48,9 +48,9 @@ class _Model:
 
 @check("XSEM-STR-003", deadline_s=60)
 def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Case) -> None:
-    """Sixteen timelines, four lists, six rounds: what the model has done is done, what it has pending is pending."""
+    """Sixteen timelines, four lists, six rounds: done and pending operations are those of the model."""
     seed = 20
-    chance, model = random.Random(seed), _Model()  # noqa: S311 - the same each time
+    chance, model = random.Random(seed), _Model()  # noqa: S311 - reproducible
     timelines = [context.semaphore(_TYPE) for _ in range(TIMELINES)]
     lists = [context.device.create_command_list() for _ in range(LISTS)]
     submitted = [0] * TIMELINES
@@ -63,17 +63,17 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
             if chance.random() < 0.5:
                 _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 1)
         _compare(context, model, events, f"seed {seed}, round {turn}")
-    for timeline in _exporters():   # the values that anybody may still wait for
+    for timeline in _exporters():   # the values of all waits that may still be pending
         _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 3)
     _compare(context, model, events, f"seed {seed}, at the end")
-    expect(len(model.done) == len(events), "the model itself has not come to its end")
+    expect(len(model.done) == len(events), "the model itself has pending operations")
     if Feature.READ_VALUE.value in context.peer.about()["features"]:
         found = [context.peer.value(each.there) for each in timelines]
         expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}")
 
 
 def _owner(timeline: int) -> int:
-    """Who signals it, so that its values rise in an order that is known: a list, or the exporter."""
+    """Return the only signaller of a timeline, a list or the exporter: so its values rise in a known order."""
     return timeline % (LISTS + 1)
 
 
@@ -89,8 +89,8 @@ def _append(
     waits = chance.random() < 0.5
     if waits:
         timeline = chance.randrange(TIMELINES)
-        # Of a list's timelines only values that are submitted already: so no two lists wait for each other for ever.
-        # Of the exporter's also what it has still to signal.
+        # A wait for a list's timeline uses only submitted values, so that two lists never deadlock.
+        # A wait for an exporter's timeline may also use a later value.
         value = chance.randint(0, submitted[timeline] + (3 if _owner(timeline) == LISTS else 0))
     else:
         timeline = chance.choice([each for each in range(TIMELINES) if _owner(each) == index])
@@ -112,7 +112,7 @@ def _exporter_signals(
 def _compare(context: CaseContext, model: _Model, events: list[Event], when: str) -> None:
     model.settle()
     soon(lambda: all(events[each].query() for each in model.done),
-         f"{when}: an operation that the model has done is not done", context.patience_s)
+         f"{when}: an operation that is done in the model is not done", context.patience_s)
     time.sleep(SETTLE_S)
     early = [each for each in range(len(events)) if each not in model.done and events[each].query()]
-    expect(not early, f"{when}: operations {early[:5]} are done, and the model has them pending")
+    expect(not early, f"{when}: operations {early[:5]} are done, but pending in the model")

@@ -1,4 +1,4 @@
-"""What threads may do while one of them, or a list, waits; and that nothing belongs to the thread that made it."""
+"""Threads beside a waiting thread or list, and the use of objects by other threads than their creator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xsem_conformance.outcomes import BlockedError, Case, expect
 
 
 def _elsewhere(work: Callable[[], object], patience_s: float, otherwise: str) -> None:
-    """Do it on a new thread; a failure with `otherwise` where that does not end."""
+    """Run `work` on a new thread; fail with `otherwise` if it does not end in time."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -40,7 +40,7 @@ def _elsewhere(work: Callable[[], object], patience_s: float, otherwise: str) ->
 
 @check("XSEM-THR-003")
 def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
-    """With one thread inside the driver's wait another asks for points, appends and signals what meets it."""
+    """While one thread is inside the driver's wait, another queries fences, appends and makes the awaited signal."""
     type = context.some_type()
     driver, value = context.driver, value_of(type)
     gate, free = context.semaphore(type), context.semaphore(type)
@@ -53,7 +53,7 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     def wait() -> None:
         deadline = time.monotonic() + context.patience_s
         inside.set()
-        # Far longer than the slices that the facade waits in: who is kept out is kept out until the end.
+        # Far longer than the wait slices of the facade: a blocked thread stays blocked until the end.
         while not met and time.monotonic() < deadline:
             if driver.wait(point, int((deadline - time.monotonic()) * 1e9)):
                 met.append(time.monotonic())
@@ -61,14 +61,14 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     inside.wait()
-    time.sleep(SETTLE_S)   # so that it is inside the driver
-    expect(not driver.done(point), "the point of a held wait is done")
+    time.sleep(SETTLE_S)   # so that the thread is inside the driver
+    expect(not driver.done(point), "the fence of a held wait is reached")
     alone = context.device.capabilities.independent_lists < 2
     if not alone:
         beside = works.append_signal([other], [SignalParams(value=value)], (), (), True)
         soon(lambda: driver.done(beside), "another list's signal is not done while a thread waits", context.patience_s)
         driver.release_point(beside)
-    marker = waits.append_barrier((), True)   # nor is the waiting list itself kept from its user
+    marker = waits.append_barrier((), True)   # the waiting list itself also accepts appends
     expect(not driver.done(marker), "a barrier behind a held wait is done")
     before = time.monotonic()
     last = [marker]
@@ -78,7 +78,7 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
         last.append(works.append_signal([held], [SignalParams(value=value)], (), (), True))
     thread.join(context.patience_s)
     expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait")
-    # The wait may be met before the list that met it is idle, as it must be when it is closed.
+    # The wait may be met before the signalling list is idle. The list must be idle before its close.
     soon(lambda: all(driver.done(each) for each in last), "a barrier behind a met wait or the signal that met it is "
          "not done", context.patience_s)
     for each in (point, *last):
@@ -91,7 +91,7 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-THR-004")
 def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
-    """What this thread imported, a new one appends to, asks for, maps and releases."""
+    """A new thread appends to, queries, maps and releases the objects that this thread imported."""
     type = context.some_type()
     driver, value = context.driver, value_of(type)
     shared, memory = context.semaphore(type), context.memory()
@@ -102,21 +102,21 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
         buffer, address = driver.map_buffer(mine, 0, 4096)
         commands.append_fill(address, b"\x5a", 256, (), False)
         point = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
-        soon(lambda: driver.done(point), "what another thread appended is not done", context.patience_s)
+        soon(lambda: driver.done(point), "the appends of another thread are not done", context.patience_s)
         driver.release_point(point)
         driver.unmap_buffer(buffer)
         driver.release_memory(mine)
         driver.release_semaphore(semaphore)
 
-    _elsewhere(work, 2 * context.patience_s, "a thread that had called no driver before hangs in one")
+    _elsewhere(work, 2 * context.patience_s, "a thread without an earlier driver call hangs in a driver call")
     commands.close()
     context.arrives(shared, value)
-    expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "what another thread filled is not there")
+    expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")
 
 
 @check("XSEM-ORD-007")
 def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
-    """With a wait pending, importing, mapping, a new list, points and values are to be had at once."""
+    """Beside a pending wait, import, mapping, a new list, and queries of fences and values return in time."""
     type = context.some_type()
     driver, value = context.driver, value_of(type)
     gate, shared, memory = context.semaphore(type), context.semaphore(type), context.memory()
@@ -147,14 +147,14 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
     for each in (made["semaphore"], held):
         driver.release_semaphore(each)
     expect(returned, "import, mapping, a new list or a query did not return before another list's wait was met")
-    expect(not made["done"], "the point of a held wait is done")
+    expect(not made["done"], "the fence of a held wait is reached")
 
 
 @check("XSEM-INT-002")
 def wait_of_the_device_outlives_an_interrupt(context: CaseContext, case: Case) -> None:
-    """Ctrl-C in the host's wait: the device's is still pending, is met by its signal, and the list goes on."""
+    """After Ctrl-C in a host wait the device's wait is still pending, its signal meets it, and the list continues."""
     if threading.current_thread() is not threading.main_thread():
-        raise BlockedError("Python handles an interrupt in the main thread alone, and this is another")
+        raise BlockedError("Python handles an interrupt only in the main thread, and this is another thread")
     type = context.some_type()
     producer, device = context.ends(IN)
     shared, after, value = context.semaphore(type), context.semaphore(type), value_of(type)
@@ -162,27 +162,27 @@ def wait_of_the_device_outlives_an_interrupt(context: CaseContext, case: Case) -
     with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:
         device.wait(waits, shared, value)
         expect(_interrupted(lambda: context.here.synchronize(waits, context.patience_s)),
-               "an interrupt ends no host wait")
-        hold.pending(lambda: device.done(waits), "a wait, the host's wait for which was interrupted,")
-    device.finish(waits, "a wait, the host's wait for which was interrupted,")
+               "an interrupt does not end a host wait")
+        hold.pending(lambda: device.done(waits), "a wait beside an interrupted host wait")
+    device.finish(waits, "a wait beside an interrupted host wait")
     device.signal(waits, after, value)
     producer.wait(signals, after, value)
-    producer.finish(signals, "a wait for what comes after it on the list")
+    producer.finish(signals, "a wait for the next signal of the list")
 
 
 def _interrupted(wait: Callable[[], object]) -> bool:
-    """Call it, and interrupt it as Ctrl-C would; whether that came through."""
+    """Call `wait` and interrupt it like Ctrl-C; return whether KeyboardInterrupt is raised."""
     begun, main = threading.Event(), threading.get_ident()
 
     def interrupt() -> None:
         begun.wait()
-        time.sleep(SETTLE_S)   # so that it is inside the wait
+        time.sleep(SETTLE_S)   # so that the main thread is inside the wait
         if sys.platform != "win32":
             signal.pthread_kill(main, signal.SIGINT)
         else:
             _thread.interrupt_main()
 
-    # Who started the suite in the background has SIGINT ignored.
+    # A shell that starts the suite in the background ignores SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
@@ -191,7 +191,7 @@ def _interrupted(wait: Callable[[], object]) -> bool:
         with contextlib.suppress(WaitTimeoutError):
             wait()
         thread.join()
-        time.sleep(SETTLE_S)   # should it have returned before: the interrupt comes here
+        time.sleep(SETTLE_S)   # if the wait returned before, the interrupt arrives here
     except KeyboardInterrupt:
         return True
     finally:
