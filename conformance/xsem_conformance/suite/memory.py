@@ -16,7 +16,7 @@ _PAGES = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 
 
 def _written(context: CaseContext, offsets: list[int]) -> tuple[int, list[bytes]]:
-    """Let the exporter write a different page at each offset; return the device's number of the memory, and the pages."""
+    """Let the exporter write a page at each offset; return the memory's number on the device, and the pages."""
     producer, _ = context.ends(IN)
     memory = context.memory(SIZE)
     commands = producer.new_list()

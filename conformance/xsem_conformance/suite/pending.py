@@ -11,7 +11,7 @@ from xsem_conformance.outcomes import Case, expect
 
 @check("XSEM-CAP-005", deadline_s=60)
 def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case: Case) -> None:
-    """The declared number of appends to the driver behind a held wait return, and all complete after the wait is met."""
+    """The declared number of appends to the driver behind a held wait return, and all complete once it is met."""
     declared = context.driver.capabilities
     most = measures.MOST_APPENDS if declared.append_never_blocks else min(declared.max_pending or 0, 1 << 16)
     made = context.peer.about()["semaphore_export"]
