@@ -196,7 +196,7 @@ def show(requirement: str) -> None:
     loaded = load()
     found = loaded.requirements.get(requirement)
     if found is None:
-        raise typer.BadParameter(f"there is no requirement {requirement!r}", param_hint="ID")
+        raise typer.BadParameter(f"unknown requirement {requirement!r}; run `xsem conformance list`", param_hint="ID")
     print(f"{found.id} ({found.level}, {found.subject}): {found.text}")
     if found.capability:
         print(f"  needs: {found.capability}")

@@ -53,6 +53,11 @@ def parse(text: str) -> Expression:
     ------
     ValueError
         The text is not an expression, or names an unknown field or member.
+
+    Examples
+    --------
+    >>> parse("independent_lists>=2")(Capabilities(independent_lists=4), None)
+    True
     """
     if not text.strip():
         return lambda _capabilities, _type: True

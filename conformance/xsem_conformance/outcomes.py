@@ -33,7 +33,20 @@ class Outcome(str, enum.Enum):
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One requirement on one handle type in one direction, with one exporter."""
+    """One requirement on one handle type in one direction, with one exporter.
+
+    Attributes
+    ----------
+    requirement : str
+        The id of the requirement.
+    handle_type, exporter, direction : str
+        The handle type, the backend of the exporter, and "in" or "out"; `NONE` for a field that does not apply.
+
+    Examples
+    --------
+    >>> Case.from_key("XSEM-BIN-003/opaque_fd/host/in").direction
+    'in'
+    """
 
     requirement: str
     handle_type: str = NONE
@@ -64,7 +77,19 @@ class Case:
 
 @dataclass
 class Result:
-    """The result of a case: `detail` is a text for the reader, `seconds` is the duration."""
+    """The result of a case.
+
+    Attributes
+    ----------
+    case : Case
+        The case.
+    outcome : Outcome
+        Its outcome.
+    detail : str
+        The reason or the observed behaviour, as a text for the reader.
+    seconds : float
+        The duration.
+    """
 
     case: Case
     outcome: Outcome
@@ -77,7 +102,7 @@ class BrokenError(AssertionError):
 
 
 class BlockedError(Exception):
-    """The environment of the device cannot provide what the case needs."""
+    """The environment of the device cannot provide an object or an ability that the case needs."""
 
 
 def expect(met: object, otherwise: str) -> None:

@@ -36,7 +36,7 @@ OPERATIONS: Final = frozenset({
 
 
 class Participant(Protocol):
-    """The operations of a test on either side."""
+    """The operations of a test on either side; `LocalParticipant` documents each of them."""
 
     def about(self) -> dict[str, Any]: ...
     def new_list(self) -> int: ...

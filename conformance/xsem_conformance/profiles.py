@@ -18,6 +18,8 @@ class Profile:
 
     Attributes
     ----------
+    name, text : str
+        The name, and a short description.
     capabilities : tuple of tuple of str
         The device must declare one capability of each inner tuple.
     areas : frozenset of str

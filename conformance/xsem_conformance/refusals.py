@@ -63,10 +63,10 @@ def refuses(driver: DeviceDriver, name: str) -> tuple[Outcome, str]:
     except ImportFailure as failure:
         if isinstance(failure.error, UnsupportedError):
             return Outcome.UNSUPPORTED, "not declared; refused"
-        return Outcome.FAIL, f"{name} is not declared, and was refused with {failure.error!r}, not UnsupportedError"
+        return Outcome.FAIL, f"{name} is not declared, but was refused with {failure.error!r}, not UnsupportedError"
     except Exception as error:
-        return Outcome.FAIL, f"{name} is not declared, and was refused with {error!r}, not UnsupportedError"
-    return Outcome.FAIL, f"{name} is not declared, and yet the driver did it"
+        return Outcome.FAIL, f"{name} is not declared, but was refused with {error!r}, not UnsupportedError"
+    return Outcome.FAIL, f"{name} is not declared, but the driver did it"
 
 
 @contextmanager

@@ -128,7 +128,13 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All requirements and all clauses by id, in the order of their files."""
+    """All requirements and all clauses by id, in the order of their files.
+
+    Examples
+    --------
+    >>> load().requirements["XSEM-BIN-003"].level
+    'MUST'
+    """
 
     requirements: Mapping[str, Requirement]
     clauses: Mapping[str, Clause]

@@ -100,7 +100,7 @@ def _run(context: CaseContext, key: str) -> tuple[Outcome, str]:
     except ParticipantFailedError as error:
         return Outcome.ERROR, str(error)
     except (UnsupportedError, ImportFailure) as error:
-        return Outcome.FAIL, f"declared, and yet: {error}"
+        return Outcome.FAIL, f"declared, but refused: {error}"
     except XsemError as error:
         return Outcome.FAIL, f"{type(error).__name__}: {error} ({_where(error)})"
     except Exception as error:

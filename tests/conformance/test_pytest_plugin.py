@@ -87,7 +87,7 @@ def test_what_a_driver_does_wrong_fails_and_the_next_case_runs(tmp_path: Path, p
     status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-CAP-003 and not sync_fd")
     assert status == 1
     key = "liar:0::XSEM-CAP-003/semaphore."
-    assert f"FAILED {key}opaque_win32/host/- - Failed: FAIL: semaphore_export:opaque_win32 is not declared, and" in said
+    assert f"FAILED {key}opaque_win32/host/- - Failed: FAIL: semaphore_export:opaque_win32 is not declared, but" in said
     assert f"FAILED {key}d3d12_fence/host/- - Failed: FAIL: the process died: SIGABRT" in said
     assert "Traceback" not in said.partition("FAILURES")[2].partition("Fatal Python error")[0]
     assert "PASSED liar:0::XSEM-CAP-003/semaphore.timeline_semaphore_win32/host/-" in said

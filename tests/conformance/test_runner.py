@@ -137,8 +137,8 @@ def test_case_that_ends_the_process_fails_and_says_how(folder: Path, way: str, s
 @pytest.mark.parametrize(("way", "outcome", "said"), [
     ("raises", Outcome.ERROR, "RuntimeError: no such thing"),
     ("refuses", Outcome.FAIL, "DriverError: the device is gone"),
-    ("is unsupported", Outcome.FAIL, "declared, and yet: odd devices have none"),
-    ("answers wrongly", Outcome.FAIL, "(0, 0) is no device of DLPack's"),
+    ("is unsupported", Outcome.FAIL, "declared, but refused: odd devices have none"),
+    ("answers wrongly", Outcome.FAIL, "(0, 0) is not a DLPack device"),
 ])
 def test_case_after_one_that_failed_has_a_process_of_its_own(
     folder: Path, way: str, outcome: Outcome, said: str
@@ -298,7 +298,7 @@ def test_refusal_is_unsupported_and_a_crash_in_it_fails() -> None:
     with workers("takes the undeclared") as running:
         result = running.refusal("semaphore_import:sync_fd")
         assert (result.outcome, result.detail) == (
-            Outcome.FAIL, "semaphore_import:sync_fd is not declared, and yet the driver did it")
+            Outcome.FAIL, "semaphore_import:sync_fd is not declared, but the driver did it")
     with workers("is killed by imports") as running:
         result = running.refusal("semaphore_import:sync_fd")
         assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")

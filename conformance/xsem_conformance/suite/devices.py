@@ -40,7 +40,7 @@ def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: 
     producer.finish(writes, "a copy")
     reading = consumer.read(reads, memory, len(data))
     consumer.finish(reads, "a copy")
-    expect(consumer.fetch(reading) == data, f"{consumer.name} does not read what {producer.name} wrote")
+    expect(consumer.fetch(reading) == data, f"{consumer.name} does not read the bytes that {producer.name} wrote")
     for end, commands in ((producer, writes), (consumer, reads)):
         end.side.release(commands)   # some devices have few queues
 

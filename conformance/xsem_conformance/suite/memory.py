@@ -126,7 +126,7 @@ def dlpack_device_is_one_that_dlpack_knows(context: CaseContext, case: Case) -> 
     """Type and id are defined by DLPack, and equal on each call."""
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
-    expect(1 <= found[0] <= 17 and found[1] >= 0, f"{found} is no device of DLPack's")
+    expect(1 <= found[0] <= 17 and found[1] >= 0, f"{found} is not a DLPack device")
 
 
 @check("XSEM-KILL-003")

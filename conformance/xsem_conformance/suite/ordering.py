@@ -46,7 +46,7 @@ def later_work_sees_what_was_written_before_the_signal(context: CaseContext, cas
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)
-    expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not what was written before the signal")
+    expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not the bytes from before the signal")
 
 
 @check("XSEM-ORD-002")

@@ -57,11 +57,11 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
     producer.wait(signals, gate, opening)
     producer.signal(signals, semaphore)
     consumer.wait(waits, semaphore)
-    consumer.stays_pending(waits, "a wait whose signal is held back")
+    consumer.stays_pending(waits, "a wait for a held signal")
     producer.stays_pending(signals, "a signal behind a gate")
     context.peer.host_signal(gate.there, opening)
-    producer.finish(signals, "a signal whose gate was opened")
-    consumer.finish(waits, "a wait whose signal was released")
+    producer.finish(signals, "a signal after its gate was opened")
+    consumer.finish(waits, "a wait after its signal was released")
 
 
 @check("XSEM-BIN-003")
