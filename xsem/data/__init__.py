@@ -1,1 +1,21 @@
-"""Plain data: handle types, descriptors and parameters. These objects hold no driver resources."""
+"""Plain data: handle types, descriptors, parameters, owned handles. No object here has a lifetime in a driver.
+
+`xsem.types` is the public face of this package. Applications and backends import its names from there.
+
+Handle types
+    String enums with CUDA's names: ten semaphore types and nine memory types, and SYNC_FD. A semaphore type has a
+    `kind`. Each type has its vendors' names and numbers, for example ``.native["cuda"] == ("CU_…", 9)``.
+Descriptors
+    A descriptor is frozen. It is the only record of an external object: the application makes it, or `export()`, or
+    `xsem.ipc.receive()`. It checks the rules of the specification when it is made. The import checks whether the
+    platform can use the type. So the tests cover the structure of every type on Linux.
+Handles
+    An int, or an object with `fileno()`, is borrowed. `OwnedHandle` closes its handle exactly once. No import consumes
+    the application's handle.
+Device identity
+    A constructor of a device-bound handle type takes `device_uuid`. None means "not known", and the application must
+    write it. DMABUF_FD, SYNC_FD, NvSci and Direct3D types are not device-bound.
+
+Imports
+    `handle_types` and `info` do not import `xsem.errors`, because `xsem.errors` imports them. All other modules may.
+"""
