@@ -1,11 +1,11 @@
-"""What xsem costs, beside the driver and cuda-python, from one run.
+"""Measure the cost of xsem beside the driver and cuda-python, in one run.
 
     python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json --plot out.png
-    tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: that it runs, no figure of it
+    tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: only that it runs
 
-Medians of interleaved repetitions; the figures are reported, not judged: exit status 0 whatever the aims say, 1 where
-something that was signalled did not arrive, 3 where it could not be tried. Without a C compiler, build the loop in C
-elsewhere (`--build-c-loop FILE`) and name it (`--c-loop FILE`).
+The results are medians of interleaved repetitions. The command reports the figures and does not judge them. The exit
+status is 0 whatever the aims say, 1 if a signal did not arrive, and 3 if nothing could be measured. Without a C
+compiler, build the loop in C elsewhere (`--build-c-loop FILE`) and pass its file (`--c-loop FILE`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_TRIED: Final = 3
 
 
 def _c_loop(asked: argparse.Namespace, folder: Path) -> tuple[CLoop | None, str]:
-    """The loop in C, and where it came from or why there is none."""
+    """Return the loop in C, and its origin or the reason that it is missing."""
     if asked.c_loop is not None:
         return CLoop(asked.c_loop.resolve()), "built beforehand"
     missing = build(folder / "c_loop.so")
@@ -96,14 +96,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--exporter", default="host", help="vulkan, or host for the stand-in")
-    parser.add_argument("--json", type=Path, help="where to write the record")
-    parser.add_argument("--plot", type=Path, help="where to write the picture")
+    parser.add_argument("--json", type=Path, help="file for the record")
+    parser.add_argument("--plot", type=Path, help="file for the picture")
     parser.add_argument("--quick", action="store_true", help="few and short repetitions")
     parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
-    parser.add_argument("--deadline", type=float, default=300.0, help="seconds, after which it ends and says where")
-    parser.add_argument("--commit", help="for the record")
-    parser.add_argument("--c-loop", type=Path, help="the loop in C, built beforehand")
-    parser.add_argument("--build-c-loop", type=Path, metavar="FILE", help="build the loop in C, and measure nothing")
+    parser.add_argument("--deadline", type=float, default=300.0, help="seconds until the run stops and says where")
+    parser.add_argument("--commit", help="commit id in the record")
+    parser.add_argument("--c-loop", type=Path, help="file of the loop in C, built beforehand")
+    parser.add_argument("--build-c-loop", type=Path, metavar="FILE", help="build the loop in C, and do not measure")
     asked = parser.parse_args()
     if asked.build_c_loop is not None:
         missing = build(asked.build_c_loop)
@@ -114,7 +114,7 @@ def main() -> int:
         print("benchmarks: needs Linux", file=sys.stderr)
         return _NOT_TRIED
     raise_fd_limit()
-    # Where a call into a driver hangs nothing else can say where it is.
+    # A call into a driver can hang. Then only this prints the place.
     faulthandler.dump_traceback_later(asked.deadline, exit=True)
     try:
         with tempfile.TemporaryDirectory() as folder:

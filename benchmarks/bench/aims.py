@@ -1,4 +1,4 @@
-"""What is aimed at, beside what was found."""
+"""The aims, beside the measured results."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
-# "Flat": what a ratio of medians moves by anyway from one round of measuring to another.
+# "Flat": the variation of a ratio of medians between two rounds of measurements.
 _FLAT: Final = 1.10
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A ratio of two medians, and its limit; `found` is None where one of them could not be measured."""
+    """A ratio of two medians, and its limit; `found` is None if one of them could not be measured."""
 
     text: str
     limit: float
@@ -28,13 +28,13 @@ class Aim:
 
     @property
     def met(self) -> bool | None:
-        """Whether it is."""
+        """Whether the result meets the limit."""
         if self.found is None:
             return None
         return self.found >= self.limit if self.at_least else self.found <= self.limit
 
     def as_json(self) -> dict[str, Any]:
-        """For the record."""
+        """Return the aim as a JSON object for the record."""
         return {**asdict(self), "met": self.met}
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Aim:
 
 
 def aims(found: Sequence[Series]) -> list[Aim]:
-    """All of them, from the series of one run."""
+    """Return all aims, from the series of one run."""
     by_name = {(each.group, each.label): each for each in found}
 
     def ratio(group: str, label: str, way: str, to: str) -> float | None:

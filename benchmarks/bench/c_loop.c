@@ -1,5 +1,5 @@
-/* The driver's own cost: calls in a loop, without Python. No CUDA header is needed: the two structs in use are declared
- * here, with their sizes in the CUDA 13.0 headers, and libcuda is opened when asked for.
+/* The driver's own cost: calls in a loop, without Python. This file needs no CUDA header: it declares the two structs
+ * that it uses, with their sizes in the CUDA 13.0 headers, and opens libcuda in c_loop_open.
  *
  *     cc -O2 -shared -fPIC -o c_loop.so c_loop.c -ldl
  *

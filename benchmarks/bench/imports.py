@@ -1,7 +1,7 @@
-"""What an import and a release cost: a semaphore, and a memory with a mapping.
+"""Cost of an import and a release: a semaphore, and a memory with a mapping.
 
 The driver takes the file descriptor, so each way begins with a duplicate of it. xsem's `release` returns before the
-driver's object is gone; "until gone" is until the driver has destroyed all of them.
+driver's object is gone. "Until gone" means until the driver has destroyed all objects.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["fd_of", "import_documented", "measure"]
 SIZE: Final = 1 << 20
 _UNTIL_GONE: Final = f"{XSEM}, until gone"
 
-# One cycle: seconds to import all, to release all, and to release all until nothing is left.
+# One cycle: seconds to import all, to release all, and to release all until the driver has destroyed them.
 _Cycle: TypeAlias = Callable[[], tuple[float, float, float]]
 
 
 def measure(rig: Rig) -> Iterator[Series]:
-    """Import and release of semaphores, then of memory."""
+    """Measure import and release of semaphores, then of memory."""
     objects, repetitions = (4, 3) if rig.quick else (50, 21)
     semaphore = rig.exporter.create_semaphore(TIMELINE)
     memory = rig.exporter.create_memory(MEMORY, SIZE)
@@ -51,7 +51,7 @@ def _both(label: str, cycles: dict[str, _Cycle], objects: int, repetitions: int)
 
 
 def fd_of(desc: SemaphoreDesc | MemoryDesc) -> int:
-    """The file descriptor that it describes."""
+    """Return the file descriptor of the descriptor."""
     handle = desc.handle
     assert handle is not None
     return handle if isinstance(handle, int) else handle.fileno()

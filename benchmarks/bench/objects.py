@@ -1,7 +1,7 @@
-"""Whether a signal and an import cost the same however many objects are alive.
+"""Cost of a signal and an import, by the number of live objects.
 
-cuda.bindings is measured beside both at each number: what the driver does with many objects, and what a processor does
-that is faster in one minute than in the next, is not xsem's.
+cuda.bindings is measured beside both at each number. So the effects of many objects in the driver, and of a processor
+whose speed changes over minutes, do not count as costs of xsem.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BESIDE: Final = {XSEM: REUSED, _IMPORT: _IMPORT_DOCUMENTED}
 
 
 def measure(rig: Rig) -> Iterator[Series]:
-    """Microseconds a signal, and an import with its release, beside so many live semaphores."""
+    """Measure microseconds of a signal, and of an import with its release, beside live semaphores."""
     calls, repetitions = (20, 3) if rig.quick else (200, 21)
     shared = rig.shared(1)
     all_ways = ways(rig, shared, "signal")
@@ -52,7 +52,7 @@ def measure(rig: Rig) -> Iterator[Series]:
         try:
             for number in _QUICK_NUMBERS if rig.quick else NUMBERS:
                 rig.drain()
-                while len(alive) < number - 1:   # the one that is signalled is alive too
+                while len(alive) < number - 1:   # the signalled semaphore is alive too
                     alive.append(rig.device.import_semaphore(desc))
                 asked: dict[str, Callable[[], float]] = {
                     name: partial(_signal, rig, all_ways[name], calls) for name in (REUSED, XSEM)
@@ -64,7 +64,7 @@ def measure(rig: Rig) -> Iterator[Series]:
         finally:
             for each in alive:
                 each.release()
-            with suppress(xsem.XsemError):   # what came before is the error to see
+            with suppress(xsem.XsemError):   # the earlier error is the one to report
                 rig.settle()
     shared[0].release()
 

@@ -1,6 +1,6 @@
-"""The series as one picture: a panel for each group, a bar for each way, whiskers from the tenth to the ninetieth.
+"""The series as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile.
 
-Drawn with Pillow, which xsem needs anyway: one more package for a bar chart is not worth it.
+Pillow draws it, because xsem needs Pillow anyway.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bench.timing import Series
 __all__ = ["plot"]
 
 _WIDTH: Final = 1280
-_NAMES: Final = 430      # where the bars begin
-_FIGURES: Final = 190    # room for the figure behind the longest one
+_NAMES: Final = 430      # left edge of the bars
+_FIGURES: Final = 190    # width of the figure behind the longest bar
 _LINE: Final = 20
 _GAP: Final = 10
 _MARGIN: Final = 24
@@ -42,7 +42,7 @@ def plot(series: Sequence[Series], title: str, path: Path) -> None:
     y += 2 * _LINE
     for name, members in groups:
         unit = members[0].unit
-        # A panel of its own scale: a copy and a signal have nothing in common.
+        # Each panel has a scale of its own, because copies and signals do not compare.
         most = max(figure.high for each in members for figure in each.ways.values()) or 1.0
         better = "less is better" if unit == "us" else "more is better"
         pen.text((_MARGIN, y), f"{name}, {unit} ({better})", fill=_INK, font=large)

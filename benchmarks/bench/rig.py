@@ -1,4 +1,4 @@
-"""The device that is measured, the one that exports to it, and cuda-python beside xsem on one stream."""
+"""The measured device, its exporter, and cuda-python beside xsem on one stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_S: Final = 0.0001
 
 
 def check(answer: tuple[Any, ...]) -> Any:
-    """What a call of cuda.bindings gave, or an exception with its code."""
+    """Return the result of a call of cuda.bindings, or raise an exception with its code."""
     code, *found = answer
     if int(code) != 0:
         raise RuntimeError(f"the driver returned {code!r}")
@@ -29,7 +29,7 @@ def check(answer: tuple[Any, ...]) -> Any:
 
 
 class Shared:
-    """A timeline as its exporter has it, as xsem imported it, and as a handle of cuda.bindings for the same object."""
+    """A timeline: the exporter's object, xsem's import, and a handle of cuda.bindings for it."""
 
     def __init__(self, rig: Rig) -> None:
         self.there = rig.exporter.create_semaphore(TIMELINE)
@@ -38,14 +38,14 @@ class Shared:
         self.native = rig.driver.CUexternalSemaphore(self.here.native_handle)
 
     def release(self) -> None:
-        """Let go of both sides."""
+        """Release both sides."""
         self.here.release()
         self.there.release()
 
 
 @dataclass
 class Rig:
-    """Everything that is measured runs on one stream: that of `commands`."""
+    """The devices; all measured work runs on the stream of `commands`."""
 
     device: xsem.Device
     exporter: xsem.Device
@@ -57,34 +57,34 @@ class Rig:
     value: int = 0
 
     def values(self, calls: int) -> int:
-        """The first of so many new values: no timeline ever goes back."""
+        """Reserve new values and return the first: no timeline ever goes back."""
         first = self.value + 1
         self.value += calls
         return first
 
     def settle(self) -> None:
-        """Wait for all that is on the stream; of what cuda.bindings put there xsem knows nothing."""
+        """Wait for all work on the stream, also for work of cuda.bindings, which xsem does not see."""
         check(self.driver.cuStreamSynchronize(self.stream))
         self.commands.synchronize()
 
     def drain(self) -> None:
-        """Wait until the driver has nothing left of what xsem was told to release.
+        """Wait until the driver has freed everything that xsem was told to release.
 
-        A wait that cuda.bindings appends is unknown to xsem: a release that is under way behind it would hold this
-        thread in its next append, for ever (docs/cuda.md).
+        xsem does not know a wait that cuda.bindings appends. A release under way behind it would hold this thread in
+        its next append for ever (docs/cuda.md).
         """
         self.settle()
         while self.device.releasing():
             time.sleep(_LOOK_S)
 
     def shared(self, count: int) -> list[Shared]:
-        """So many timelines."""
+        """Create `count` timelines."""
         return [Shared(self) for _ in range(count)]
 
 
 @contextmanager
 def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -> Iterator[Rig]:
-    """Open both, and make the device's context current, as torch, CuPy and the CUDA runtime have it."""
+    """Open both devices, and make the device's context current, as torch, CuPy and the CUDA runtime do."""
     with xsem.open_device(device) as opened:
         uuid = opened.info.uuid
         bound = ":" not in exporter and any(info.uuid is not None for info in xsem.devices(exporter))
@@ -96,7 +96,7 @@ def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -
 
 
 def raise_fd_limit() -> None:
-    """As many open files as the system lets this process have: ten thousand objects may be as many."""
+    """Raise the limit on open files to the maximum: ten thousand objects may need as many."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

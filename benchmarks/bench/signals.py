@@ -1,4 +1,4 @@
-"""What a signal and a wait cost, for 1, 8 and 64 semaphores."""
+"""Cost of a signal and a wait, for 1, 8 and 64 semaphores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTS: Final = (1, 8, 64)
 
 
 def measure(rig: Rig) -> Iterator[Series]:
-    """Signals, then waits for values that have been reached."""
+    """Measure signals, then waits for reached values."""
     calls, repetitions = (20, 3) if rig.quick else (200, 41)
     for what in ("signal", "wait"):
         for count in COUNTS:
@@ -26,7 +26,7 @@ def measure(rig: Rig) -> Iterator[Series]:
 def _one(rig: Rig, what: What, count: int, calls: int, repetitions: int) -> Series:
     shared = rig.shared(count)
     if what == "wait":
-        # The values up to `calls` are reached, and those are waited for.
+        # The waits use the values up to `calls`, which are reached.
         rig.values(calls)
         rig.commands.append_signal([each.here for each in shared], [rig.value] * count)
         rig.settle()
@@ -38,7 +38,7 @@ def _one(rig: Rig, what: What, count: int, calls: int, repetitions: int) -> Seri
 
 
 def _repetition(rig: Rig, shared: list[Shared], what: What, way: Way, calls: int) -> float:
-    """Microseconds a call; what was asked for must have reached the exporter."""
+    """Return microseconds a call; the exporter must have the last value."""
     first = rig.values(calls) if what == "signal" else 1
     seconds = way(first, calls)
     rig.settle()

@@ -14,7 +14,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Figure:
-    """The median of the repetitions, and the tenth and ninetieth of a hundred."""
+    """The median of the repetitions, and the 10th and 90th percentile."""
 
     median: float
     low: float
@@ -23,14 +23,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Series:
-    """One question, asked of several ways in turn.
+    """One measurement of several ways, taken in turn.
 
     Attributes
     ----------
     group, label : str
         "signal", "64 semaphores".
     size : int
-        How many semaphores, objects or bytes.
+        Number of semaphores, objects or bytes.
     unit : str
         ``us`` for a call, or ``GB/s``.
     ways : dict of str to Figure
@@ -45,18 +45,18 @@ class Series:
     repetitions: int
 
     def ratio(self, way: str, to: str) -> float | None:
-        """Median against median; None where one was not measured."""
+        """Return the ratio of two medians; None if one was not measured."""
         if way not in self.ways or to not in self.ways:
             return None
         return self.ways[way].median / self.ways[to].median
 
     def as_json(self) -> dict[str, Any]:
-        """For the record."""
+        """Return the series as a JSON object for the record."""
         return asdict(self)
 
 
 def rounds(ways: Mapping[str, Callable[[], _Answer]], repetitions: int) -> dict[str, list[_Answer]]:
-    """Ask every way once a repetition, each time beginning with another; a first round is not counted."""
+    """Run every way once per repetition, starting with another way each time; the first round does not count."""
     answers: dict[str, list[_Answer]] = {name: [] for name in ways}
     names = list(ways)
     for repetition in range(repetitions + 1):
@@ -69,12 +69,12 @@ def rounds(ways: Mapping[str, Callable[[], _Answer]], repetitions: int) -> dict[
 
 
 def interleaved(ways: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, Figure]:
-    """What each way answers, over `rounds`."""
+    """Collect the results of each way over `rounds`."""
     return {name: figure(samples) for name, samples in rounds(ways, repetitions).items()}
 
 
 def figure(samples: list[float]) -> Figure:
-    """Median and spread."""
+    """Return the median and the percentiles."""
     if len(samples) < 2:
         return Figure(samples[0], samples[0], samples[0])
     tenths = statistics.quantiles(samples, n=10, method="inclusive")

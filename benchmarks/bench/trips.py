@@ -1,4 +1,4 @@
-"""Host to device and back: the host signals, the device waits for that and signals, the host waits for it.
+"""Round trip: the host signals, the device waits for that and signals, the host waits for the device.
 
 The exporter's own calls, on the host's side, are the same for every way.
 """
@@ -17,7 +17,7 @@ __all__ = ["measure"]
 
 
 def measure(rig: Rig) -> Iterator[Series]:
-    """Microseconds a round trip."""
+    """Measure microseconds of a round trip."""
     trips, repetitions = (5, 3) if rig.quick else (100, 21)
     shared = rig.shared(1)
     signals, waits = ways(rig, shared, "signal"), ways(rig, shared, "wait")

@@ -1,7 +1,7 @@
-"""The ways to signal or wait: each a function of the first value and the number of calls, giving seconds.
+"""The ways to signal or wait: each takes the first value and the number of calls, and returns seconds.
 
-Every call has a new value for every semaphore. Each loop is what a careful user of that way would write; what is common
-to all of them (the list of values where there are several) is in all of them.
+Every call has a new value for every semaphore. Each loop is code that a careful user of that way would write. All loops
+contain the common part, for example the list of values for several semaphores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Way: TypeAlias = Callable[[int, int], float]
 
 
 def ways(rig: Rig, shared: Sequence[Shared], what: What) -> dict[str, Way]:
-    """All that can be measured here; `C_LOOP` where there is a compiler, `PREPARED` where xsem has it."""
+    """Return the ways that can be measured here; `C_LOOP` needs a compiler, `PREPARED` an xsem that has it."""
     found = {DOCUMENTED: _documented(rig, shared, what), REUSED: _reused(rig, shared, what),
              XSEM: _xsem(rig, shared, what)}
     if rig.c_loop is not None:
@@ -48,7 +48,7 @@ def _c_loop(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
 
 
 def _parts(rig: Rig, what: What) -> tuple[Any, Any]:
-    """The driver's function, and the class of its parameters."""
+    """Return the driver's function, and the class of its parameters."""
     driver = rig.driver
     if what == "signal":
         return driver.cuSignalExternalSemaphoresAsync, driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS
@@ -82,7 +82,7 @@ def _reused(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
     natives, stream, count = [each.native for each in shared], rig.stream, len(shared)
     success = rig.driver.CUresult.CUDA_SUCCESS
     batch = [params_class() for _ in shared]
-    fences = [params.params.fence for params in batch]   # views: what is written to them is written to the params
+    fences = [params.params.fence for params in batch]   # views: writes to them reach the params
 
     def way(first: int, calls: int) -> float:
         began = perf_counter()
