@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import xsem.facade.dlpack
+from xsem.data.layout import DType, parse_dtype, parse_layout
 from xsem.facade.dlpack import make_capsule
-from xsem.facade.layout import DType, parse_dtype, parse_layout
 
 NUMPY_IS_VERSIONED = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsem.data.layout import Layout, parse_dtype, parse_layout
 from xsem.errors import BadArgumentError
-from xsem.facade.layout import Layout, parse_dtype, parse_layout
 
 # Name, bytes, alignment, array-interface string, DLPack code (dlpack.h: kDLInt 0 … kDLBool 6).
 DTYPES = {
@@ -84,7 +84,7 @@ def test_what_is_no_dtype_of_ours_is_refused(form: Any) -> None:
 
 def test_a_name_needs_no_numpy() -> None:
     code = (
-        "import sys; from xsem.facade.layout import parse_dtype\n"
+        "import sys; from xsem.data.layout import parse_dtype\n"
         "class T:\n    def __str__(self): return 'torch.bfloat16'\n"
         "assert parse_dtype(T()) == parse_dtype('bfloat16')\n"
         "print('numpy' in sys.modules)"

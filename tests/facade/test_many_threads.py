@@ -97,26 +97,28 @@ def test_import_append_release_in_eight_threads() -> None:
 @pytest.mark.parametrize("call", ["append_wait", "append_signal"])
 def test_first_append_to_one_list_stands_the_first_one_to_another_in_between(call: str) -> None:
     with fake() as (device, _):
-        sem, other = timeline(device), device.create_command_list()
+        sem, other, commands = timeline(device), timeline(device), device.create_command_list()
 
-        class Queue:
-            """Of a list: while it is looked at, another thread appends to yet another one."""
+        class Entry:
+            """While it is looked at, another thread appends another semaphore."""
 
-            looked_at = False
+            looked_at = dropped = False
 
             @property
             def closed(self) -> bool:
                 if not self.looked_at:
                     self.looked_at = True
-                    getattr(other, call)(sem, 4)
+                    getattr(commands, call)(other, 4)
                 return True
 
-        plains = sem._state.prepared_waits if call == "append_wait" else sem._state.prepared_signals
-        queue: Any = Queue()
-        plains[queue] = queue
-        getattr(device.create_command_list(), call)(sem, 3)
-        assert queue not in plains
-        assert len(plains) == 2
+        prepared = commands._queue.prepared
+        prepared._many = 1
+        entries = prepared.waits if call == "append_wait" else prepared.signals
+        entry: Any = Entry()
+        entries[entry] = entry
+        getattr(commands, call)(sem, 3)
+        assert entry not in entries
+        assert len(entries) == 2
 
 
 @pytest.mark.timeout(50)

@@ -39,7 +39,7 @@ from xsem.errors import (
     WouldBlockError,
     WrongDeviceError,
 )
-from xsem.runtime.completion import MARK_EVERY
+from xsem.runtime.queues.completion import MARK_EVERY
 from xsem.types import SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -469,12 +469,12 @@ def test_pending_prepared_wait_keeps_frees_away(opened: Opened) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     prepared = commands.prepare_wait(sem)
     prepared(1)
-    assert device._device_state.waits()
+    assert device._queues.waits()
     for point in driver.lists[0].points:
         point.reached = True
-    assert not device._device_state.waits()
+    assert not device._queues.waits()
     commands.append_wait(sem, 2)
-    assert device._device_state.waits()
+    assert device._queues.waits()
 
 
 @pytest.mark.timeout(30)

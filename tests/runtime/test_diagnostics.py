@@ -554,13 +554,13 @@ def test_pending_may_be_asked_while_others_append_and_release(opened: Opened) ->
 
 
 def test_report_says_nothing_of_a_device_that_is_released_meanwhile(opened: Opened) -> None:
-    from xsem.runtime.diagnostics import device_pending
+    from xsem.runtime.diagnostics.pending import device_pending
 
     device, driver = opened
     commands = device.create_command_list()
     commands.append_barrier()
     device.release()
-    assert device_pending(device._device_state) == ()
+    assert device_pending(device._queues) == ()
     assert driver.misuse == []
 
 

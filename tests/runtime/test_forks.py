@@ -386,7 +386,7 @@ def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with session.releaser.lock, session.queues_lock, queue.lock, session.copy_lock:
+        with session.releaser.lock, opened.device._queues.lock, queue.lock, opened.device._queues.copy_lock:
             held.set()
             go_on.wait(20)
 

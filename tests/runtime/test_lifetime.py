@@ -20,8 +20,8 @@ from support.fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary,
 
 import xsem
 from xsem.errors import BusyError, DriverError, ReleasedError
-from xsem.runtime.completion import MARK_EVERY
 from xsem.runtime.lifetime import Lifetime, Releaser, _look
+from xsem.runtime.queues.completion import MARK_EVERY
 from xsem.runtime.threads import Background
 from xsem.types import Capabilities, MemoryHandleType
 
@@ -813,7 +813,7 @@ def test_finalizer_of_the_application_may_release_inside_any_lock(opened: Opened
         commands.append_wait(sem, 1)
     event = device.create_event()
     commands.append_barrier(signal_event=event)
-    locks = [session.releaser.lock, session.queues_lock, commands._queue.lock, owned[0]._state.host_order]
+    locks = [session.releaser.lock, device._queues.lock, commands._queue.lock, owned[0]._state.host_order]
     for lock, sem in zip(locks, owned, strict=True):
         with lock:
             Owner(sem, event)
@@ -1077,7 +1077,7 @@ def test_closed_lists_leave_nothing_in_the_notes_of_a_long_lived_object(opened: 
         with device.create_command_list() as commands:
             commands.append_signal(sem, value)
     assert len(sem._lifetime.uses) < 100
-    assert len(device._device_state.queues) == 0
+    assert len(device._queues._queues) == 0
     assert len(device._device_state.releaser.lifetimes) < 10
 
 

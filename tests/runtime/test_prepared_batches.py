@@ -14,7 +14,7 @@ from support.fake_backend import FakeDriver, batch, binary, fake, last_of, set_l
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
-from xsem.runtime.prepared_append import PreparedAppend, known
+from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.types import MemoryHandleType, SignalParams, WaitParams
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -28,7 +28,11 @@ def opened() -> Iterator[Opened]:
 
 
 def kept(commands: xsem.CommandList, call: str, semaphores: Sequence[xsem.Semaphore]) -> PreparedAppend | None:
-    return known(commands._queue, "signal" if call == "append_signal" else "wait", semaphores)
+    return commands._queue.prepared.find_batch("signal" if call == "append_signal" else "wait", semaphores)
+
+
+def entries(commands: xsem.CommandList) -> int:
+    return len(commands._queue.prepared.signals) + len(commands._queue.prepared.waits)
 
 
 # ---- what is appended
@@ -311,7 +315,8 @@ def test_a_semaphore_that_meets_a_new_one_each_frame_forgets_them(opened: Opened
         passing.release()
         commands.query()
     assert len(lasting._state.lifetime.uses) < 80
-    assert len(lasting._state.prepared_signals) + len(lasting._state.prepared_waits) <= 2
+    assert entries(commands) <= 33
+    assert len(commands._queue.prepared._batches) <= 33
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -320,7 +325,7 @@ def test_batches_that_never_come_again_are_not_prepared(opened: Opened, call: st
     commands, lasting = device.create_command_list(), timeline(device)
     for value, other in enumerate(batch(device, 30), 1):
         getattr(commands, call)([lasting, other], [value, value])
-    assert lasting._state.prepared_signals == lasting._state.prepared_waits == {}
+    assert entries(commands) == 0
     assert len(lasting._state._batches) == 8
     assert values_of(driver) == [(each, each) for each in range(1, 31)]
 
@@ -341,7 +346,7 @@ def test_of_many_batches_the_oldest_are_forgotten_and_still_appended(opened: Ope
     assert oldest[0] is not None
     assert kept(commands, call, [lasting, others[0]]) is None
     assert kept(commands, call, [lasting, others[-1]]) is not None
-    assert len(lasting._state.prepared_signals) + len(lasting._state.prepared_waits) == 16
+    assert entries(commands) == 16
 
 
 def test_what_is_forgotten_while_another_thread_takes_it_is_not_used(opened: Opened) -> None:

@@ -26,7 +26,7 @@ from support.fake_backend import (
 
 import xsem
 from xsem.errors import BusyError, DriverError, OutOfMemoryError, ReleasedError, WouldBlockError
-from xsem.runtime.completion import MARK_EVERY
+from xsem.runtime.queues.completion import MARK_EVERY
 from xsem.types import MemoryHandleType
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -188,7 +188,7 @@ def test_stream_that_comes_and_goes_leaves_nothing(opened: Opened) -> None:
         commands = device.command_list(FakeStream(handle))
         commands.append_barrier()
         del commands
-    assert len(device._device_state.queues) < 150
+    assert len(device._queues._queues) < 150
     assert len(device._device_state.releaser.lifetimes) < 300
     assert sum(not each.closed for each in driver.lists) < 150
 
@@ -202,8 +202,8 @@ def test_streams_that_are_busy_or_wrapped_keep_their_books(opened: Opened) -> No
     del busy
     for handle in range(3, 300):
         device.command_list(FakeStream(handle))
-    assert device._device_state.queues[1] is wrapped._queue
-    assert 2 in device._device_state.queues
+    assert device._queues._queues[1] is wrapped._queue
+    assert 2 in device._queues._queues
     assert not driver.lists[0].closed
     assert not driver.lists[1].closed
 
@@ -229,7 +229,7 @@ def test_own_list_borrowed_by_its_handle_shares_its_books(opened: Opened) -> Non
     borrowed = device.command_list(own.native_handle)
     borrowed.append_barrier()
     assert not own.query()
-    assert len(device._device_state.queues) == 1
+    assert len(device._queues._queues) == 1
     borrowed.release()
     own.append_barrier()
     own.release()

@@ -17,7 +17,7 @@ import pytest
 from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, timeline, until
 
 import xsem
-import xsem.runtime.completion
+import xsem.runtime.queues.completion
 import xsem.runtime.timeouts
 from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, SLICE_NS, wait_in_slices
@@ -64,7 +64,7 @@ class Clock:
         self.slices = driver.slices
         driver.wait = self.wait  # type: ignore[method-assign]
         driver.host_wait = self.host_wait  # type: ignore[assignment,method-assign]
-        for module in (xsem.runtime.timeouts, xsem.runtime.completion):
+        for module in (xsem.runtime.timeouts, xsem.runtime.queues.completion):
             monkeypatch.setattr(module, "time", self)
 
     def wait(self, point: FakePoint, timeout_ns: int) -> bool:

@@ -17,9 +17,9 @@ from support.fake_backend import FakeDriver, FakeList, fake, hold_next, open_fak
 
 import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError
-from xsem.runtime import watchdog
-from xsem.runtime.diagnostics import overdue_lists
-from xsem.runtime.operations import Operation
+from xsem.runtime.diagnostics import watchdog
+from xsem.runtime.diagnostics.pending import overdue_lists
+from xsem.runtime.queues.operations import Operation
 from xsem.types import PendingOp
 
 Opened = tuple[xsem.Device, FakeDriver]
@@ -101,7 +101,7 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     asker = watchdog._Asker("xsem-ask-test", 3600)
 
     def look() -> set[tuple[str, int]]:
-        return watchdog._look(device._device_state, 3600, reports.append, set(), asker)
+        return watchdog._look(device._queues, 3600, reports.append, set(), asker)
 
     assert look() == set()
     assert isinstance(entry, Operation)
@@ -288,7 +288,7 @@ def test_tiny_time_does_not_spin(opened: Opened, monkeypatch: pytest.MonkeyPatch
             waits.append(timeout)
             return super().wait(timeout)
 
-    monkeypatch.setattr("xsem.runtime.watchdog.threading", types.SimpleNamespace(Event=Event, Thread=threading.Thread))
+    monkeypatch.setattr(watchdog, "threading", types.SimpleNamespace(Event=Event, Thread=threading.Thread))
     device.watch(after_s=1e-12)
     until(lambda: len(waits) > 2)
     device.release()
@@ -379,7 +379,7 @@ def test_driver_is_asked_on_another_thread_and_not_before_something_is_overdue(o
     held = Held(driver)
     commands, sem = device.create_command_list(), timeline(device)
     device.watch(after_s=3600)
-    assert watchdog._look(device._device_state, 3600, print, set(), watchdog._Asker("xsem-ask-test", 3600)) == set()
+    assert watchdog._look(device._queues, 3600, print, set(), watchdog._Asker("xsem-ask-test", 3600)) == set()
     commands.append_wait(sem, 1)
     reports: list[tuple[PendingOp, ...]] = []
     assert not [name for name in held.askers if name.startswith("xsem-ask")]
@@ -395,11 +395,11 @@ def test_lists_with_waits_are_asked_about_first_and_others_only_where_none_is_st
     signalling, waiting, sem = device.create_command_list(), device.create_command_list(), timeline(device)
     signalling.append_barrier()
     waiting.append_wait(sem, 1)
-    found = overdue_lists(device._device_state, 0)
+    found = overdue_lists(device._queues, 0)
     assert [name for name, _, _ in found] == ["fake:0/list-2"]
     assert (driver.lists[0].markers, driver.lists[1].markers) == (1, 1)   # the first one is the barrier itself
     driver.lists[1].reach_all()
-    found = overdue_lists(device._device_state, 0)
+    found = overdue_lists(device._queues, 0)
     assert [name for name, _, _ in found] == ["fake:0/list-1"]
 
 
@@ -413,10 +413,10 @@ def test_list_that_is_done_and_was_never_asked_about_is_not_reported(opened: Ope
     entry = commands._queue.operations[0]
     assert isinstance(entry, Operation)
     entry.appended_at -= 2000   # not overdue, but on the way
-    assert watchdog._look(device._device_state, 3600, reports.append, set(), asker) == set()
+    assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     driver.lists[0].reach_all()
     entry.appended_at -= 2000
-    assert watchdog._look(device._device_state, 3600, reports.append, set(), asker) == set()
+    assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     assert reports == []
 
 

@@ -6,19 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError
 from xsem.facade.dlpack import HostArray, make_capsule
-from xsem.facade.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.facade.resource import Resource
-from xsem.facade.transfer import copy_from_device, copy_to_device
-from xsem.runtime.device_state import DeviceState
+from xsem.runtime.copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Token
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
+    from xsem.facade.resource import Device
 
 __all__ = ["Buffer"]
 
@@ -47,22 +46,20 @@ class Buffer(Resource):
     """
 
     def __init__(
-        self, device: Device, device_state: DeviceState, lifetime: Lifetime, token: Token, address: int, size: int,
-        layout: Layout, dtype: DType, *, host: bool,
+        self, device: Device, lifetime: Lifetime, token: Token, address: int, size: int, layout: Layout, dtype: DType,
+        *, host: bool,
     ) -> None:
-        self.device = device
+        super().__init__(device, lifetime)
         self.address = address
         self.size = size
         self.shape: tuple[int, ...] = layout.shape
         self.strides: tuple[int, ...] = layout.strides
         self.dtype: str = dtype.name
-        self._device_state = device_state
-        self._lifetime = lifetime
         self._mapping = token
         self._layout = layout
         self._dtype = dtype
         self._host = host
-        self._dlpack_device: tuple[int, int] = (_CPU, 0) if host else device_state.driver.dlpack_device()
+        self._dlpack_device: tuple[int, int] = (_CPU, 0) if host else self._device_state.driver.dlpack_device()
         self._lease: Lease | None = None
 
     def view(
@@ -87,7 +84,7 @@ class Buffer(Resource):
                 reason="out_of_range",
             )
         lifetime = self._device_state.new_lifetime("buffer view", _nothing, parent=self._lifetime)
-        return Buffer(self.device, self._device_state, lifetime, self._mapping, self.address + offset, layout.extent,
+        return Buffer(self.device, lifetime, self._mapping, self.address + offset, layout.extent,
                       layout, element, host=self._host)
 
     def numpy(self) -> Any:
@@ -126,7 +123,7 @@ class Buffer(Resource):
         typestr = self._typestr()
         if self._host:
             return self.numpy().copy()
-        data = copy_from_device(self._device_state, lifetime, self.address, self._layout.extent, timeout_s)
+        data = copy_from_device(self.device._queues, lifetime, self.address, self._layout.extent, timeout_s)
         return np.ndarray(self.shape, dtype=typestr, buffer=data, strides=self.strides).copy()
 
     def copy_from_host(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -157,9 +154,9 @@ class Buffer(Resource):
         contiguous = self._layout.contiguous(self._dtype.itemsize)
         # Bytes between the rows are not ours to change: they are read first and written back as they were.
         data = (bytearray(self._layout.extent) if contiguous
-                else copy_from_device(self._device_state, lifetime, self.address, self._layout.extent, timeout_s))
+                else copy_from_device(self.device._queues, lifetime, self.address, self._layout.extent, timeout_s))
         np.ndarray(self.shape, dtype=self._typestr(), buffer=data, strides=self.strides)[...] = source
-        copy_to_device(self._device_state, lifetime, self.address, data, timeout_s)
+        copy_to_device(self.device._queues, lifetime, self.address, data, timeout_s)
 
     def __dlpack__(
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,

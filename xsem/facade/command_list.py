@@ -24,21 +24,20 @@ from xsem.facade.recording import Recording
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.claims import Claim
-from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics import queue_pending, timeout_error
-from xsem.runtime.issue import note_signal, note_wait
+from xsem.runtime.diagnostics.pending import queue_pending
+from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.operations import OperationName, Targets
-from xsem.runtime.prepared_append import PreparedAppend, known, prepare_append, remember
-from xsem.runtime.queue import Queue
-from xsem.runtime.semaphore_changes import Note
+from xsem.runtime.queues.operations import OperationName, Targets
+from xsem.runtime.queues.prepared_append import PreparedAppend
+from xsem.runtime.queues.queue import Queue
+from xsem.runtime.queues.semaphore_changes import Note, note_signal, note_wait
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.spi import Token
 from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
+    from xsem.facade.resource import Device
 
 __all__ = ["CommandList"]
 
@@ -56,13 +55,12 @@ class CommandList(Resource):
     device : Device
     """
 
-    def __init__(self, device: Device, device_state: DeviceState, queue: Queue, *, borrowed: bool = False) -> None:
-        self.device = device
-        self._device_state = device_state
+    def __init__(self, device: Device, queue: Queue, *, borrowed: bool = False) -> None:
+        # All wrappers of a borrowed stream share one queue, and no wrapper may end it for the others.
+        super().__init__(device, device._device_state.new_lifetime(queue.name, _nothing, light=True) if borrowed
+                         else queue.lifetime)
         self._queue = queue
         self._stopped: DriverError | None = None  # by work that was called at once
-        # A borrowed stream has one set of books for all its wrappers, and no wrapper may end it for the others.
-        self._lifetime = device_state.new_lifetime(queue.name, _nothing, light=True) if borrowed else queue.lifetime
 
     # ---- semaphores
     @overload
@@ -113,7 +111,7 @@ class CommandList(Resource):
         if bare:
             if type(params) is int and type(semaphores) is Semaphore:
                 queue = self._queue
-                prepared = semaphores._state.prepared_waits.get(queue)
+                prepared = queue.prepared.waits.get(semaphores._state)
                 if (prepared is not None and self._stopped is None
                         and queue.append_prepared(prepared, params, self._lifetime)):
                     return
@@ -130,7 +128,7 @@ class CommandList(Resource):
             [state.lifetime for state in states], acquire, note=note_wait(self._queue, states),
         )
         if bare:
-            remember(self._queue, "wait", states, params)
+            self._queue.prepared.remember("wait", states, params)
 
     @overload
     def append_signal(
@@ -170,7 +168,7 @@ class CommandList(Resource):
         if bare:
             if type(params) is int and type(semaphores) is Semaphore:
                 queue = self._queue
-                prepared = semaphores._state.prepared_signals.get(queue)
+                prepared = queue.prepared.signals.get(semaphores._state)
                 if (prepared is not None and self._stopped is None
                         and queue.append_prepared(prepared, params, self._lifetime)):
                     return
@@ -189,7 +187,7 @@ class CommandList(Resource):
             rewinds=any(param.allow_rewind for param in wanted),
         )
         if bare:
-            remember(self._queue, "signal", states, params)
+            self._queue.prepared.remember("signal", states, params)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
@@ -361,7 +359,7 @@ class CommandList(Resource):
         self._check_stopped()
         if not done:
             raise timeout_error(self._device_state, queue.name, timeout_s,
-                                queue_pending(self._device_state, queue, target))
+                                queue_pending(self.device._queues, queue, target))
         self._device_state.releaser.wake()
 
     def record(self) -> Recording:
@@ -374,12 +372,12 @@ class CommandList(Resource):
         """
         self._check()
         self._device_state.require(Feature.RECORDING)
-        return Recording(self.device, self._device_state, self._queue, self._check_stopped)
+        return Recording(self.device, self._queue, self._check_stopped)
 
     # ---- inside
     def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, params: Any) -> bool:
         """Append a batch that this list was given before, with new values; False where `_append` is to look at it."""
-        prepared = known(self._queue, operation, semaphores)
+        prepared = self._queue.prepared.find_batch(operation, semaphores)
         if prepared is None or type(params) not in (list, tuple):
             return False
         values = tuple(params)
@@ -399,7 +397,7 @@ class CommandList(Resource):
         append: Any = self.append_wait if operation == "wait" else self.append_signal
         # Of a sequence of one the driver takes a value, and the application gives a sequence: the ordinary way does it.
         single = isinstance(semaphores, Semaphore)
-        prepared = prepare_append(self._queue, operation, states) if single or len(states) > 1 else None
+        prepared = self._queue.prepared.make(operation, states) if single or len(states) > 1 else None
         return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, prepared, self._append_prepared,
                         append)
 

@@ -17,11 +17,12 @@ from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.plugins import check_implements, check_list_implements
-from xsem.runtime.device_state import DeviceState, Fence
-from xsem.runtime.diagnostics import device_pending
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.diagnostics.pending import device_pending
+from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
-from xsem.runtime.queue import Queue
-from xsem.runtime.watchdog import watch
+from xsem.runtime.queues.operations import Fence
+from xsem.runtime.queues.queue_table import QueueTable
 from xsem.spi import DeviceDriver, Token
 from xsem.types import (
     Capabilities,
@@ -35,9 +36,6 @@ from xsem.types import (
 )
 
 __all__ = ["Device"]
-
-# Books of borrowed streams are kept while the stream may be used again; beyond this many, idle ones go.
-_MANY_BOOKS = 64
 
 
 class Device(Resource):
@@ -57,6 +55,7 @@ class Device(Resource):
         check_implements(info, driver)
         self.info = info
         self._device_state = DeviceState(info, driver)
+        self._queues = QueueTable(self._device_state)
         self._lifetime = self._device_state.lifetime
         self.capabilities: Capabilities = self._device_state.capabilities
 
@@ -183,7 +182,7 @@ class Device(Resource):
                 "host buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
             token, address = making.call(device_state.driver.host_buffer, size)
             _, layout, element = buffer_layout(size, size, None, "uint8", None)
-            return Buffer(self, device_state, making.lifetime(), token, address, size, layout, element, host=True)
+            return Buffer(self, making.lifetime(), token, address, size, layout, element, host=True)
 
     # ---- lists and events
     def create_command_list(self) -> CommandList:
@@ -193,9 +192,8 @@ class Device(Resource):
         with device_state.calling():
             driver = device_state.driver.create_command_list()
             check_list_implements(self.info, device_state.capabilities, driver)
-            queue = Queue(device_state, driver, f"{self.info.id}/list-{next(device_state.numbers)}", borrowed=False)
-            device_state.add_queue(queue)
-        return CommandList(self, device_state, queue)
+            queue = self._queues.add(driver, self._queues.next_name())
+        return CommandList(self, queue)
 
     def command_list(self, stream: Stream, *, in_order: bool = True) -> CommandList:
         """The application's own stream or queue as a command list; it is borrowed, never destroyed.
@@ -225,41 +223,23 @@ class Device(Resource):
                 raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
                                        reason="not_a_stream", backend=self.info.backend) from error
             check_list_implements(self.info, device_state.capabilities, driver)
-            with device_state.streams_lock:
-                # Also a list of the device's own, borrowed by its native handle: one queue, one set of books.
-                queue = device_state.queues.get(driver.key)
+            with self._queues.streams_lock:
+                # Also a list of the device's own, borrowed by its native handle: one native queue has one `Queue`.
+                queue = self._queues.get(driver.key)
                 known = queue is not None and not queue.lifetime.released
                 if queue is None or not known:
-                    queue = Queue(device_state, driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
-                    device_state.add_queue(queue)
-                commands = CommandList(self, device_state, queue, borrowed=True)
+                    queue = self._queues.add(driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
+                commands = CommandList(self, queue, borrowed=True)
                 queue.wrappers.add(commands)
             if known:
                 driver.close()
-        self._forget_idle_books()
+        self._queues.release_idle()
         return commands
-
-    def _forget_idle_books(self) -> None:
-        device_state = self._device_state
-        if len(device_state.queues) <= max(_MANY_BOOKS, device_state.many_streams):
-            return
-        for queue in device_state.live_queues():
-            if queue.borrowed and not queue.wrappers:
-                queue.ensure_fence(queue.seq)
-                queue.poll()
-                with device_state.streams_lock:
-                    idle = not queue.wrappers and queue.done_seq >= queue.seq
-                    if idle:
-                        device_state.remove_queue(queue)
-                if idle:
-                    queue.lifetime.release()
-        # Twice as many before the next look, so that busy ones are not asked again and again.
-        device_state.many_streams = 2 * len(device_state.queues)
 
     def create_event(self) -> Event:
         """An event to be bound by ``signal_event=``."""
         self._check()
-        return Event(self, self._device_state)
+        return Event(self)
 
     def event(self, native: object) -> Event:
         """Borrow a framework's event (torch, CuPy, pyopencl, a native handle), taken as appended already.
@@ -280,13 +260,13 @@ class Device(Resource):
         except TypeError as error:
             raise BadArgumentError(f"{self.info.id} does not take a {type(native).__name__} as an event: {error}",
                                    reason="not_an_event", backend=self.info.backend) from error
-        return Event(self, device_state, Fence(device_state, token, None, 0))
+        return Event(self, Fence(device_state, token, None, 0))
 
     # ---- diagnosis
     def pending(self) -> tuple[PendingOp, ...]:
         """Everything appended to lists of this device that is not known to be done, list by list, oldest first."""
         self._check()
-        return device_pending(self._device_state)
+        return device_pending(self._queues)
 
     def releasing(self) -> tuple[str, ...]:
         """Names of what has been released and not freed yet; empty when every release has taken effect.
@@ -345,7 +325,7 @@ class Device(Resource):
         Calling it again replaces the earlier watch. It ends when the device is released or collected.
         """
         self._check()
-        watch(self._device_state, after_s, report)
+        watch(self._queues, after_s, report)
 
     # ---- release
     def release(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
-from xsem.facade.layout import DType
+from xsem.data.layout import DType
 
 __all__ = ["HostArray", "make_capsule"]
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim, Claimed
-from xsem.runtime.device_state import DeviceState, Fence
-from xsem.runtime.diagnostics import queue_pending, timeout_error
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.diagnostics.pending import queue_pending
+from xsem.runtime.diagnostics.timeout_error import timeout_error
+from xsem.runtime.queues.operations import Fence
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.spi import Token
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
+    from xsem.facade.resource import Device
 
 __all__ = ["Event", "check_event", "fences_of"]
 
@@ -32,15 +34,13 @@ class Event(Resource):
     event has when the wait is appended.
     """
 
-    def __init__(self, device: Device, device_state: DeviceState, fence: Fence | None = None) -> None:
-        self.device = device
-        self._device_state = device_state
+    def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
         # In a cell of its own: the record, which the device may release, must not keep the event itself alive.
         self._binding: list[Fence] = [] if fence is None else [fence]
         self._claimed = Claimed()   # by the append that is about to bind it
         self._claiming = threading.RLock()   # re-entrant: a signal handler may use the same event
-        self._lifetime = device_state.new_lifetime("event", self._binding.clear, light=True)
+        super().__init__(device, device._device_state.new_lifetime("event", self._binding.clear, light=True))
 
     def query(self) -> bool:
         """Whether the operation is done; never blocks.
@@ -85,7 +85,7 @@ class Event(Resource):
             done = wait_in_slices(fence.wait, timeout_s)
         self._reached(done, fence)
         if not done:
-            pending = [] if fence.queue is None else queue_pending(self._device_state, fence.queue, fence.seq)
+            pending = [] if fence.queue is None else queue_pending(self.device._queues, fence.queue, fence.seq)
             raise timeout_error(self._device_state, "the event's operation", timeout_s, pending)
 
     def reset(self) -> None:

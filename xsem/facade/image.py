@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+from xsem.data.layout import parse_dtype
 from xsem.data.params import check_int
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.facade.layout import parse_dtype
 from xsem.facade.resource import Resource
-from xsem.facade.transfer import copy_level
+from xsem.runtime.copies import copy_level
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.mappings import Mappings
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
-    from xsem.facade.memory import Memory
+    from xsem.facade.resource import Device
 
 __all__ = ["MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
 
@@ -31,13 +31,9 @@ class MipmappedArray(Resource):
     desc : MipmapDesc
     """
 
-    def __init__(
-        self, device: Device, device_state: DeviceState, lifetime: Lifetime, token: Token, desc: MipmapDesc
-    ) -> None:
-        self.device = device
+    def __init__(self, device: Device, lifetime: Lifetime, token: Token, desc: MipmapDesc) -> None:
+        super().__init__(device, lifetime)
         self.desc = desc
-        self._device_state = device_state
-        self._lifetime = lifetime
         self._array = token
 
     def level(self, index: int) -> MipmapLevel:
@@ -140,7 +136,7 @@ class MipmapLevel:
         array = self._array
         array._check()
         with array._lifetime.held():
-            copy_level(array._device_state, array._lifetime, self._level, data, timeout_s, direction)
+            copy_level(array.device._queues, array._lifetime, self._level, data, timeout_s, direction)
 
     def _shape(self) -> tuple[int, ...]:
         width, height, depth = self.extent
@@ -152,33 +148,35 @@ class MipmapLevel:
 
 
 def map_mipmapped_array(
-    device: Device, device_state: DeviceState, memory: Memory, token: Token, desc: MipmapDesc, *, overlap: bool
+    device: Device, memory: Token, memory_type: MemoryHandleType, allocation_size: int, memory_lifetime: Lifetime,
+    mappings: Mappings, desc: MipmapDesc, *, overlap: bool,
 ) -> MipmappedArray:
     """The facade's half of `Memory.map_mipmapped_array`."""
+    device_state = device._device_state
     if not isinstance(desc, MipmapDesc):
         raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
     _check_declared(device_state, desc)
-    if memory.type is MemoryHandleType.DMABUF_FD:
+    if memory_type is MemoryHandleType.DMABUF_FD:
         raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
-                               handle_type=memory.type)
-    if memory.type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
+                               handle_type=memory_type)
+    if memory_type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
         raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
-                               handle_type=memory.type)
+                               handle_type=memory_type)
     least = _least_bytes(desc)
-    if desc.offset + least > memory.allocation_size:
+    if desc.offset + least > allocation_size:
         raise BadArgumentError(
             f"an image of at least {least} bytes at offset {desc.offset} reaches beyond the allocation of "
-            f"{memory.allocation_size}",
-            reason="out_of_range", handle_type=memory.type,
+            f"{allocation_size}",
+            reason="out_of_range", handle_type=memory_type,
         )
-    with (memory._mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
-          memory._lifetime.held(), device_state.calling(memory.type),
+    with (mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
+          memory_lifetime.held(), device_state.calling(memory_type),
           device_state.making(
-              "mipmapped array", lambda driver, made: driver.release_array(made), memory._lifetime) as making):
-        array = making.call(device_state.driver.map_mipmapped_array, token, desc)
+              "mipmapped array", lambda driver, made: driver.release_array(made), memory_lifetime) as making):
+        array = making.call(device_state.driver.map_mipmapped_array, memory, desc)
         mapping.lifetime = lifetime = making.lifetime()
-        return MipmappedArray(device, device_state, lifetime, array, desc)
+        return MipmappedArray(device, lifetime, array, desc)
 
 
 def _check_declared(device_state: DeviceState, desc: MipmapDesc) -> None:

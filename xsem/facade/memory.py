@@ -10,17 +10,17 @@ from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError
 from xsem.facade.buffer import Buffer, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
-from xsem.facade.mappings import Mappings
 from xsem.facade.resource import Resource
+from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.handle_import import import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.stamps import check_identity, identity_for
+from xsem.runtime.mappings import Mappings
 from xsem.spi import Token
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
+    from xsem.facade.resource import Device
 
 __all__ = ["Memory", "create_memory", "import_memory"]
 
@@ -37,18 +37,16 @@ class Memory(Resource):
     """
 
     def __init__(
-        self, device: Device, device_state: DeviceState, type: MemoryHandleType, size: int, token: Token,
-        lifetime: Lifetime, *, imported: bool, dedicated: bool,
+        self, device: Device, lifetime: Lifetime, token: Token, type: MemoryHandleType, size: int, *, imported: bool,
+        dedicated: bool,
     ) -> None:
-        self.device = device
+        super().__init__(device, lifetime)
         self.type = type
         self.allocation_size = size
-        self._device_state = device_state
         self._memory = token
-        self._lifetime = lifetime
         self._imported = imported
         self._dedicated = dedicated
-        self._mappings = Mappings(device_state.releaser.lock)
+        self._mappings = Mappings(self._device_state.releaser.lock)
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
         """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
@@ -103,7 +101,7 @@ class Memory(Resource):
                                   self._lifetime) as making):
             token, address = making.call(device_state.driver.map_buffer, self._memory, offset, size)
             mapping.lifetime = lifetime = making.lifetime()
-            return Buffer(self.device, device_state, lifetime, token, address, size, layout, element, host=host)
+            return Buffer(self.device, lifetime, token, address, size, layout, element, host=host)
 
     def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).
@@ -124,7 +122,8 @@ class Memory(Resource):
             offset, a cubemap or a colour attachment.
         """
         self._check()
-        return map_mipmapped_array(self.device, self._device_state, self, self._memory, desc, overlap=overlap)
+        return map_mipmapped_array(self.device, self._memory, self.type, self.allocation_size, self._lifetime,
+                                   self._mappings, desc, overlap=overlap)
 
     def _token(self) -> Token:
         return self._memory
@@ -145,7 +144,7 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
     with device_state.calling(desc.type), device_state.making(
             f"{desc.type.value} memory", lambda driver, token: driver.release_memory(token)) as making:
         token = import_with_duplicate(desc, driver.import_memory, making.made)
-        return Memory(device, device_state, desc.type, desc.allocation_size, token, making.lifetime(), imported=True,
+        return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
                       dedicated=desc.dedicated)
 
 
@@ -163,5 +162,5 @@ def create_memory(
     with device_state.calling(type), device_state.making(
             f"{type.value} memory", lambda driver, made: driver.release_memory(made[0])) as making:
         token, allocated = making.call(driver.create_memory, type, size, dedicated)
-        return Memory(device, device_state, type, allocated, token, making.lifetime(), imported=False,
+        return Memory(device, making.lifetime(), token, type, allocated, imported=False,
                       dedicated=dedicated)

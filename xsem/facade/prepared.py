@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.prepared_append import PreparedAppend
+from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.types import SignalParams, WaitParams
 
 __all__ = ["Prepared"]

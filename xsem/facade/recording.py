@@ -9,18 +9,17 @@ from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.operations import Operation
-from xsem.runtime.queue import Queue
-from xsem.runtime.semaphore_changes import StateChanges
+from xsem.runtime.queues.operations import Operation
+from xsem.runtime.queues.queue import Queue
+from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.types import SemaphoreKind
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
+    from xsem.facade.resource import Device
 
 __all__ = ["Recording"]
 
@@ -32,11 +31,7 @@ class Recording(Resource):
     that is released meanwhile is freed after the recording.
     """
 
-    def __init__(
-        self, device: Device, device_state: DeviceState, queue: Queue, check_stopped: Callable[[], None]
-    ) -> None:
-        self.device = device
-        self._device_state = device_state
+    def __init__(self, device: Device, queue: Queue, check_stopped: Callable[[], None]) -> None:
         self._queue = queue
         self._check_stopped = check_stopped
         self._recorded: list[Token] = []
@@ -45,7 +40,8 @@ class Recording(Resource):
         self._by = object()   # the holder of its records
         self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
         # To forget it is a call on the list, whose lock must be waited for.
-        self._lifetime = device_state.new_lifetime("recording", self._free, parent=queue.lifetime, on_thread=True)
+        super().__init__(device, device._device_state.new_lifetime("recording", self._free, parent=queue.lifetime,
+                                                                   on_thread=True))
 
     def __enter__(self) -> Self:
         self._check()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
 from xsem.runtime.lifetime import Lifetime
 from xsem.spi import Token
+
+if TYPE_CHECKING:
+    # The one import upwards; the other modules of this room take the name from here.
+    from xsem.facade.device import Device as Device  # noqa: PLC0414 - the form that exports a name
 
 __all__ = ["Resource"]
 
@@ -22,6 +26,11 @@ class Resource:
 
     _device_state: DeviceState
     _lifetime: Lifetime
+
+    def __init__(self, device: Device, lifetime: Lifetime) -> None:
+        self.device = device
+        self._device_state = device._device_state
+        self._lifetime = lifetime
 
     @property
     def released(self) -> bool:

@@ -13,20 +13,19 @@ from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim
+from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState, Making
-from xsem.runtime.diagnostics import host_wait_timeout
+from xsem.runtime.diagnostics.pending import host_wait_timeout
+from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import import_with_duplicate
-from xsem.runtime.origins import note_origin, origin_of
-from xsem.runtime.queued import queued_signal
-from xsem.runtime.semaphore_changes import StateChanges
-from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.runtime.stamps import check_identity, identity_for
+from xsem.runtime.queues.semaphore_changes import StateChanges
+from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.spi import Token
 from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 if TYPE_CHECKING:
-    from xsem.facade.device import Device
+    from xsem.facade.resource import Device
 
 __all__ = ["Semaphore", "create_semaphore", "import_semaphore"]
 
@@ -43,14 +42,12 @@ class Semaphore(Resource):
         The application's own name for it. Errors and reports show its ``repr()``, without control characters.
     """
 
-    def __init__(self, device: Device, device_state: DeviceState, state: SemaphoreState) -> None:
-        self.device = device
+    def __init__(self, device: Device, state: SemaphoreState) -> None:
+        super().__init__(device, state.lifetime)
         self.type: SemaphoreHandleType = state.type
         self.kind: SemaphoreKind = state.kind
         self.label: str = state.label
-        self._device_state = device_state
         self._state = state
-        self._lifetime = state.lifetime
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
         """A descriptor with a fresh `OwnedHandle`, each time.
@@ -196,10 +193,10 @@ class Semaphore(Resource):
                 lambda slice_ns: device_state.driver.host_wait(state.token, value, slice_ns), timeout_s
             )
         if not met:
-            raise host_wait_timeout(device_state, state, value, timeout_s, time.monotonic() - began)
+            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began)
 
     def _check_none_queued(self, value: int, last: int) -> None:
-        queued = queued_signal(self._device_state, self._state, last)
+        queued = queued_signal(self.device._queues, self._state, last)
         if queued is not None:
             name, lower = queued
             raise BusyError(
@@ -282,5 +279,5 @@ def _wrap(
 ) -> Semaphore:
     state = SemaphoreState(type, label, making.made[0], making.lifetime(), imported=imported,
                            initial_value=initial_value, lock=device_state.values_lock)
-    return Semaphore(device, device_state, state)
+    return Semaphore(device, state)
 

@@ -8,10 +8,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from xsem.data.handles import store
-from xsem.errors import BusyError, DriverError, ReleasedError, UnsupportedError, XsemError
+from xsem.errors import ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import check_generation, generation
 from xsem.runtime.lifetime import Lifetime, Releaser
@@ -19,11 +19,7 @@ from xsem.runtime.release_gate import release_gate_of
 from xsem.spi import DeviceDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
-if TYPE_CHECKING:
-    from xsem.runtime.completion import CompletionTracker
-    from xsem.runtime.queue import Queue
-
-__all__ = ["DeviceState", "Fence", "Making"]
+__all__ = ["DeviceState", "Making"]
 
 _log = logging.getLogger("xsem")
 
@@ -39,22 +35,12 @@ class DeviceState:
         self.capabilities: Capabilities = driver.capabilities
         self.generation = generation()
         self.releaser = Releaser(info.id, driver.quiet)
-        self.queues: dict[int, Queue] = {}
-        # Re-entrant, as the releaser's: a finalizer of the application's may release a list.
-        self.queues_lock = threading.RLock()
-        self.copy_queue: Queue | None = None
-        self.copy_lock = threading.Lock()
-        self.streams_lock = threading.RLock()
         self.values_lock = threading.RLock()
-        self.many_streams = 0
         self.stop_watching: Callable[[], None] = lambda: None
         self.notifier = Notifier(info.id, self.calling)
-        self.numbers = itertools.count(1)
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
         self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
-        if self.gate is not None:
-            self.gate.add(self)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
 
@@ -95,32 +81,6 @@ class DeviceState:
             error.backend = self.info.backend
         if error.handle_type is None:
             error.handle_type = handle_type
-
-    def add_queue(self, queue: Queue) -> None:
-        """Have a list's books in the reports, until its record frees the list."""
-        def close() -> None:
-            self.remove_queue(queue)
-            queue.detach()
-            queue.driver.close()
-
-        queue.lifetime = self.new_lifetime(queue.name, close)
-        with self.queues_lock:
-            self.queues[queue.driver.key] = queue
-
-    def remove_queue(self, queue: Queue) -> None:
-        """Have no more reports of a list, nor anybody find its books."""
-        with self.queues_lock:
-            if self.queues.get(queue.driver.key) is queue:
-                del self.queues[queue.driver.key]
-
-    def live_queues(self) -> list[Queue]:
-        """The books of all lists, a snapshot."""
-        with self.queues_lock:
-            return list(self.queues.values())
-
-    def waits(self) -> bool:
-        """Whether a list may have a wait pending; asks the driver."""
-        return any(queue.waits() for queue in self.live_queues())
 
     def _close(self) -> None:
         # Points must go before the driver does, also those that somebody still refers to: nobody may ask them any more.
@@ -258,64 +218,3 @@ class Making:
         elif self.made:
             with contextlib.suppress(ReleasedError):   # `new_lifetime` has released the object then
                 self.lifetime().release()
-
-
-class Fence:
-    """A completion token of the driver; given back when nothing refers to it any more, or when the device closes.
-
-    A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
-    """
-
-    __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "token")
-
-    def __init__(
-        self, device_state: DeviceState, token: Token, queue: CompletionTracker | None, seq: int, *,
-        captured: bool = False,
-    ) -> None:
-        self.device_state = device_state
-        self.token = token
-        self.queue = queue
-        self.seq = seq
-        self.captured = captured
-        self._key = device_state.add_fence(token)
-
-    def done(self) -> bool:
-        """Whether it is reached; raises if it never will be."""
-        driver = self.device_state.driver
-        try:
-            with driver.quiet():
-                return driver.done(self.token)
-        except DriverError as failure:
-            if self.queue is not None:
-                self.queue.fail(failure)
-            raise
-
-    def wait(self, timeout_ns: int) -> bool:
-        """Block until it is reached or the time is over."""
-        driver = self.device_state.driver
-        try:
-            with driver.quiet():
-                return driver.wait(self.token, timeout_ns)
-        except DriverError:
-            if self.queue is not None:
-                self.queue.poll()
-            raise
-
-    def check_running(self) -> None:
-        """Refuse a point of a captured operation.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: what was captured runs when its graph is launched, and to ask would break the capture
-            (CUDA_ERROR_CAPTURED_EVENT).
-        """
-        if self.captured:
-            raise BusyError("the event's operation was captured or recorded, not executed: it can be waited for inside "
-                            "that capture alone", reason="capturing")
-
-    def __del__(self) -> None:
-        # Where the constructor failed there is no key.
-        key = getattr(self, "_key", None)
-        if key is not None:
-            self.device_state.detach_fence(key)

@@ -2,7 +2,7 @@
 
 A `Lifetime` stands for one driver object. The object is freed once three things hold: it has been released; nothing
 holds it (mappings of a memory, arrays over a mapping, calls in progress); all operations appended with it are done. The
-fences of its queues tell that (`xsem.runtime.completion`), never a completion of each append.
+fences of its queues tell that (`xsem.runtime.queues.completion`), never a completion of each append.
 
 A release that can be done at once is done on the caller's thread. All others are done by one thread per device, which
 exists only while a release is pending. Finalizers call no driver and take no lock: they put a job into the device's

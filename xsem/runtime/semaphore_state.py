@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import TYPE_CHECKING, Final, Protocol
+import weakref
+from typing import Final, Protocol
 
-from xsem.errors import BadArgumentError, BusyError
+from xsem.data.handles import OwnedHandle
+from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.claims import Claim, Claimed
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.spi import Token
-from xsem.types import SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
-if TYPE_CHECKING:
-    from xsem.runtime.origins import Origin
-    from xsem.runtime.prepared_append import PreparedAppend
-
-__all__ = ["SemaphoreState"]
+__all__ = ["Origin", "SemaphoreState", "note_origin", "origin_of"]
 
 _BATCHES: Final = 8
 
@@ -43,9 +43,6 @@ class SemaphoreState:
         The value last signalled here, unless `holder` has a newer one. Protected by `lock`.
     holder : Holder or None
         Has the value until it is asked for.
-    prepared_signals, prepared_waits : dict
-        By list, what its next signal or wait with a value alone is appended with; of a batch that begins with it, by
-        list and all its semaphores' states.
     """
 
     __slots__ = (
@@ -64,8 +61,6 @@ class SemaphoreState:
         "lifetime",
         "lock",
         "origin",
-        "prepared_signals",
-        "prepared_waits",
         "rewound",
         "token",
         "type",
@@ -87,8 +82,6 @@ class SemaphoreState:
         self.last = initial_value
         self.holder: Holder | None = None
         self._batches: tuple[int, ...] = ()
-        self.prepared_signals: dict[object, PreparedAppend] = {}
-        self.prepared_waits: dict[object, PreparedAppend] = {}
         self._unreset = False
         self.rewound = False
         self._signal_is_there = imported  # of a sync file
@@ -219,3 +212,38 @@ class SemaphoreState:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
             self._turning.take(claim)
             self._signal_is_there = not there
+
+
+# ---- exported semaphores that this process imports again
+class Origin:
+    """The exported semaphore and its device, by weak references."""
+
+    __slots__ = ("_device_state", "_state")
+
+    def __init__(self, device_state: DeviceState, state: SemaphoreState) -> None:
+        self._device_state = weakref.ref(device_state)
+        self._state = weakref.ref(state)
+
+    def value(self) -> int | None:
+        """The timeline's value now; None if the exporter cannot read it, or is released."""
+        device_state, state = self._device_state(), self._state()
+        if device_state is None or state is None or Feature.READ_VALUE not in device_state.capabilities.features:
+            return None
+        with device_state.lifetime.visited() as open_, state.lifetime.visited() as there:
+            if open_ and there:
+                with contextlib.suppress(XsemError), device_state.driver.quiet():
+                    return device_state.driver.semaphore_value(state.token)
+        return None
+
+
+_origins: weakref.WeakKeyDictionary[OwnedHandle, Origin] = weakref.WeakKeyDictionary()
+
+
+def note_origin(handle: OwnedHandle, device_state: DeviceState, state: SemaphoreState) -> None:
+    """Remember the semaphore that `handle` was exported from."""
+    _origins[handle] = Origin(device_state, state)
+
+
+def origin_of(handle: object) -> Origin | None:
+    """Return the origin of a descriptor's handle; None for a handle from elsewhere."""
+    return _origins.get(handle) if isinstance(handle, OwnedHandle) else None

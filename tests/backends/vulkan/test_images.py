@@ -318,7 +318,7 @@ def test_device_that_declares_no_images_maps_none(device: xsem.Device, monkeypat
 # ---- when something goes wrong
 def transfers(device: xsem.Device) -> Any:
     """The driver's list that copies to and from the host are made on."""
-    queue = device._device_state.copy_queue
+    queue = device._queues.copy_queue
     assert queue is not None
     return queue.driver
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from xsem.runtime.claims import Claim
+from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.types import SemaphoreKind
+from xsem.types import SemaphoreKind, SignalParams
 
-__all__ = ["Note", "StateChanges"]
+__all__ = ["Note", "StateChanges", "note_signal", "note_wait"]
 
 
 class StateChanges:
@@ -67,3 +68,27 @@ class StateChanges:
 
 Note: TypeAlias = Callable[[StateChanges], None]
 """Changes the state of an append's semaphores, one after the other. Raises if one of them refuses."""
+
+
+def note_wait(queue: CompletionTracker, states: Sequence[SemaphoreState]) -> Note:
+    """Return the note of a wait for these semaphores."""
+    resets = queue.device_state.capabilities.resets_on_wait
+
+    def note(changes: StateChanges) -> None:
+        for state in states:
+            changes.wait(state, resets=resets)
+
+    return note
+
+
+def note_signal(queue: CompletionTracker, states: Sequence[SemaphoreState], params: Sequence[SignalParams]) -> Note:
+    """Return the note of a signal of these semaphores."""
+    limit = queue.device_state.capabilities.max_value_difference
+
+    def note(changes: StateChanges) -> None:
+        for state, param in zip(states, params, strict=True):
+            # A recorded signal takes effect in the replays only; each replay makes its own note.
+            changes.signal(state, None if queue.recording else param.value, allow_rewind=param.allow_rewind,
+                           limit=limit)
+
+    return note

@@ -9,24 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal
 
 from xsem.data.params import UINT64_MAX
-from xsem.errors import XsemError
+from xsem.runtime.lifetime import QueueProgress, Releaser
+from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import Token
-from xsem.types import SemaphoreKind
 
-if TYPE_CHECKING:
-    from xsem.runtime.queue import Queue
-    from xsem.runtime.release_gate import ReleaseGate
-
-__all__ = ["OperationFacts", "PreparedAppend", "PreparedOperation", "known", "prepare_append", "remember"]
-
-_MOST_BATCHES: Final = 16
-"""That begin with the same semaphore; of more the oldest is forgotten."""
-
-_state_of = operator.attrgetter("_state")
+__all__ = ["PreparedAppend", "prepared_signal"]
 
 
 class PreparedAppend:
@@ -34,8 +24,7 @@ class PreparedAppend:
 
     Attributes
     ----------
-    queue : Queue
-        The list's.
+    queue : QueueProgress
     states : tuple of SemaphoreState
     gate : ReleaseGate or None
         Of the releases that an append of it must let end first: signals have none.
@@ -50,14 +39,16 @@ class PreparedAppend:
         It will not be used any more.
     """
 
-    __slots__ = ("call", "dropped", "gate", "last_seq", "queue", "seen", "states")
+    __slots__ = ("_releaser", "call", "dropped", "gate", "last_seq", "queue", "seen", "states")
 
     operation: Literal["wait", "signal"] = "wait"
 
     def __init__(
-        self, queue: Queue, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: ReleaseGate | None
+        self, queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState],
+        call: Callable[[Any], object], gate: ReleaseGate | None,
     ) -> None:
         self.queue = queue
+        self._releaser = releaser
         self.states = tuple(states)
         self.gate = gate
         self.last_seq = 0
@@ -90,7 +81,7 @@ class PreparedAppend:
     # ---- calls
     def released(self) -> bool:
         """Whether one of the semaphores has been released, looked at anew."""
-        now = self.queue.device_state.releaser.releases
+        now = self._releaser.releases
         if any(state.lifetime.released for state in self.states):
             return True
         self.seen = now
@@ -120,9 +111,10 @@ class _Signal(PreparedAppend):
     operation = "signal"
 
     def __init__(
-        self, queue: Queue, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: ReleaseGate | None
+        self, queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState],
+        call: Callable[[Any], object], gate: ReleaseGate | None,
     ) -> None:
-        super().__init__(queue, states, call, gate)
+        super().__init__(queue, releaser, states, call, gate)
         self._state = states[0]
         self._before: int | None = None
 
@@ -147,9 +139,10 @@ class _Signals(PreparedAppend):
     operation = "signal"
 
     def __init__(
-        self, queue: Queue, states: Sequence[SemaphoreState], call: Callable[[Any], object], gate: ReleaseGate | None
+        self, queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState],
+        call: Callable[[Any], object], gate: ReleaseGate | None,
     ) -> None:
-        super().__init__(queue, states, call, gate)
+        super().__init__(queue, releaser, states, call, gate)
         self._last: Sequence[int | None] = ()
         self._before: Sequence[int | None] = ()
         self._above = UINT64_MAX  # a value above this one is above all that are held
@@ -199,107 +192,9 @@ class _Signals(PreparedAppend):
                 state.last, state.holder = value, None
 
 
-OperationFacts: TypeAlias = tuple[int, PreparedAppend, Any, float]
-"""Of an append: its number, what was appended, the values, and when. `PreparedOperation` is made of it for who asks."""
-
-
-class PreparedOperation(NamedTuple):
-    """What `xsem.runtime.operations.OperationName` is of other operations."""
-
-    seq: int
-    prepared: PreparedAppend
-    values: Any
-    appended_at: float
-
-    @property
-    def kept(self) -> tuple[()]:
-        """It waits for no points."""
-        return ()
-
-    @property
-    def fence(self) -> None:
-        """It has none."""
-
-    @property
-    def rewinds(self) -> bool:
-        """It may not."""
-        return False
-
-    @property
-    def signals(self) -> tuple[()]:
-        """For replays."""
-        return ()
-
-    @property
-    def operation(self) -> Literal["wait", "signal"]:
-        """Which."""
-        return self.prepared.operation
-
-    @property
-    def targets(self) -> Sequence[tuple[SemaphoreState, int | None]]:
-        """The semaphores, with their values."""
-        return self.prepared.targets(self.values)
-
-
-def prepare_append(
-    queue: Queue, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]
-) -> PreparedAppend | None:
-    """Have the list's driver prepare it; None where each append must look at more than values."""
-    device_state = queue.device_state
-    if (
-        device_state.capabilities.max_value_difference != UINT64_MAX
-        or any(state.kind is not SemaphoreKind.TIMELINE for state in states)
-    ):
-        return None
-    tokens: list[Token] = [state.token for state in states]
-    with queue.lifetime.held(), device_state.calling(), queue.lock:
-        if operation == "wait":
-            return PreparedAppend(queue, states, queue.driver.prepare_wait(tokens), device_state.gate)
-        made = _Signal if len(states) == 1 else _Signals
-        return made(queue, states, queue.driver.prepare_signal(tokens), None)
-
-
-def known(queue: Queue, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
-    """What `remember` keeps for this list or tuple of semaphores, more than one; None for whatever else it is."""
-    if type(semaphores) is not list and type(semaphores) is not tuple:
-        return None
-    try:
-        states = tuple(map(_state_of, semaphores))
-        return _prepared_of(operation, states[0]).get((queue, *states))
-    except (AttributeError, LookupError, TypeError):
-        return None
-
-
-def remember(
-    queue: Queue, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], params: object
-) -> None:
-    """Have the list's next append of this kind find what it needs in the state of the first semaphore.
-
-    Where `params`, what the application gave for them, are values alone: ints, and nothing else. A batch is remembered
-    when it comes a second time: to prepare one that never comes again costs several appends.
-    """
-    values = params if isinstance(params, Sequence) else (params,)
-    if queue.recording or queue.closed or set(map(type, values)) != {int}:
-        return
-    prepared_appends = _prepared_of(operation, states[0])
-    key = queue if len(states) == 1 else (queue, *states)
-    if key in prepared_appends or (type(key) is tuple and not states[0].seen_before(hash((operation, key)))):
-        return
-    try:
-        prepared = prepare_append(queue, operation, states)
-    except XsemError:
-        return  # the append itself took effect: the next one goes the ordinary way, and is told what there is to say
-    if prepared is None:
-        return
-    # A copy: another thread's first append to another list may add to them meanwhile.
-    before = prepared_appends.copy()
-    batches = [each for each in before if type(each) is tuple]
-    for other, old in before.items():
-        if old.closed or (len(batches) >= _MOST_BATCHES and other is batches[0]):
-            old.dropped = True
-            prepared_appends.pop(other, None)
-    prepared_appends[key] = prepared
-
-
-def _prepared_of(operation: Literal["wait", "signal"], state: SemaphoreState) -> dict[object, PreparedAppend]:
-    return state.prepared_waits if operation == "wait" else state.prepared_signals
+def prepared_signal(
+    queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState], call: Callable[[Any], object]
+) -> PreparedAppend:
+    """Make the prepared append of a signal; `PreparedAppend` itself is a wait."""
+    kind = _Signal if len(states) == 1 else _Signals
+    return kind(queue, releaser, states, call, None)

@@ -14,10 +14,9 @@ from collections import deque
 from typing import Final
 
 from xsem.errors import BusyError, DeviceLostError, DriverError
-from xsem.runtime.device_state import DeviceState, Fence
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.operations import Operation
-from xsem.runtime.prepared_append import OperationFacts, PreparedOperation
+from xsem.runtime.queues.operations import Fence, Operation, OperationFacts, PreparedOperation
 from xsem.spi import CommandListDriver
 
 __all__ = ["MARK_EVERY", "CompletionTracker"]
@@ -73,7 +72,7 @@ class CompletionTracker:
         self.recording = False
         self.exposed = borrowed
         self.closed = False
-        self.lifetime: Lifetime  # set by Session.add_book
+        self.lifetime: Lifetime  # set by QueueTable.add
         self._markers: deque[_Marker] = deque()
         self._limit = device_state.capabilities.max_pending
         self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))

@@ -11,8 +11,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from xsem.errors import BadArgumentError, OutOfMemoryError
-from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics import Stuck, overdue_lists, recorded_lists
+from xsem.runtime.diagnostics.pending import Stuck, overdue_lists, recorded_lists
+from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.threads import Background, exiting
 from xsem.types import PendingOp
 
@@ -30,7 +30,7 @@ _ANSWER_S: Final = 1.0
 Report: TypeAlias = Callable[[tuple[PendingOp, ...]], object]
 
 
-def watch(device_state: DeviceState, after_s: float, report: Report | None) -> None:
+def watch(queues: QueueTable, after_s: float, report: Report | None) -> None:
     """Start the device's watchdog, or replace the one it has."""
     if isinstance(after_s, bool) or not isinstance(after_s, int | float) or not after_s > 0:
         raise BadArgumentError(f"after_s is seconds > 0, not {after_s!r}", reason="bad_timeout")
@@ -39,28 +39,28 @@ def watch(device_state: DeviceState, after_s: float, report: Report | None) -> N
     after_s = min(after_s, _NEVER_S)
     stop = threading.Event()
     thread = threading.Thread(
-        target=_run, args=(weakref.ref(device_state), stop, after_s, report or _warn),
-        name=f"xsem-watch-{device_state.info.id}", daemon=True,
+        target=_run, args=(weakref.ref(queues), stop, after_s, report or _warn),
+        name=f"xsem-watch-{queues.device_state.info.id}", daemon=True,
     )
     try:
         thread.start()
     except (RuntimeError, MemoryError) as error:
         raise OutOfMemoryError(f"the watchdog's thread cannot be started: {error}", reason="out_of_memory") from error
-    device_state.stop_watching()
-    device_state.stop_watching = stop.set
+    queues.device_state.stop_watching()
+    queues.device_state.stop_watching = stop.set
 
 
-def _run(session_ref: weakref.ref[DeviceState], stop: threading.Event, after_s: float, report: Report) -> None:
+def _run(table: weakref.ref[QueueTable], stop: threading.Event, after_s: float, report: Report) -> None:
     reported: set[tuple[str, int]] = set()
     asker: _Asker | None = None
     while not stop.wait(max(min(after_s, _LONGEST_S) / 4, _SHORTEST_S)):
-        device_state = session_ref()
-        if device_state is None or device_state.lifetime.released or exiting():
+        queues = table()
+        if queues is None or queues.device_state.lifetime.released or exiting():
             return
-        asker = asker or _Asker(f"xsem-ask-{device_state.info.id}", after_s)
-        reported = _look(device_state, after_s, report, reported, asker)
+        asker = asker or _Asker(f"xsem-ask-{queues.device_state.info.id}", after_s)
+        reported = _look(queues, after_s, report, reported, asker)
         # Not held over the wait: a device that the application drops must be collected.
-        del device_state
+        del queues
 
 
 class _Asker:
@@ -70,12 +70,12 @@ class _Asker:
         # A new marker is not reached at once, even if all work before it is done. So the driver is asked about a list
         # after half the time, and again when the list is overdue.
         self._after_s = after_s / 2
-        self._asked: deque[weakref.ref[DeviceState]] = deque()
+        self._asked: deque[weakref.ref[QueueTable]] = deque()
         self._answers: SimpleQueue[list[Stuck] | None] = SimpleQueue()
         self._open = False  # a question is not answered yet
         self._thread = Background(name, self._work, lambda: bool(self._asked))
 
-    def ask(self, device_state: DeviceState) -> list[Stuck] | None:
+    def ask(self, queues: QueueTable) -> list[Stuck] | None:
         """Return the overdue lists; None if the driver does not answer within `_ANSWER_S`."""
         if self._open:
             try:
@@ -84,9 +84,9 @@ class _Asker:
                 if self._thread.stalled:
                     self._thread.ensure()
                 return None
-        elif not recorded_lists(device_state, self._after_s):
+        elif not recorded_lists(queues, self._after_s):
             return []  # nothing is overdue, so the driver is not asked
-        self._asked.append(weakref.ref(device_state))
+        self._asked.append(weakref.ref(queues))
         self._open = True
         try:
             answer = self._answers.get(timeout=_ANSWER_S if self._thread.ensure() else 0)
@@ -97,26 +97,26 @@ class _Asker:
 
     def _work(self) -> None:
         while self._asked:
-            device_state = self._asked.popleft()()
+            queues = self._asked.popleft()()
             answer: list[Stuck] | None = None
             try:
-                answer = overdue_lists(device_state, self._after_s) if device_state is not None else []
+                answer = overdue_lists(queues, self._after_s) if queues is not None else []
             except Exception:
                 _log.warning("watch() cannot ask the driver what is done", exc_info=True)
             finally:
                 self._answers.put(answer)
-            del device_state
+            del queues
 
 
 def _look(
-    device_state: DeviceState, after_s: float, report: Report, reported: set[tuple[str, int]], asker: _Asker
+    queues: QueueTable, after_s: float, report: Report, reported: set[tuple[str, int]], asker: _Asker
 ) -> set[tuple[str, int]]:
     """Report the lists that are stuck and were not reported for the same operation; what is reported by now."""
-    found = asker.ask(device_state)
+    found = asker.ask(queues)
     answered = found is not None
     stuck: set[tuple[str, int]] = set()
     fresh: list[PendingOp] = []
-    for name, head, ops in recorded_lists(device_state, after_s) if found is None else found:
+    for name, head, ops in recorded_lists(queues, after_s) if found is None else found:
         if ops[0].age_s >= after_s:
             stuck.add((name, head))
             if (name, head) not in reported:
@@ -125,8 +125,8 @@ def _look(
         if not answered:
             _log.warning(
                 "%s does not answer: its driver blocks the thread that asks it. The report comes from xsem's own "
-                "records; some of its operations may be done%s", device_state.info.id,
-                "".join(f"; likely: {cause}" for cause in device_state.driver.timeout_causes),
+                "records; some of its operations may be done%s", queues.device_state.info.id,
+                "".join(f"; likely: {cause}" for cause in queues.device_state.driver.timeout_causes),
             )
         try:
             report(tuple(fresh))

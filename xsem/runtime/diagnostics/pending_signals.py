@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import Feature
 
 __all__ = ["queued_signal"]
 
 
-def queued_signal(device_state: DeviceState, state: SemaphoreState, last: int) -> tuple[str, int | None] | None:
+def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple[str, int | None] | None:
     """Find a pending signal of this timeline: name of the list, and value; None if all signals are done.
 
     A timeline that has reached the value of a signal has received that signal. One read of the value is therefore
@@ -23,15 +24,15 @@ def queued_signal(device_state: DeviceState, state: SemaphoreState, last: int) -
     uses = [(use, seq) for use, seq in state.lifetime.uses.copy().items() if use.done_seq < seq]
     if not uses:
         return None
-    now = _value(device_state, state)
+    now = _value(queues.device_state, state)
     if now >= last and not state.rewound:
         return None
-    found = _find(device_state, state, now)
+    found = _find(queues, state, now)
     if found is not None:
         for use, seq in uses:
             use.ensure_fence(seq)
             use.poll()
-        found = _find(device_state, state, _value(device_state, state))
+        found = _find(queues, state, _value(queues.device_state, state))
     return found
 
 
@@ -42,8 +43,8 @@ def _value(device_state: DeviceState, state: SemaphoreState) -> int:
     return device_state.driver.semaphore_value(state.token)
 
 
-def _find(device_state: DeviceState, state: SemaphoreState, now: int) -> tuple[str, int | None] | None:
-    for queue in device_state.live_queues():
+def _find(queues: QueueTable, state: SemaphoreState, now: int) -> tuple[str, int | None] | None:
+    for queue in queues.live():
         for op in queue.pending():
             for target, value in op.targets if op.operation == "signal" else op.signals:
                 if target is state and (value is None or value > now or op.rewinds):

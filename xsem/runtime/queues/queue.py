@@ -11,13 +11,14 @@ from typing import Any, Final, Literal, overload
 
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.claims import Claim
-from xsem.runtime.completion import CompletionTracker
-from xsem.runtime.device_state import DeviceState, Fence
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import Clock
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.operations import Operation, OperationName, Targets
-from xsem.runtime.prepared_append import OperationFacts, PreparedAppend
-from xsem.runtime.semaphore_changes import Note, StateChanges
+from xsem.runtime.queues.completion import CompletionTracker
+from xsem.runtime.queues.operations import Fence, Operation, OperationFacts, OperationName, Targets
+from xsem.runtime.queues.prepared_append import PreparedAppend
+from xsem.runtime.queues.prepared_cache import PreparedCache
+from xsem.runtime.queues.semaphore_changes import Note, StateChanges
 from xsem.spi import CommandListDriver, Token
 
 __all__ = ["Queue"]
@@ -36,6 +37,7 @@ class Queue(CompletionTracker):
     recorded_uses : list of Lifetime
         Records of the objects that `recorded` uses, held by `recorded_by`.
     wrappers : set of CommandList
+    prepared : PreparedCache
     """
 
     def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
@@ -44,6 +46,7 @@ class Queue(CompletionTracker):
         self.recorded_uses: list[Lifetime] = []
         self.recorded_by: object = None
         self.wrappers: weakref.WeakSet[object] = weakref.WeakSet()
+        self.prepared = PreparedCache(self)
 
     # ---- appending
     @overload

@@ -6,10 +6,11 @@ import ctypes
 from collections.abc import Callable
 from typing import Literal
 
-from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics import queue_pending, timeout_error
+from xsem.runtime.diagnostics.pending import queue_pending
+from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queue import Queue
+from xsem.runtime.queues.queue import Queue
+from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.timeouts import wait_in_slices
 from xsem.spi import CommandListDriver, Token
 
@@ -17,7 +18,7 @@ __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 
 
 def copy_from_device(
-    device_state: DeviceState, source: Lifetime, address: int, size: int, timeout_s: float | None
+    queues: QueueTable, source: Lifetime, address: int, size: int, timeout_s: float | None
 ) -> bytearray:
     """`size` bytes at a device address; blocks the host.
 
@@ -27,33 +28,34 @@ def copy_from_device(
         The copy is still pending and will still be made, into memory that is then given back.
     """
     data = bytearray(size)
-    _copy(device_state, source, data, timeout_s, "read", lambda driver, staging, want: driver.append_copy(
+    _copy(queues, source, data, timeout_s, "read", lambda driver, staging, want: driver.append_copy(
         staging, address, size, (), want))
     return data
 
 
 def copy_to_device(
-    device_state: DeviceState, target: Lifetime, address: int, data: bytearray | memoryview, timeout_s: float | None
+    queues: QueueTable, target: Lifetime, address: int, data: bytearray | memoryview, timeout_s: float | None
 ) -> None:
     """Write bytes to a device address; blocks the host until they are there."""
-    _copy(device_state, target, data, timeout_s, "write", lambda driver, staging, want: driver.append_copy(
+    _copy(queues, target, data, timeout_s, "write", lambda driver, staging, want: driver.append_copy(
         address, staging, len(data), (), want))
 
 
 def copy_level(
-    device_state: DeviceState, array: Lifetime, level: Token, data: memoryview, timeout_s: float | None,
+    queues: QueueTable, array: Lifetime, level: Token, data: memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
 ) -> None:
     """Copy an image level to the host, or from it, as rows without padding; blocks the host."""
-    _copy(device_state, array, data, timeout_s, direction, lambda driver, staging, want: driver.append_level_copy(
+    _copy(queues, array, data, timeout_s, direction, lambda driver, staging, want: driver.append_level_copy(
         level, staging, direction == "read", (), want))
 
 
 def _copy(
-    device_state: DeviceState, lifetime: Lifetime, data: bytearray | memoryview, timeout_s: float | None,
+    queues: QueueTable, lifetime: Lifetime, data: bytearray | memoryview, timeout_s: float | None,
     direction: Literal["read", "write"], append: Callable[[CommandListDriver, int, bool], Token | None],
 ) -> None:
-    queue, size = _copy_queue(device_state), len(data)
+    device_state = queues.device_state
+    queue, size = _copy_queue(queues), len(data)
     with device_state.calling(), device_state.making(
             "staging buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
         _, staging = making.call(device_state.driver.host_buffer, size)
@@ -67,7 +69,7 @@ def _copy(
                                  want_fence=True)
             done = wait_in_slices(fence.wait, timeout_s)
         if not done:
-            raise timeout_error(device_state, "the copy", timeout_s, queue_pending(device_state, queue, fence.seq))
+            raise timeout_error(device_state, "the copy", timeout_s, queue_pending(queues, queue, fence.seq))
         queue.reached(fence.seq)
         if direction == "read":
             data[:] = ctypes.string_at(staging, size)
@@ -75,13 +77,12 @@ def _copy(
         staged.release()
 
 
-def _copy_queue(device_state: DeviceState) -> Queue:
-    with device_state.copy_lock:
-        queue = device_state.copy_queue
+def _copy_queue(queues: QueueTable) -> Queue:
+    device_state = queues.device_state
+    with queues.copy_lock:
+        queue = queues.copy_queue
         if queue is None or queue.failure is not None:
             with device_state.calling():
                 driver = device_state.driver.create_command_list()
-            queue = device_state.copy_queue = Queue(device_state, driver, f"{device_state.info.id}/transfer",
-                                                    borrowed=False)
-            device_state.add_queue(queue)
+            queue = queues.copy_queue = queues.add(driver, f"{device_state.info.id}/transfer")
         return queue

@@ -1,0 +1,1 @@
+"""What is pending, why a host wait timed out, and the watchdog that reports it."""

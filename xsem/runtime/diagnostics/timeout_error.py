@@ -1,0 +1,104 @@
+"""Why a host wait timed out: the pending operations in words, with the likely causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from xsem.errors import WaitTimeoutError
+from xsem.runtime.device_state import DeviceState
+from xsem.types import PendingOp
+
+__all__ = ["BEHIND", "is_wait", "timeout_error"]
+
+BEHIND: Final = "behind this very wait"
+_PENDING: Final = " pending)"
+
+
+def is_wait(operation: str) -> bool:
+    """Whether what it names semaphores for is a wait: a replay is work, and names those that it waits for."""
+    return operation in ("wait", "work")
+
+
+def timeout_error(
+    device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp]
+) -> WaitTimeoutError:
+    """The error for a host wait that ran out, with the stuck operation in words."""
+    message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
+    causes: list[str] = []
+    if pending:
+        head, doubtful = pending[0], _doubtful(pending)
+        if doubtful:
+            message += (f"; one of {len(pending)} operations is stuck, and {device_state.info.id} cannot tell which: "
+                        f"the first is {_sentence(head)}, the last wait is {_sentence(doubtful[-1])}")
+            causes += _causes_of_one(doubtful)
+        else:
+            message += f"; pending first: {_sentence(head)}"
+            if len(pending) > 1:
+                message += f" (and {len(pending) - 1} more behind it)"
+            causes += _causes(head)
+        if doubtful or (is_wait(head.operation) and head.semaphore is not None):
+            causes += device_state.driver.timeout_causes
+    return WaitTimeoutError(message, pending=tuple(pending), backend=device_state.info.backend,
+                            likely_causes=tuple(causes))
+
+
+def _doubtful(pending: Sequence[PendingOp]) -> list[PendingOp]:
+    """Waits that may each be the unmet one; empty if there is only one candidate."""
+    head = pending[0]
+    if is_wait(head.operation) and None not in (head.value, head.current_value):
+        return []
+    unknown = [op for op in pending if is_wait(op.operation) and op.semaphore is not None and op.current_value is None]
+    # The waits of one batch have the same age.
+    return unknown if any(op.age_s != head.age_s for op in unknown) else []
+
+
+def _causes_of_one(waits: Sequence[PendingOp]) -> list[str]:
+    who = dict.fromkeys(who for op in waits for who in op.possible_signallers if BEHIND not in who)
+    if not who:
+        return _causes(waits[0])
+    return ["the signal that one of these waits needs has not been submitted (Level Zero external semaphores, rule 5: "
+            "producer first) by: " + ", ".join(who)]
+
+
+
+def _fell(op: PendingOp) -> bool:
+    """Whether the signal for this wait was appended here and is done, but the value is below it now."""
+    now, last = op.current_value, op.last_signalled_here
+    return (
+        now is not None and last is not None and op.value is not None and now < op.value <= last
+        and not any(_PENDING in who or BEHIND in who for who in op.possible_signallers)
+    )
+
+
+def _sentence(op: PendingOp) -> str:
+    text = f"{op.operation}"
+    if op.semaphore is not None:
+        text += f" {op.semaphore}"
+    if op.value is not None:
+        text += f" {'>=' if is_wait(op.operation) else '='} {op.value}"
+    if op.semaphore is not None:
+        now = "unknown" if op.current_value is None else str(op.current_value)
+        here = "nothing" if op.last_signalled_here is None else str(op.last_signalled_here)
+        text += f" (now {now}, last signalled here {here})"
+    return f"{text} on {op.command_list}, {op.age_s:.1f} s old"
+
+
+def _causes(op: PendingOp) -> list[str]:
+    if op.semaphore is None or not is_wait(op.operation):
+        return ["the device is still busy with it, or something outside this list holds it"]
+    if _fell(op):
+        fell = f"a signal of {op.current_value} was done after one of {op.last_signalled_here}"
+        return [f"{fell}: lists that signal one timeline are not in order with each other; have one wait for the other"]
+    if not op.possible_signallers:
+        return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]
+    causes = []
+    if all(BEHIND in who for who in op.possible_signallers):
+        causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "
+                      "Zero external semaphores, rule 5: producer first)")
+    else:
+        causes.append("its signal has not been submitted (Level Zero external semaphores, rule 5: producer first) by: "
+                      + ", ".join(op.possible_signallers))
+    if op.current_value and op.value is not None and op.current_value < op.value:
+        causes.append(f"the signaller stopped at {op.current_value}, or counts differently")
+    return causes
