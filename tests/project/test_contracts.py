@@ -92,7 +92,8 @@ def test_upward_import_in_xsem_is_reported(copy: Path, module: str, planted: str
 )
 def test_upward_import_for_annotations_is_reported(copy: Path, module: str, imported: str) -> None:
     path = copy / f"{module.replace('.', '/')}.py"
-    path.write_text(path.read_text() + f"\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {imported}\n")
+    planted = f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {imported}\n"
+    path.write_text(f"{path.read_text()}\n{planted}")
     code, said = check(copy)
     assert code == 1
     assert f"{module} -> {imported}" in said
