@@ -102,6 +102,8 @@ def between_packages(root: Path) -> str:
                         for allowed in ALLOWED_IN_BACKENDS],
         unmatched_ignore_imports_alerting="none",
     )
+    text += _contract("circles", "No circle of imports in a backend or in the suite", "acyclic_siblings",
+                      ancestors=[*backends(root), *([suite] if suite else [])])
     if suite:
         text += _contract("suite", "The conformance suite imports no backend", "forbidden", source_modules=[suite],
                           forbidden_modules=backends(root))

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "conformance"), str(ROOT)]
 
 from xsem.cli.files import write_file  # noqa: E402
+from xsem_conformance.backend_code import digest  # noqa: E402
 from xsem_conformance.report.build import check  # noqa: E402
-from xsem_conformance.report.code import digest  # noqa: E402
 from xsem_conformance.report.html import html  # noqa: E402
 from xsem_conformance.report.markdown import markdown  # noqa: E402
 from xsem_conformance.report.matrix import STALE, matrix  # noqa: E402

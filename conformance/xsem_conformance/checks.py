@@ -1,20 +1,16 @@
-"""The checks by requirement: `check` registers one check, `all_checks` returns all."""
+"""The checks by requirement: `check` registers one check, `registered` returns them."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-import xsem_conformance.suite
 
 if TYPE_CHECKING:
     from xsem_conformance.context import CaseContext
     from xsem_conformance.outcomes import Case
 
-__all__ = ["Check", "Function", "all_checks", "check"]
+__all__ = ["Check", "Function", "check", "registered"]
 
 Function: TypeAlias = "Callable[[CaseContext, Case], str | None]"
 DEADLINE_S: Final = 30.0
@@ -66,8 +62,6 @@ def check(
     return register
 
 
-def all_checks() -> Mapping[str, Check]:
-    """Return all checks by the id of their requirement."""
-    for module in pkgutil.iter_modules(xsem_conformance.suite.__path__):
-        importlib.import_module(f"xsem_conformance.suite.{module.name}")
+def registered() -> Mapping[str, Check]:
+    """Return the checks that are registered so far, by the id of their requirement."""
     return _checks

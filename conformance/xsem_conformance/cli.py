@@ -174,8 +174,8 @@ def list_requirements(
     area: Annotated[str, typer.Option(help="Only this area.")] = "",
 ) -> None:
     """List all requirements."""
-    from xsem_conformance.checks import all_checks
     from xsem_conformance.requirements import AREAS, load
+    from xsem_conformance.suite import all_checks
 
     if area and area not in AREAS:
         raise typer.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
@@ -190,8 +190,8 @@ def list_requirements(
 @app.command()
 def show(requirement: str) -> None:
     """Show one requirement: its text, its clauses and its check."""
-    from xsem_conformance.checks import all_checks
     from xsem_conformance.requirements import load
+    from xsem_conformance.suite import all_checks
 
     loaded = load()
     found = loaded.requirements.get(requirement)

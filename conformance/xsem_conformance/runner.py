@@ -55,7 +55,7 @@ class About:
     second : bool
         Whether the backend has another device.
     code : dict or None
-        See `report.code.of`.
+        See `backend_code.of`.
     """
 
     info: DeviceInfo

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
-from xsem_conformance.checks import all_checks
 from xsem_conformance.context import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.planning import Planned, Surroundings, plan
@@ -17,6 +16,7 @@ from xsem_conformance.profiles import Profile
 from xsem_conformance.refusals import undeclared
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.runner import About, UnavailableError, Workers, look
+from xsem_conformance.suite import all_checks
 
 __all__ = ["Run", "Survey", "refusal", "result", "run", "survey"]
 
@@ -39,7 +39,7 @@ class Run:
     problems : list of str
         Problems outside the cases: waivers, and capabilities that the profile needs.
     code : dict or None
-        The identity of the tested code: see `report.code.of`.
+        The identity of the tested code: see `backend_code.of`.
     """
 
     device: DeviceInfo | None

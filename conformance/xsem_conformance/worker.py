@@ -22,14 +22,14 @@ from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError, Xs
 from xsem.facade.discovery import exporter_for
 from xsem.plugins import registry
 from xsem.spi import ImportFailure
-from xsem_conformance.checks import all_checks
+from xsem_conformance import backend_code
 from xsem_conformance.context import CaseContext
 from xsem_conformance.endings import end_with
 from xsem_conformance.outcomes import BlockedError, Case, Outcome
 from xsem_conformance.quirks import measure
 from xsem_conformance.refusals import refuses
 from xsem_conformance.remote_participant import ParticipantFailedError
-from xsem_conformance.report import code
+from xsem_conformance.suite import all_checks
 
 __all__ = ["main"]
 
@@ -64,7 +64,7 @@ def main(
             device = exporter_for(device, *importer)
         context = CaseContext(device, exporter, patience_s)
         about = (context.device.info, context.device.capabilities, len(xsem.devices(context.device.info.backend)) > 1,
-                 code.of(registry().get(context.device.info.backend)))
+                 backend_code.of(registry().get(context.device.info.backend)))
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError),

@@ -18,12 +18,12 @@ from support import odd_backend, twins_backend
 from typer.testing import CliRunner
 
 from xsem_conformance import cli
-from xsem_conformance.checks import all_checks
 from xsem_conformance.cli import _check_places, app
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.quirks import QUIRKS
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load
+from xsem_conformance.suite import all_checks
 
 Run = Callable[..., Any]
 ONE = ("--only", "XSEM-BUF-006")

@@ -12,7 +12,7 @@ import pytest
 
 import xsem_host
 from xsem.plugins import registry
-from xsem_conformance.report import code
+from xsem_conformance import backend_code
 from xsem_conformance.report.matrix import matrix
 
 HOST = Path(xsem_host.__file__).parent
@@ -82,27 +82,27 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_digest_is_that_of_what_is_in_the_files(package: Path) -> None:
-    digest = code.digest(HOST)
-    assert code.digest(package) == digest
+    digest = backend_code.digest(HOST)
+    assert backend_code.digest(package) == digest
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "device.pyc").write_bytes(b"cached")
     (package / ".swp").write_bytes(b"an editor's")
     (package / "device.py").write_bytes((package / "device.py").read_bytes().replace(b"\n", b"\r\n"))
-    assert code.digest(package) == digest
+    assert backend_code.digest(package) == digest
 
 
 def test_digest_changes_with_every_file(package: Path) -> None:
-    seen = {code.digest(package)}
+    seen = {backend_code.digest(package)}
     for path in sorted(package.rglob("*")):
         before = path.read_bytes()
         path.write_bytes(before + b"# more\n")
-        seen.add(code.digest(package))
+        seen.add(backend_code.digest(package))
         path.write_bytes(before)
     (package / "sub").mkdir()
     (package / "device.py").rename(package / "sub" / "device.py")
-    seen.add(code.digest(package))
+    seen.add(backend_code.digest(package))
     (package / "sub" / "device.py").unlink()
-    seen.add(code.digest(package))
+    seen.add(backend_code.digest(package))
     assert len(seen) == len(list(HOST.rglob("*.*"))) - len(list(HOST.rglob("*.pyc"))) + 3
 
 
@@ -110,12 +110,12 @@ def test_digest_tells_a_name_from_what_stands_in_the_file(tmp_path: Path) -> Non
     for folder, name, data in (("one", "ab", "c"), ("two", "a", "bc")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(data)
-    assert code.digest(tmp_path / "one") != code.digest(tmp_path / "two")
+    assert backend_code.digest(tmp_path / "one") != backend_code.digest(tmp_path / "two")
 
 
 def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = registry().get("host")
-    assert code.of(host) == {"package": "xsem_host", "sha256": code.digest(HOST)}
+    assert backend_code.of(host) == {"package": "xsem_host", "sha256": backend_code.digest(HOST)}
     # A package among packages: the entry point says how far the plugin reaches.
     (tmp_path / "acme" / "xsem").mkdir(parents=True)
     (tmp_path / "acme" / "other.py").touch()
@@ -125,7 +125,7 @@ def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "acme-1.0.dist-info" / "entry_points.txt").write_text("[xsem]\nacme = acme.xsem\n")
     monkeypatch.syspath_prepend(tmp_path)
     acme = type("Acme", (type(host),), {"__module__": "acme.xsem.backend"})()
-    assert code.of(acme) == {"package": "acme.xsem", "sha256": code.digest(tmp_path / "acme" / "xsem")}
+    assert backend_code.of(acme) == {"package": "acme.xsem", "sha256": backend_code.digest(tmp_path / "acme" / "xsem")}
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
         del sys.modules[name]
 
@@ -135,11 +135,11 @@ def test_backend_whose_files_cannot_be_read_has_no_code(monkeypatch: pytest.Monk
         raise PermissionError(path)
 
     monkeypatch.setattr(Path, "read_bytes", refused)
-    assert code.of(registry().get("host")) is None
+    assert backend_code.of(registry().get("host")) is None
 
 
 @pytest.mark.parametrize("module", ["no_such_module.at_all", "made_by_a_program", "sys"])
 def test_backend_without_files_has_no_code(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "made_by_a_program", types.ModuleType("made_by_a_program"))
     made_up = type("Acme", (type(registry().get("host")),), {"__module__": module})()
-    assert code.of(made_up) is None
+    assert backend_code.of(made_up) is None

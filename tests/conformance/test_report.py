@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from xsem.types import DeviceInfo
-from xsem_conformance.checks import all_checks
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.planning import Surroundings, plan
 from xsem_conformance.profiles import profiles
@@ -27,6 +26,7 @@ from xsem_conformance.report.junit import junit
 from xsem_conformance.report.markdown import markdown, one_line
 from xsem_conformance.requirements import load
 from xsem_conformance.session import Run
+from xsem_conformance.suite import all_checks
 from xsem_host.device import CAPABILITIES as HOST
 
 HOSTILE = ('<script>alert("1")</script> & | `x`\n- **PASS** \x1b[31m\x00\ud800 {{ report }} \'" \u202egnp\u2066'

@@ -17,9 +17,8 @@ from support import odd_backend
 from support.fake_backend import until
 
 import xsem_host.device
-from xsem_conformance import runner, session
+from xsem_conformance import backend_code, runner, session
 from xsem_conformance.outcomes import Case, Outcome, Result
-from xsem_conformance.report import code
 from xsem_conformance.requirements import load
 from xsem_conformance.runner import UnavailableError, Workers
 
@@ -255,7 +254,7 @@ def test_look_at_a_device_tells_what_it_says(folder: Path) -> None:
     about = runner.look(odd_backend.device("well"))
     assert (about.info.id, about.second) == (odd_backend.device("well"), True)
     assert about.code == {"package": "odd_backend",
-                          "sha256": code.digest(Path(odd_backend.__file__))}
+                          "sha256": backend_code.digest(Path(odd_backend.__file__))}
     assert about.capabilities == xsem_host.device.CAPABILITIES
     (pid,) = odd_backend.opened(folder)
     assert pid != os.getpid()

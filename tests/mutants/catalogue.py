@@ -10,7 +10,7 @@ from pathlib import Path
 from faults import FAULTS
 from patches import PATCHES
 
-from xsem_conformance.checks import all_checks
+from xsem_conformance.suite import all_checks
 
 __all__ = ["FAMILIES", "PROFILES", "Mutant", "all_mutants"]
 

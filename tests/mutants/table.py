@@ -74,8 +74,8 @@ def _array(name: str, values: Iterable[str]) -> list[str]:
 
 def musts() -> set[str]:
     """MUSTs of a device or backend that have a check."""
-    from xsem_conformance.checks import all_checks
     from xsem_conformance.requirements import load
+    from xsem_conformance.suite import all_checks
 
     checks = all_checks()
     return {name for name, each in load().requirements.items() if each.level == "MUST" and name in checks}

@@ -15,7 +15,7 @@ import pytest
 from support.cuda_sim import stand_in_environment
 from support.paths import DRIVERS, TESTS
 
-from xsem_conformance.checks import all_checks
+from xsem_conformance.suite import all_checks
 
 FOLDER = TESTS / "mutants"
 STAND_IN = DRIVERS / "cuda"

@@ -44,7 +44,7 @@ def check(root: Path) -> tuple[int, str]:
 def test_every_contract_is_kept(copy: Path) -> None:
     code, said = check(copy)
     assert code == 0, said
-    assert said == f"{12 if 'xsem_conformance' in contracts.packages(ROOT) else 11} contracts kept\n"
+    assert said == f"{13 if 'xsem_conformance' in contracts.packages(ROOT) else 12} contracts kept\n"
 
 
 @pytest.mark.slow
@@ -139,6 +139,15 @@ def test_backend_that_imports_another_is_reported(copy: Path) -> None:
     code, said = check(copy)
     assert code == 1
     assert "xsem_acme -> xsem_host" in said
+
+
+def test_circle_in_a_backend_is_reported(copy: Path) -> None:
+    path = copy / "backends/vulkan/xsem_vulkan/memory.py"
+    path.write_text(f"{path.read_text()}\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+                    "    import xsem_vulkan.images\n")
+    code, said = check(copy)
+    assert code == 1
+    assert "No circle of imports in a backend or in the suite BROKEN" in said
 
 
 def test_suite_that_imports_a_backend_is_reported(copy: Path) -> None:

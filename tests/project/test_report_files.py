@@ -12,7 +12,7 @@ import report_files
 from report_files import BEGIN, END
 from support.paths import ROOT
 
-from xsem_conformance.report.code import digest
+from xsem_conformance.backend_code import digest
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from typing import Final
 from xsem_vulkan import constants as vk
 from xsem_vulkan.addresses import Place
 from xsem_vulkan.gpu import Gpu
-from xsem_vulkan.images import Level, VulkanImage
+from xsem_vulkan.images import Level
 from xsem_vulkan.loader import CData
-from xsem_vulkan.memory import ANY_ACCESS, HostMemory, VulkanMemory, host_memory
+from xsem_vulkan.memory import ANY_ACCESS, BoundImage, HostMemory, VulkanMemory, host_memory
 
 __all__ = ["Commands"]
 
@@ -129,7 +129,7 @@ class Commands:
         return self._transfer(record)
 
     def handover(
-        self, memories: Sequence[VulkanMemory], images: Sequence[VulkanImage], *, acquire: bool
+        self, memories: Sequence[VulkanMemory], images: Sequence[BoundImage], *, acquire: bool
     ) -> CData:
         """Record a queue family ownership transfer of memories and images, with a full barrier.
 

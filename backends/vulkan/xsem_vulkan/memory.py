@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import threading
+from typing import Final, NamedTuple, Protocol
 
 from xsem.errors import OutOfMemoryError, UnsupportedError
 from xsem.types import MemoryHandleType
@@ -10,12 +11,10 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import BUFFER_USAGE
 from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
+from xsem_vulkan.semaphores import Timeline
 
-if TYPE_CHECKING:
-    from xsem_vulkan.images import VulkanImage
-
-__all__ = ["ANY_ACCESS", "HostMemory", "Mapping", "Needs", "VulkanMemory", "allocate", "best_type", "bind",
-           "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
+__all__ = ["ANY_ACCESS", "BoundImage", "HostMemory", "Mapping", "Needs", "VulkanMemory", "allocate", "best_type",
+           "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
 
 ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
 _ALIGNMENTS_TRIED = 3
@@ -38,6 +37,21 @@ class Needs(NamedTuple):
     alignment: int
     types: int
     dedicated: bool
+
+
+class BoundImage(Protocol):
+    """An image that lies in a memory, as a handover of the memory uses it."""
+
+    image: int
+    lock: threading.RLock
+    closed: bool
+    owned: bool
+
+    def barrier(self, *, acquire: bool) -> dict[str, object]:
+        """Return the VkImageMemoryBarrier that acquires the image from the other side, or releases it."""
+
+    def used(self, timeline: Timeline, value: int) -> None:
+        """Record that a list's operation `value` uses the image."""
 
 
 class VulkanMemory:
@@ -70,7 +84,7 @@ class VulkanMemory:
         self.type_index = type_index
         self.export = export
         self.dedicated = dedicated
-        self.images: set[VulkanImage] = set()
+        self.images: set[BoundImage] = set()
         self.handed_over = not export
         self._gpu = gpu
         self._addresses = addresses

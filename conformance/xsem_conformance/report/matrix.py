@@ -21,7 +21,7 @@ def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) ->
     reports : mapping
         Reports by the link target of the table.
     code : mapping
-        The current `report.code.digest` by the module of the plugin. Results of other code are `STALE`, and so are
+        The current `backend_code.digest` by the module of the plugin. Results of other code are `STALE`, and so are
         results without a digest.
     """
     lines = ["| Device | Exporter | Handle type | Declared | Imports | Synchronises | Report |",
