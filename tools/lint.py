@@ -35,6 +35,7 @@ def checks() -> dict[str, tuple[list[str], dict[str, str]]]:
     every["mypy, scenarios"] = (scenarios_mypy(), STUBS)
     every["pyright, scenarios"] = (scenarios_pyright(), {})
     every["contracts"] = ([sys.executable, "tools/contracts.py"], {})
+    every["words"] = ([sys.executable, "tools/words.py"], {})
     every["reports"] = ([sys.executable, "tools/report_files.py", "--check"], {})
     return every
 

@@ -134,7 +134,7 @@ def written(root: Path = ROOT) -> dict[str, tuple[str, str]]:
 
 
 def problems(root: Path = ROOT) -> list[str]:
-    """Return the errors of the page and of the code that it describes; empty if there are none."""
+    """Return the errors of the page and of the code that it describes; empty if both agree."""
     found, rows = collect(root), written(root)
     wrong = list(found.unreadable)
     wrong += [f"{slug!r} of {_classes(found, slug)} is not a snake_case slug" for slug in sorted(found.classes)

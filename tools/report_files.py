@@ -32,8 +32,8 @@ END = "<!-- end of the matrix -->\n"
 REPORTS = Path("conformance/reports")
 NO_HARDWARE = frozenset({"host"})
 """Backends without hardware. Everyone can run the suite on them."""
-RULE = (f"A cell reads `{STALE}` when a file of the device's backend is no longer what the report was made with (the "
-        "report holds their SHA-256).")
+RULE = (f"A cell reads `{STALE}` if a file of the backend has changed since the report. The report holds the\n"
+        "SHA-256 of these files.")
 
 
 def made(root: Path) -> dict[Path, str]:
@@ -62,7 +62,7 @@ def made(root: Path) -> dict[Path, str]:
                     for path, report in reports.items()}, code)
     reported = {report["device"]["backend"] for report in reports.values()}
     missing = sorted({packages[name].parent.name for name in backends} - reported - NO_HARDWARE)
-    rest = f" No report from hardware: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+    rest = f" Backends without a report from hardware: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):

@@ -101,7 +101,7 @@ class Registry:
                                           reason="backend_excluded", backend=name)
         known = ", ".join(sorted(self.backends)) or "none"
         raise BackendUnavailableError(
-            f"there is no backend {name!r}; installed: {known}", reason="unknown_backend", backend=name,
+            f"the backend {name!r} is not installed; installed: {known}", reason="unknown_backend", backend=name,
             # A failed plugin may contain this backend, because an entry point may have another name than its backend.
             likely_causes=tuple(f"the plugin {each.name!r} cannot be used: {each.message}" for each in self.problems),
         )

@@ -154,7 +154,7 @@ def test_one_case_decides_the_status(run: Run, way: str, status: int, found: dic
 
 
 @pytest.mark.parametrize(("device", "said"), [
-    ("nothing:0", "there is no backend 'nothing'"), ("host:9", "no device of 'host' has index 9")])
+    ("nothing:0", "the backend 'nothing' is not installed"), ("host:9", "no device of 'host' has index 9")])
 def test_device_that_is_not_there_is_unavailable(device: str, said: str) -> None:
     status, output = run_here(*ONE, device=device)
     assert (status, counts(output)) == (3, {"UNAVAILABLE": 1})

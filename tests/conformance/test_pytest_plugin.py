@@ -122,7 +122,7 @@ def test_device_that_is_not_there_is_an_error_of_every_case(tmp_path: Path, plug
     status, said = run(tmp_path, plugins, "--xsem-device", "nosuch:0")
     assert status == 1
     assert "ERROR nosuch:0::XSEM-DISC-001/-/host/- - Failed: UNAVAILABLE: " in said
-    assert "ERROR nosuch:0::profile/core - Failed: UNAVAILABLE: there is no backend 'nosuch'" in said
+    assert "ERROR nosuch:0::profile/core - Failed: UNAVAILABLE: the backend 'nosuch' is not installed" in said
     assert "passed" not in said.splitlines()[-1]
 
 

@@ -276,8 +276,8 @@ class CudaDevice(DeviceDriver):
             with self._context:
                 imported = call(function, native)
         except XsemError as error:
-            # A failed semaphore import leaves the fd open (measured for 999). For codes that the bindings do not know,
-            # there is no measurement. A failed memory import with 999 closes the fd of a pipe and of /dev/null, and
+            # A failed semaphore import leaves the fd open (measured for 999). Codes that the bindings do not
+            # know were not measured. A failed memory import with 999 closes the fd of a pipe and of /dev/null, and
             # leaves it open for size 0 (measured), so the facade asks the kernel.
             unknown = isinstance(desc, MemoryDesc) or (error.code is not None and error.code_name is None)
             raise ImportFailure(self._blame(error), fate="unknown" if unknown else "left") from error
