@@ -27,8 +27,8 @@ import xsem
 from xsem.plugins import registry
 from xsem.spi import same_open_file
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
-from xsem_opencl import _cl as cl
-from xsem_opencl._core import array, properties
+from xsem_opencl import cl
+from xsem_opencl.core import array, properties
 
 SIZE = 1 << 20
 LIMIT_S = 90.0

@@ -27,9 +27,9 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_host.device import HostDevice
-from xsem_host.lists import HostList
 from xsem_host.memory import HostMemory
 from xsem_host.points import HostPoint, Waitable
+from xsem_host.queue import HostList
 from xsem_host.sharing import HostSemaphore
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD

@@ -20,6 +20,6 @@ __all__ = ["xsem_register_backends"]
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
     """Register the backend. The vendor library loads at its first use."""
-    from xsem_cuda._backend import CudaBackend
+    from xsem_cuda.backend import CudaBackend
 
     register(CudaBackend())

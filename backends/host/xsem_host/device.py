@@ -17,9 +17,9 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_host.lists import HostList
 from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
 from xsem_host.points import Waitable, foreign
+from xsem_host.queue import HostList
 from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
 from xsem_host.sharing import HostSemaphore
 

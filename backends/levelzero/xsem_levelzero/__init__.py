@@ -7,7 +7,7 @@ objects that it refuses.
 from __future__ import annotations
 
 from xsem.spi import Register, hookimpl
-from xsem_levelzero._native import Native
+from xsem_levelzero.native import Native
 
 __all__ = ["Native", "xsem_register_backends"]
 
@@ -15,6 +15,6 @@ __all__ = ["Native", "xsem_register_backends"]
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
     """Register the backend. The first use of the backend loads the Level Zero loader."""
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     register(LevelZeroBackend())

@@ -14,6 +14,6 @@ __all__ = ["xsem_register_backends"]
 @hookimpl
 def xsem_register_backends(register: Register) -> None:
     """Register the backend. The first use of the backend loads pyopencl."""
-    from xsem_opencl._backend import OpenCLBackend
+    from xsem_opencl.backend import OpenCLBackend
 
     register(OpenCLBackend())

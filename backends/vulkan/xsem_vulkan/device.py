@@ -22,8 +22,8 @@ from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.gpu import Gpu, Queue
 from xsem_vulkan.images import Level, VulkanImage, level_of, map_image
 from xsem_vulkan.imports import import_memory, import_semaphore
-from xsem_vulkan.lists import VulkanList
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
+from xsem_vulkan.queue import VulkanList
 from xsem_vulkan.semaphores import (
     Point,
     VulkanSemaphore,

@@ -35,7 +35,7 @@ import numpy as np
 import xsem
 from xsem.types import (OsHandleKind, SemaphoreKind, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle,
                         SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams)
-from xsem_cuda._backend import CudaBackend
+from xsem_cuda.backend import CudaBackend
 
 S, M = SemaphoreHandleType, MemoryHandleType
 NAME, HANDLE, SIZE = {NAME!r}, {HANDLE}, {SIZE}

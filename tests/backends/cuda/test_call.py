@@ -18,7 +18,7 @@ from xsem.errors import (
     WaitTimeoutError,
     XsemError,
 )
-from xsem_cuda._call import NOT_READY, call
+from xsem_cuda.results import NOT_READY, call
 
 
 class Code(int):

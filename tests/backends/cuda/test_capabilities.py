@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from xsem.types import Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
-from xsem_cuda._capabilities import Attributes, capabilities_of
+from xsem_cuda.capabilities import Attributes, capabilities_of
 
 S = SemaphoreHandleType
 M = MemoryHandleType

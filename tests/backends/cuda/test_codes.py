@@ -18,7 +18,7 @@ from support.paths import ROOT
 
 import xsem
 from xsem.types import MemoryHandleType, MipmapDesc, SemaphoreHandleType
-from xsem_cuda._call import call
+from xsem_cuda.results import call
 
 DOCS = ROOT / "docs" / "cuda.md"
 

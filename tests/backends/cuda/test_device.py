@@ -31,10 +31,10 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_cuda import _load
-from xsem_cuda._backend import CudaBackend
-from xsem_cuda._capabilities import Attributes, capabilities_of
-from xsem_cuda._device import CudaDevice
+from xsem_cuda import loader as _load
+from xsem_cuda.backend import CudaBackend
+from xsem_cuda.capabilities import Attributes, capabilities_of
+from xsem_cuda.device import CudaDevice
 
 cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 OURS = 0xC0
@@ -409,7 +409,7 @@ def test_context_is_given_back_when_the_device_is_not_made(
     def fail(*_args: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("xsem_cuda._backend.CudaDevice", fail)
+    monkeypatch.setattr("xsem_cuda.backend.CudaDevice", fail)
     with pytest.raises(MemoryError):
         CudaBackend("linux").open(1)
     assert two_gpus.names[-2:] == ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease"]

@@ -12,11 +12,11 @@ from support.cuda_recorder import Recorder
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, WrongDeviceError
 from xsem.types import SemaphoreKind
-from xsem_cuda._context import Context, Quiet
-from xsem_cuda._lists import PerThreadList, StreamList
-from xsem_cuda._points import Point, Points, native_event
-from xsem_cuda._semaphores import SemaphoreToken
-from xsem_cuda._streams import LEGACY, ParsedStream, check_stream_device, parse_stream
+from xsem_cuda.context import Context, Quiet
+from xsem_cuda.points import Point, Points, native_event
+from xsem_cuda.queue import PerThreadList, StreamList
+from xsem_cuda.semaphores import SemaphoreToken
+from xsem_cuda.streams import LEGACY, ParsedStream, check_stream_device, parse_stream
 
 cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 T = TypeVar("T")

@@ -236,10 +236,10 @@ def test_prepared_without_the_functions_address_goes_over_the_bindings() -> None
     from support.cuda_recorder import Recorder
 
     from xsem.types import SemaphoreKind
-    from xsem_cuda._context import Context
-    from xsem_cuda._lists import StreamList
-    from xsem_cuda._points import Points
-    from xsem_cuda._semaphores import SemaphoreToken
+    from xsem_cuda.context import Context
+    from xsem_cuda.points import Points
+    from xsem_cuda.queue import StreamList
+    from xsem_cuda.semaphores import SemaphoreToken
 
     pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     cuda = importlib.import_module("cuda.bindings.driver")

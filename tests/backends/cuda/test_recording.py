@@ -16,11 +16,11 @@ from support.importer import BOUND_S, Pair
 
 import xsem
 from xsem.types import Feature, SemaphoreHandleType
-from xsem_cuda._backend import _attributes as attributes_of
-from xsem_cuda._capabilities import capabilities_of
-from xsem_cuda._context import Context
-from xsem_cuda._lists import StreamList
-from xsem_cuda._points import Points
+from xsem_cuda.backend import _attributes as attributes_of
+from xsem_cuda.capabilities import capabilities_of
+from xsem_cuda.context import Context
+from xsem_cuda.points import Points
+from xsem_cuda.queue import StreamList
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD

@@ -20,9 +20,9 @@ from xsem.types import (
     SemaphoreHandleType,
     SemaphoreKind,
 )
-from xsem_cuda._arrays import ArrayToken, mipmap_descriptor
-from xsem_cuda._memory import buffer_descriptor, memory_descriptor
-from xsem_cuda._semaphores import Batches, SemaphoreToken, semaphore_descriptor
+from xsem_cuda.images import ArrayToken, mipmap_descriptor
+from xsem_cuda.memory import buffer_descriptor, memory_descriptor
+from xsem_cuda.semaphores import Batches, SemaphoreToken, semaphore_descriptor
 
 cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 

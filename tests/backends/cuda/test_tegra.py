@@ -19,7 +19,7 @@ from support.importer import BOUND_S, soon
 
 import xsem
 from xsem.types import MemoryHandleType, MipmapDesc, SemaphoreHandleType, SemaphoreKind, SignalParams, WaitParams
-from xsem_cuda._load import bindings
+from xsem_cuda.loader import bindings
 
 S, M = SemaphoreHandleType, MemoryHandleType
 OBJECT, OTHER, BUFFER = 0x7000_0000_1000, 0x7000_0000_2000, 0x7000_0000_3000   # addresses that nobody looks at

@@ -37,7 +37,7 @@ BOUND_S = 20.0
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    from xsem_cuda._backend import CudaBackend
+    from xsem_cuda.backend import CudaBackend
 
     device = CudaBackend("win32").open(0)
     yield device
@@ -133,7 +133,7 @@ class Frames:
     """A device through the facade, a mutex that is free with key 0, and a timeline."""
 
     def __init__(self) -> None:
-        from xsem_cuda._backend import CudaBackend
+        from xsem_cuda.backend import CudaBackend
 
         backend = CudaBackend("win32")
         self.device = Device(backend.devices()[0], backend.open(0))
@@ -285,7 +285,7 @@ def test_memory_of_each_type_is_imported_mapped_and_used(handle_type: MemoryHand
 
 @on_stand_in(SIMCUDA_PLATFORM="windows", SIMCUDA_DEVICES="2")
 def test_devices_have_luids_of_8_bytes_with_zeros_among_them() -> None:
-    from xsem_cuda._backend import CudaBackend
+    from xsem_cuda.backend import CudaBackend
 
     backend = CudaBackend("win32")
     assert [info.luid for info in backend.devices()] == [bytes([0xF4, 3, 1 + each, 0, 0, 0, 0, 0]) for each in (0, 1)]

@@ -62,7 +62,7 @@ def test_devices_of_two_drivers_work_side_by_side() -> None:
 
 
 def details(**expected: str) -> None:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     found = LevelZeroBackend().details(0)
     assert {name: found[name] for name in expected} == expected
@@ -98,7 +98,7 @@ def test_capabilities_are_what_the_driver_was_seen_to_take() -> None:
 
 @on_level_zero(SIMZE_FAIL="zeDeviceImportExternalSemaphoreExt:0x78000003")
 def test_extension_that_is_listed_and_refuses_every_import_is_not_declared() -> None:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
         assert device.capabilities.semaphore_import == frozenset()
@@ -113,7 +113,7 @@ def test_extension_that_is_listed_and_refuses_every_import_is_not_declared() -> 
 
 @on_level_zero(SIMZE_DRIVER_VERSION=str(1 << 24 | 6 << 16 | 33944))
 def test_release_that_is_known_to_be_bad_is_not_trusted_and_says_why() -> None:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
         assert device.info.driver_version == "1.6.33944"
@@ -129,7 +129,7 @@ def test_release_that_is_known_to_be_bad_is_not_trusted_and_says_why() -> None:
 
 @on_level_zero(SIMZE_API="1.4", SIMZE_NO_ADDRESS="1")
 def test_driver_that_is_older_than_the_extension_is_listed_and_says_what_to_update() -> None:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
         assert device.capabilities.semaphore_import == frozenset()
@@ -347,8 +347,8 @@ def test_driver_refuses_what_it_does_not_declare() -> None:
 # ---- the look at what the driver does
 STUCK = """
 import os
-from xsem_levelzero import _probe
-from xsem_levelzero._backend import LevelZeroBackend
+from xsem_levelzero import probe as _probe
+from xsem_levelzero.backend import LevelZeroBackend
 
 held = []
 _probe._PATIENCE_NS = 1_000_000
@@ -373,7 +373,7 @@ def test_driver_whose_wait_is_not_met_declares_no_binary_and_keeps_what_the_wait
 
 @on_level_zero(SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x78000003:1")
 def test_driver_that_imports_and_refuses_to_wait_declares_no_binary() -> None:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     backend = LevelZeroBackend()
     device = backend.open(0)

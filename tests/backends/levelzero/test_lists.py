@@ -316,8 +316,8 @@ def test_event_of_the_applications_is_waited_for_and_queried() -> None:
 # ---- parameters
 @on_level_zero
 def test_binary_semaphores_have_the_value_0() -> None:
-    from xsem_levelzero import _ze
-    from xsem_levelzero._semaphores import Batches, Semaphore
+    from xsem_levelzero import ze as _ze
+    from xsem_levelzero.semaphores import Batches, Semaphore
 
     semaphores = [Semaphore(1, BINARY, None), Semaphore(2, TIMELINE, None),
                   Semaphore(3, SemaphoreHandleType.D3D11_KEYED_MUTEX, None)]

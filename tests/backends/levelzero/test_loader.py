@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 
 from xsem.errors import BackendUnavailableError, DriverError, OutOfMemoryError, UnsupportedError, XsemError
-from xsem_levelzero import _functions, _loader, _ze
-from xsem_levelzero._functions import WAIT, find_extension
-from xsem_levelzero._loader import Loader
-from xsem_levelzero._releases import build_of, flaw_of, version_text
-from xsem_levelzero._results import RESULTS, error_of
+from xsem_levelzero import functions as _functions
+from xsem_levelzero import loader as _loader
+from xsem_levelzero import ze as _ze
+from xsem_levelzero.functions import WAIT, find_extension
+from xsem_levelzero.loader import Loader
+from xsem_levelzero.releases import build_of, flaw_of, version_text
+from xsem_levelzero.results import RESULTS, error_of
 
 UNINITIALIZED, UNSUPPORTED_FEATURE, INVALID_ARGUMENT = 0x78000001, 0x78000003, 0x78000004
 WRAP = 0x1000   # what this loader adds to a handle when it wraps

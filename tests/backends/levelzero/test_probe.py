@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from xsem_levelzero import _probe
+from xsem_levelzero import probe as _probe
 
 
 def test_numbers_are_those_of_the_kernels_header() -> None:

@@ -14,8 +14,9 @@ import pytest
 from support.levelzero_sim import loader_folder
 
 from xsem.types import MemoryHandleType, SemaphoreHandleType
-from xsem_levelzero import _results, _ze
-from xsem_levelzero._images import _COMPONENTS, _LAYOUTS
+from xsem_levelzero import results as _results
+from xsem_levelzero import ze as _ze
+from xsem_levelzero.images import _COMPONENTS, _LAYOUTS
 
 LATER = ("ZE_RESULT_ERROR_SURVIVABILITY_MODE_DETECTED", "ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED")   # than 1.20
 HEADERS = ("trixie", "forky")   # releases whose libze-dev knows the extension: 1.20.6, 1.32

@@ -39,7 +39,7 @@ KMT = 0x4000_0040
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     device = LevelZeroBackend("win32").open(0)
     yield device
@@ -48,7 +48,7 @@ def opened() -> Iterator[Any]:
 
 @on_level_zero(**WINDOWS)
 def test_types_of_windows_are_declared_where_the_extension_is_listed() -> None:
-    from xsem_levelzero._backend import LevelZeroBackend
+    from xsem_levelzero.backend import LevelZeroBackend
 
     backend = LevelZeroBackend("win32")
     [info] = backend.devices()
@@ -111,7 +111,7 @@ def words(struct_: Any) -> bytes:
 
 @pytest.mark.parametrize(("kind", "flag"), SEMAPHORES.items())
 def test_semaphore_struct_has_the_flag_and_the_handle(kind: SemaphoreHandleType, flag: int) -> None:
-    from xsem_levelzero._semaphores import semaphore_struct
+    from xsem_levelzero.semaphores import semaphore_struct
 
     made = semaphore_struct(SemaphoreDesc(type=kind, handle=KMT), KMT)
     assert words(made)[:4] + words(made)[16:20] == struct.pack("<II", 0x20022, flag)
@@ -121,7 +121,7 @@ def test_semaphore_struct_has_the_flag_and_the_handle(kind: SemaphoreHandleType,
 
 @pytest.mark.parametrize(("kind", "flag"), [(S.OPAQUE_FD, 0x1), (S.TIMELINE_SEMAPHORE_FD, 0x80)])
 def test_semaphore_struct_has_the_flag_and_the_fd(kind: SemaphoreHandleType, flag: int) -> None:
-    from xsem_levelzero._semaphores import semaphore_struct
+    from xsem_levelzero.semaphores import semaphore_struct
 
     made = semaphore_struct(SemaphoreDesc(type=kind, handle=7), 7)
     assert made.flags == flag
@@ -131,8 +131,8 @@ def test_semaphore_struct_has_the_flag_and_the_fd(kind: SemaphoreHandleType, fla
 def test_names_are_utf_8_for_semaphores_and_utf_16_for_memory() -> None:
     import ctypes
 
-    from xsem_levelzero._memory import memory_struct
-    from xsem_levelzero._semaphores import semaphore_struct
+    from xsem_levelzero.memory import memory_struct
+    from xsem_levelzero.semaphores import semaphore_struct
 
     linked: Any = semaphore_struct(SemaphoreDesc(type=S.D3D12_FENCE, name="fé"), None).following
     assert (linked.handle, ctypes.string_at(linked.name)) == (None, "fé".encode())
@@ -143,7 +143,7 @@ def test_names_are_utf_8_for_semaphores_and_utf_16_for_memory() -> None:
 
 @pytest.mark.parametrize(("kind", "flag"), MEMORIES.items())
 def test_memory_struct_has_the_flag_and_the_handle(kind: MemoryHandleType, flag: int) -> None:
-    from xsem_levelzero._memory import memory_struct
+    from xsem_levelzero.memory import memory_struct
 
     made = memory_struct(MemoryDesc(type=kind, handle=KMT, allocation_size=1), KMT)
     assert words(made) == struct.pack("<IIQIIQQ", 0x22, 0, 0, flag, 0, KMT, 0)
@@ -151,7 +151,7 @@ def test_memory_struct_has_the_flag_and_the_handle(kind: MemoryHandleType, flag:
 
 @pytest.mark.parametrize(("kind", "flag"), [(M.OPAQUE_FD, 1), (M.DMABUF_FD, 2)])
 def test_memory_struct_has_the_flag_and_the_fd(kind: MemoryHandleType, flag: int) -> None:
-    from xsem_levelzero._memory import memory_struct
+    from xsem_levelzero.memory import memory_struct
 
     made = memory_struct(MemoryDesc(type=kind, handle=7, allocation_size=1), 7)
     assert words(made) == struct.pack("<IIQIi", 0x19, 0, 0, flag, 7)

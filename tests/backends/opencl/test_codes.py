@@ -29,15 +29,15 @@ from xsem.types import (
     SignalParams,
     WaitParams,
 )
-from xsem_opencl import _cl as cl
-from xsem_opencl._addresses import Addresses
-from xsem_opencl._api import Api
-from xsem_opencl._capabilities import NVIDIA, Answers, ask, capabilities_of
-from xsem_opencl._core import properties
-from xsem_opencl._fds import GivenFd
-from xsem_opencl._lists import QueueList
-from xsem_opencl._results import CODES, error_of, failed_work, import_error
-from xsem_opencl._semaphores import Semaphore, handle_number
+from xsem_opencl import cl
+from xsem_opencl.addresses import Addresses
+from xsem_opencl.api import Api
+from xsem_opencl.capabilities import NVIDIA, Answers, ask, capabilities_of
+from xsem_opencl.core import properties
+from xsem_opencl.file_descriptors import GivenFd
+from xsem_opencl.queue import QueueList
+from xsem_opencl.results import CODES, error_of, failed_work, import_error
+from xsem_opencl.semaphores import Semaphore, handle_number
 
 _S, _M = SemaphoreHandleType, MemoryHandleType
 CALL = "clEnqueueWaitSemaphoresKHR"

@@ -27,7 +27,7 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_opencl._checks import nvidia_icd
+from xsem_opencl.checks import nvidia_icd
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -131,7 +131,7 @@ def test_doctor_says_that_pyopencl_is_missing() -> None:
     code = """if True:
         import sys
         sys.modules["pyopencl"] = None
-        from xsem_opencl._backend import OpenCLBackend
+        from xsem_opencl.backend import OpenCLBackend
         from xsem.errors import BackendUnavailableError
         backend = OpenCLBackend()
         [check] = backend.checks()
@@ -149,7 +149,7 @@ def test_doctor_says_that_pyopencl_is_missing() -> None:
 
 def test_loader_without_a_driver_is_told_apart() -> None:
     code = """if True:
-        from xsem_opencl._backend import OpenCLBackend
+        from xsem_opencl.backend import OpenCLBackend
         from xsem.errors import BackendUnavailableError
         checks = OpenCLBackend().checks()
         assert checks[0].ok and not checks[-1].ok and "finds no driver" in checks[-1].detail, checks
@@ -255,7 +255,7 @@ def test_what_is_no_context_is_refused(native: Any) -> None:
 def test_context_of_a_device_that_is_not_listed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyopencl as cl
 
-    from xsem_opencl import _native
+    from xsem_opencl import native as _native
 
     context = cl.Context(cl.get_platforms()[0].get_devices())
     monkeypatch.setattr(_native, "all_devices", lambda _: [])   # as with a part of a device

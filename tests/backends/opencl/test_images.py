@@ -19,11 +19,11 @@ from support.opencl_sim import on_opencl
 from xsem.errors import UnsupportedError
 from xsem.spi import duplicate_fd
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc
-from xsem_opencl import _cl as cl
-from xsem_opencl import _images
-from xsem_opencl._fds import GivenFd
-from xsem_opencl._images import image_desc, image_format, make_image
-from xsem_opencl._memory import Memory
+from xsem_opencl import cl
+from xsem_opencl import images as _images
+from xsem_opencl.file_descriptors import GivenFd
+from xsem_opencl.images import image_desc, image_format, make_image
+from xsem_opencl.memory import Memory
 
 SHAPES = {
     "of one dimension": MipmapDesc(extent=(64, 0, 0), format="uint8", channels=4),

@@ -18,7 +18,7 @@ import xsem
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError
 from xsem.spi import ImportFailure, same_open_file
 from xsem.types import Feature, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
-from xsem_opencl._core import array
+from xsem_opencl.core import array
 
 SIZE = 16 * PAGE
 

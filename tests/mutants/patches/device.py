@@ -6,13 +6,17 @@ import dataclasses
 import uuid
 from typing import Any
 
-import xsem_cuda._backend as backend
+import xsem_cuda.backend as backend
 from patches.base import instead, patch
 from xsem.types import Capabilities, HealthCheck
-from xsem_cuda import _arrays, _call, _device, _lists, _points
-from xsem_cuda._backend import CudaBackend
-from xsem_cuda._context import Context
-from xsem_cuda._device import CudaDevice
+from xsem_cuda import device as _device
+from xsem_cuda import images as _arrays
+from xsem_cuda import points as _points
+from xsem_cuda import queue as _lists
+from xsem_cuda import results as _call
+from xsem_cuda.backend import CudaBackend
+from xsem_cuda.context import Context
+from xsem_cuda.device import CudaDevice
 
 
 @patch

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import xsem_cuda._device as device
-import xsem_cuda._lists as lists
+import xsem_cuda.device as device
+import xsem_cuda.queue as lists
 from patches.base import instead, patch
-from xsem_cuda._arrays import LevelToken
+from xsem_cuda.images import LevelToken
 
 
 @patch

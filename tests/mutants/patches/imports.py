@@ -6,12 +6,12 @@ import dataclasses
 import os
 from typing import Any
 
-import xsem_cuda._device as device
-import xsem_cuda._semaphores as semaphores
+import xsem_cuda.device as device
+import xsem_cuda.semaphores as semaphores
 from patches.base import instead, patch
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, SemaphoreHandleType
-from xsem_cuda._device import CudaDevice
+from xsem_cuda.device import CudaDevice
 
 
 class _Handle:

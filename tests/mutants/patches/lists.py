@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from patches.base import instead, patch
-from xsem_cuda._call import call
-from xsem_cuda._device import CudaDevice
-from xsem_cuda._lists import StreamList
-from xsem_cuda._points import Point, Points
-from xsem_cuda._streams import LEGACY
+from xsem_cuda.device import CudaDevice
+from xsem_cuda.points import Point, Points
+from xsem_cuda.queue import StreamList
+from xsem_cuda.results import call
+from xsem_cuda.streams import LEGACY
 
 
 @patch

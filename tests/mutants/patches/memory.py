@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import xsem_cuda._device as device
-import xsem_cuda._lists as lists
+import xsem_cuda.device as device
+import xsem_cuda.queue as lists
 from patches.base import instead, patch
-from xsem_cuda._arrays import LevelToken
-from xsem_cuda._device import CudaDevice
-from xsem_cuda._lists import StreamList
+from xsem_cuda.device import CudaDevice
+from xsem_cuda.images import LevelToken
+from xsem_cuda.queue import StreamList
 
 
 @patch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from patches.base import instead, patch
-from xsem_cuda._lists import StreamList
-from xsem_cuda._recording import Graphs, Recorded
+from xsem_cuda.queue import StreamList
+from xsem_cuda.recording import Graphs, Recorded
 
 
 @patch

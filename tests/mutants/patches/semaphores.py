@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from patches.base import instead, patch
-from xsem_cuda._lists import StreamList
-from xsem_cuda._semaphores import Batches
+from xsem_cuda.queue import StreamList
+from xsem_cuda.semaphores import Batches
 
 
 def _unwritten(batches: Any, semaphores: Any) -> tuple[list[Any], list[Any]]:

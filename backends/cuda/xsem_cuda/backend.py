@@ -1,0 +1,258 @@
+"""The backend ``cuda``: it lists devices, opens them and checks the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid as _uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
+from xsem.spi import Backend, failed_check
+from xsem.types import DeviceInfo, HealthCheck
+from xsem_cuda.capabilities import Attributes, capabilities_of
+from xsem_cuda.context import Context
+from xsem_cuda.device import CudaDevice
+from xsem_cuda.direct import luid_of
+from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
+from xsem_cuda.loader import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
+from xsem_cuda.recording import OLDEST_DRIVER
+from xsem_cuda.results import call
+
+__all__ = ["CudaBackend"]
+
+
+class CudaBackend(Backend):
+    """The backend ``cuda``: CUDA devices through cuda-python.
+
+    Parameters
+    ----------
+    platform : str
+        A value of `sys.platform`. It selects the declared handle types. Tests pass another platform than the machine's
+        to check the structs of its handle types against a driver that only reads them.
+
+    Examples
+    --------
+    >>> CudaBackend.name
+    'cuda'
+    """
+
+    name: ClassVar[str] = "cuda"
+    spi_version: ClassVar[int] = 1
+
+    def __init__(self, platform: str = sys.platform) -> None:
+        self._platform = platform
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """Return the devices that CUDA_VISIBLE_DEVICES permits, in the driver's order.
+
+        Raises
+        ------
+        BackendUnavailableError
+            ``cuda_python_missing``, ``cuda_python_broken``, ``libcuda_missing``, ``driver_too_old``,
+            ``no_permission``, ``no_device``, ``driver_failed``. The message names the remedy.
+        """
+        driver = started()
+        try:
+            count = call(driver.cuDeviceGetCount)
+            return tuple(self._info(driver, call(driver.cuDeviceGet, index), index) for index in range(count))
+        except UnsupportedError as error:
+            raise BackendUnavailableError(
+                f"the CUDA driver is too old: it does not have {error.capability}", reason="driver_too_old",
+                call=error.call,
+            ) from error
+
+    def open(self, index: int) -> CudaDevice:
+        """Open a device in its primary context, which torch, CuPy and the CUDA runtime also use.
+
+        Parameters
+        ----------
+        index : int
+            Position in `devices`.
+
+        Returns
+        -------
+        CudaDevice
+            Its `close` releases the primary context. If this method raises, the context is released.
+
+        Raises
+        ------
+        BackendUnavailableError
+            As `devices`.
+        """
+        driver = started()
+        device = call(driver.cuDeviceGet, index)
+        capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        causes = timeout_causes(driver)
+        context = call(driver.cuDevicePrimaryCtxRetain, device)
+
+        def close() -> None:
+            call(driver.cuDevicePrimaryCtxRelease, device)
+
+        try:
+            return CudaDevice(driver, device, index, context, capabilities, close, causes)
+        except BaseException:
+            close()
+            raise
+
+    def adopt(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
+        """Open a device in a context of the application.
+
+        Parameters
+        ----------
+        native : CUcontext or int
+            A ``CUcontext`` of ``cuda.bindings.driver``, or its address. It stays the application's, on success and on
+            failure, and must outlive the device.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_native``: `native` is neither.
+        BackendUnavailableError
+            As `devices`.
+        """
+        driver = started()
+        if isinstance(native, int) and not isinstance(native, bool) and native > 0:
+            context = driver.CUcontext(native)
+        elif isinstance(native, driver.CUcontext) and int(native):
+            context = native
+        else:
+            raise BadArgumentError(
+                f"native= of the cuda backend must be a CUcontext or its address as an int, not {native!r}",
+                reason="bad_native",
+            )
+        with Context(driver, context):
+            device = call(driver.cuCtxGetDevice)
+        index = int(device)
+        capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
+                                                             timeout_causes(driver))
+
+    def details(self, index: int) -> Mapping[str, str]:
+        """Return versions and attributes for ``xsem devices --json``.
+
+        Parameters
+        ----------
+        index : int
+            Position in `devices`.
+        """
+        driver = started()
+        device = call(driver.cuDeviceGet, index)
+        attributes = _attributes(driver, device)
+        found = luid_of(driver, device) if self._platform == "win32" else None
+        return {
+            "cuda_bindings": bindings_version(),
+            "cuda_driver_api": _version(driver),
+            "kernel_driver": kernel_driver(),
+            "library": str(library_name()),
+            "compute_capability": ".".join(map(str, attributes.compute_capability)),
+            "timeline_semaphores": str(attributes.timeline).lower(),
+            "integrated": str(attributes.integrated).lower(),
+            **({} if found is None else {"luid_node_mask": f"{found[1]:#x}"}),
+        }
+
+    def checks(self) -> Sequence[HealthCheck]:
+        """Check the package, the library, permissions and the loading of kernels. Never raises.
+
+        Returns
+        -------
+        tuple of HealthCheck
+            Ends at the first failure that makes the next check impossible.
+        """
+        checks: list[HealthCheck] = []
+        try:
+            bindings()
+        except BackendUnavailableError as error:
+            return (failed_check("cuda-python", error, "pip install 'xsem[cuda13]'"),)
+        checks.append(HealthCheck(name="cuda-python", ok=True, detail=f"cuda-bindings {bindings_version()}"))
+        denied = denied_nodes()
+        checks.append(HealthCheck(name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
+                                  remedy="add the user to the group that owns them" if denied else ""))
+        try:
+            driver = started()
+            self.devices()
+        except Exception as error:  # a check never raises, whatever the driver does
+            checks.append(failed_check(library_name(), error, _remedy(error)))
+            return tuple(checks)
+        checks.append(HealthCheck(name=library_name(), ok=True,
+                                  detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
+        if is_lazy(driver):
+            checks.append(HealthCheck(
+                name="module loading", ok=True,
+                detail="lazy: a kernel's first launch behind a pending wait blocks its thread until the wait is met; "
+                       f"{ADVICE}"))
+        if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
+            checks.append(HealthCheck(
+                name="default stream", ok=True,
+                detail="cuda-python uses per-thread default streams; xsem names the legacy one itself"))
+        return tuple(checks)
+
+    def _info(self, driver: Any, device: Any, index: int) -> DeviceInfo:
+        name = call(driver.cuDeviceGetName, 256, device)
+        return DeviceInfo(
+            id=f"cuda:{index}", backend="cuda", index=index, name=name.split(b"\0")[0].decode("utf-8", "replace"),
+            uuid=_device_uuid(driver, device), luid=self._luid(driver, device), driver_version=_version(driver),
+        )
+
+    def _luid(self, driver: Any, device: Any) -> bytes | None:
+        found = luid_of(driver, device) if self._platform == "win32" else None
+        return None if found is None else found[0]
+
+
+_REMEDIES: Final = {
+    "libcuda_missing": "install the NVIDIA driver; for a container: start it with the GPU",
+    "driver_too_old": "update the NVIDIA driver",
+    "no_permission": "add the user to the group that owns the device nodes",
+    "no_device": "unset CUDA_VISIBLE_DEVICES; for a container: start it with the GPU",
+}
+"""The remedy for each `reason` of an error."""
+
+
+def _remedy(error: Exception) -> str:
+    reason = error.reason if isinstance(error, XsemError) else ""
+    return _REMEDIES.get(reason, "run nvidia-smi; if it fails, reinstall the NVIDIA driver and restart the machine")
+
+
+def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:
+    # cuDeviceGetUuid, the first version, returns the whole GPU's UUID for a part of a GPU (MIG).
+    for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+        function = getattr(driver, name, None)
+        if function is None:
+            continue
+        try:
+            return _uuid.UUID(bytes=bytes(call(function, device).bytes))
+        except UnsupportedError:  # an older driver
+            continue
+    return None
+
+
+def _attributes(driver: Any, device: Any) -> Attributes:
+    enumeration = driver.CUdevice_attribute
+
+    def ask(name: str) -> int:
+        attribute = getattr(enumeration, "CU_DEVICE_ATTRIBUTE_" + name, None)
+        if attribute is None:
+            return 0
+        try:
+            return int(call(driver.cuDeviceGetAttribute, attribute, device))
+        except XsemError:  # an older driver: INVALID_VALUE for an unknown attribute
+            return 0
+
+    return Attributes(
+        timeline=bool(ask("TIMELINE_SEMAPHORE_INTEROP_SUPPORTED")),
+        integrated=bool(ask("INTEGRATED")),
+        tcc=bool(ask("TCC_DRIVER")),
+        compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
+        dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
+        recording=int(call(driver.cuDriverGetVersion)) >= OLDEST_DRIVER,
+    )
+
+
+def _version(driver: Any) -> str:
+    version = int(call(driver.cuDriverGetVersion))
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _nothing() -> None:
+    """Do nothing: a borrowed context stays the application's."""

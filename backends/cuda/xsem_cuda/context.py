@@ -1,0 +1,92 @@
+"""CUDA contexts: a device's primary context, or a borrowed one.
+
+Each thread has its own current context. xsem makes the device's context current only around calls that need it. It
+changes nothing if that context is already current. Afterwards the thread has its previous context, or none.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from xsem.errors import XsemError
+from xsem_cuda.results import INVALID_CONTEXT, call
+
+__all__ = ["Context", "Quiet"]
+
+
+class Context:
+    """A context for ``with``: it is current inside. Several threads can enter it, and a thread can enter it again.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    native : CUcontext
+        Stays its owner's.
+    """
+
+    def __init__(self, driver: Any, native: Any) -> None:
+        self.native = native
+        self.address = int(native)
+        self._current = driver.cuCtxGetCurrent
+        self._push = driver.cuCtxPushCurrent
+        self._pop = driver.cuCtxPopCurrent
+        self._entered = threading.local()
+
+    def __enter__(self) -> None:
+        pushed = int(call(self._current)) != self.address
+        if pushed:
+            call(self._push, self.native)
+        try:
+            self._entered.pushed.append(pushed)
+        except AttributeError:
+            self._entered.pushed = [pushed]
+
+    def __exit__(self, *exc: object) -> None:
+        if self._entered.pushed.pop():
+            call(self._pop)
+
+
+class Quiet:
+    """Relaxed stream-capture mode of the calling thread, for ``with``. A thread can enter it again.
+
+    In the default mode, an event query or a free invalidates the capture of another thread (measured:
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED).
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    context : Context
+        Entered if the driver requires a current context to change the mode.
+    """
+
+    def __init__(self, driver: Any, context: Context) -> None:
+        self._exchange = driver.cuThreadExchangeStreamCaptureMode
+        self._relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._context = context
+        self._inside = threading.local()
+
+    def __enter__(self) -> None:
+        inside = self._inside
+        depth = getattr(inside, "depth", 0)
+        if depth == 0:
+            inside.before = self._swap(self._relaxed)
+        inside.depth = depth + 1
+
+    def __exit__(self, *exc: object) -> None:
+        inside = self._inside
+        inside.depth -= 1
+        if inside.depth == 0:
+            self._swap(inside.before)
+
+    def _swap(self, mode: Any) -> Any:
+        try:
+            return call(self._exchange, mode)
+        except XsemError as error:
+            # By its documentation, the function can require a current context. The mode still belongs to the thread.
+            if error.code != INVALID_CONTEXT:
+                raise
+            with self._context:
+                return call(self._exchange, mode)

@@ -1,0 +1,45 @@
+"""Convert xsem's memory descriptors to the driver's structs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
+from xsem_cuda.semaphores import fill_win32, handle_number
+
+__all__ = ["buffer_descriptor", "memory_descriptor"]
+
+
+def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
+    """Return the CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and an object to keep alive until the driver's call returns.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    desc : MemoryDesc
+    handle : OwnedHandle or None
+        Stays the caller's. None: `desc` contains the handle or the name.
+    """
+    native = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
+    native.type = driver.CUexternalMemoryHandleType(desc.type.native["cuda"][1])
+    native.size = desc.allocation_size
+    if desc.dedicated:
+        native.flags = int(driver.CUDA_EXTERNAL_MEMORY_DEDICATED)
+    keep: object = None
+    os_handle_kind = desc.type.os_handle_kind
+    if os_handle_kind is OsHandleKind.FD:
+        native.handle.fd = handle_number(desc.handle if handle is None else handle)
+    elif os_handle_kind is OsHandleKind.NVSCI:
+        native.handle.nvSciBufObject = handle_number(desc.handle)
+    else:
+        keep = fill_win32(native.handle.win32, desc, handle)
+    return native, keep
+
+
+def buffer_descriptor(driver: Any, offset: int, size: int) -> Any:
+    """Return the CUDA_EXTERNAL_MEMORY_BUFFER_DESC of a range, in bytes."""
+    native = driver.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
+    native.offset = offset
+    native.size = size
+    return native

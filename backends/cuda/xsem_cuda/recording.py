@@ -1,0 +1,200 @@
+"""Recorded work: the capture of a stream, instantiated once and launched repeatedly with new values.
+
+The capture uses relaxed mode: it forbids no call in any thread, and any thread can end it. Each signal and each wait is
+a separate node of the graph. The instance takes new parameters for a node between launches. Pending launches keep
+theirs (cuGraphExecExternalSemaphoresSignalNodeSetParams).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from xsem.errors import BusyError
+from xsem_cuda.context import Context, Quiet
+from xsem_cuda.handles import Owned
+from xsem_cuda.results import call
+
+__all__ = ["OLDEST_DRIVER", "Graphs", "Recorded"]
+
+OLDEST_DRIVER: Final = 11040
+"""The driver version with cuGraphInstantiateWithFlags, the bindings' cuGraphInstantiate. Semaphore nodes need 11.2."""
+
+# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The fence's value is the first 8.
+_PARAMS_SIZE: Final = 144
+
+Values = Mapping[int, tuple[int, int]]
+
+
+class _NodeParams(ctypes.Structure):
+    """The layout of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS and ..._WAIT_NODE_PARAMS."""
+
+    _fields_ = (("semaphores", ctypes.c_void_p), ("params", ctypes.c_void_p), ("count", ctypes.c_uint))
+
+
+class _Slot:
+    """The value of one semaphore in a node's parameters."""
+
+    __slots__ = ("now", "recorded", "semaphore")
+
+    def __init__(self, semaphore: int, at: int) -> None:
+        self.semaphore = semaphore
+        self.now = ctypes.c_uint64.from_address(at)
+        self.recorded = self.now.value
+
+
+class _Node:
+    """The node of a signal or a wait: its parameters, and whether the instance has them."""
+
+    __slots__ = ("_native", "_params", "_set", "_side", "_slots", "_written")
+
+    def __init__(self, driver: Any, native: Any, *, signal: bool) -> None:
+        name = "Signal" if signal else "Wait"
+        self._native = native
+        self._side = 1 if signal else 0
+        self._set = getattr(driver, f"cuGraphExecExternalSemaphores{name}NodeSetParams")
+        struct = getattr(driver, f"CUDA_EXTERNAL_SEMAPHORE_{name.upper()}_PARAMS")
+        given = call(getattr(driver, f"cuGraphExternalSemaphores{name}NodeGetParams"), native)
+        # The bindings' view of the driver's result lacks the elements (12.9 and 13.5: they do not know the length).
+        there = _NodeParams.from_address(given.getPtr())
+        semaphores = list((ctypes.c_uint64 * there.count).from_address(there.semaphores))
+        params = getattr(driver, f"CUDA_EXT_SEM_{name.upper()}_NODE_PARAMS")()
+        params.extSemArray = [driver.CUexternalSemaphore(each) for each in semaphores]
+        params.paramsArray = [struct() for _ in semaphores]
+        params.numExtSems = there.count
+        here = _NodeParams.from_address(params.getPtr())
+        ctypes.memmove(here.params, there.params, there.count * _PARAMS_SIZE)
+        self._params = params  # owns the memory of the slots
+        self._slots = [_Slot(each, here.params + at * _PARAMS_SIZE) for at, each in enumerate(semaphores)]
+        self._written = True
+
+    def write(self, instance: Any, values: Values) -> None:
+        """Set the values for the instance's next launch. A semaphore without a new value keeps its recorded one."""
+        for slot in self._slots:
+            given = values.get(slot.semaphore)
+            value = slot.recorded if given is None else given[self._side]
+            if slot.now.value != value:
+                slot.now.value = value
+                self._written = False
+        if not self._written:
+            call(self._set, instance, self._native, self._params)
+            self._written = True
+
+
+class Recorded(Owned):
+    """A graph and its instance. The native handle is the instance's (CUgraphExec). `destroy` frees both.
+
+    Attributes
+    ----------
+    timeouts : tuple of int
+        Timeouts of its keyed-mutex waits, in milliseconds.
+    """
+
+    __slots__ = ("_graph", "_nodes", "timeouts")
+
+    def __init__(self, graph: Any, instance: Any, nodes: Sequence[_Node]) -> None:
+        super().__init__(instance)
+        self._graph = graph
+        self._nodes = nodes
+        self.timeouts: tuple[int, ...] = ()
+
+    def write(self, values: Values) -> None:
+        """Set the values of the next launch: (wait, signal) for each semaphore's handle."""
+        for node in self._nodes:
+            node.write(self.native, values)
+
+    def destroy(self, driver: Any) -> None:
+        """Destroy the instance and the graph, once."""
+        instance = self.give_up()
+        if instance is not None:
+            try:
+                call(driver.cuGraphExecDestroy, instance)
+            finally:
+                call(driver.cuGraphDestroy, self._graph)
+
+
+class Graphs:
+    """Creates, launches and destroys the recordings of one stream.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    context : Context
+    stream : CUstream
+        Stays its owner's.
+    """
+
+    def __init__(self, driver: Any, context: Context, stream: Any) -> None:
+        self._driver = driver
+        self._context = context
+        self._stream = stream
+        # In the calling thread's default mode, an instantiation would invalidate another thread's capture.
+        self._quiet = Quiet(driver, context)
+
+    def begin(self) -> None:
+        """Call cuStreamBeginCapture.
+
+        Raises
+        ------
+        BusyError
+            ``capturing``: the application captures the stream.
+        """
+        driver = self._driver
+        if call(driver.cuStreamIsCapturing, self._stream) != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+            raise BusyError("the stream is in a capture of the application: record after its end",
+                            reason="capturing")
+        call(driver.cuStreamBeginCapture, self._stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+
+    def end(self) -> Recorded:
+        """Call cuStreamEndCapture and cuGraphInstantiate. The capture ends also if this fails.
+
+        Returns
+        -------
+        Recorded
+            Owned by the caller.
+
+        Raises
+        ------
+        BusyError
+            ``not_recordable``: the capture became invalid.
+        """
+        driver = self._driver
+        try:
+            graph = call(driver.cuStreamEndCapture, self._stream)
+        except BusyError as error:
+            raise BusyError(
+                "the appended work cannot be recorded: the capture became invalid", reason="not_recordable",
+                call=error.call, code=error.code, code_name=error.code_name,
+                likely_causes=("the recorded work synchronised with this stream, or queried or freed an object of it",
+                               "the recorded work continued on another stream, which did not rejoin this one"),
+            ) from error
+        try:
+            nodes = self._semaphore_nodes(graph)
+            with self._quiet, self._context:
+                instance = call(driver.cuGraphInstantiate, graph, 0)
+        except BaseException:
+            call(driver.cuGraphDestroy, graph)
+            raise
+        return Recorded(graph, instance, nodes)
+
+    def replay(self, recorded: Recorded, values: Values) -> None:
+        """Set the values that differ from the last launch's, and call cuGraphLaunch."""
+        recorded.write(values)
+        call(self._driver.cuGraphLaunch, recorded.native, self._stream)
+
+    def release(self, recorded: Recorded) -> None:
+        """Call cuGraphExecDestroy and cuGraphDestroy. Neither blocks (measured behind an unmet wait)."""
+        with self._quiet:
+            recorded.destroy(self._driver)
+
+    def _semaphore_nodes(self, graph: Any) -> list[_Node]:
+        """Return all semaphore nodes, also those of the application's own work: they take new values, too."""
+        driver = self._driver
+        types = driver.CUgraphNodeType
+        kinds = {types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL: True, types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: False}
+        _, count = call(driver.cuGraphGetNodes, graph)
+        natives = call(driver.cuGraphGetNodes, graph, count)[0] if count else ()
+        found = [(native, call(driver.cuGraphNodeGetType, native)) for native in natives]
+        return [_Node(driver, native, signal=kinds[each]) for native, each in found if each in kinds]

@@ -1,0 +1,148 @@
+"""Convert xsem's semaphore descriptors and parameters to the driver's structs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from xsem.types import INFINITE, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreKind, SignalParams, WaitParams
+from xsem_cuda.handles import Owned
+
+__all__ = ["Batches", "SemaphoreToken", "fill_win32", "handle_number", "semaphore_descriptor"]
+
+_VALUE_KINDS: Final = frozenset({SemaphoreKind.BINARY, SemaphoreKind.TIMELINE})
+
+
+class SemaphoreToken(Owned):
+    """An imported semaphore.
+
+    Attributes
+    ----------
+    plain : bool
+        Binary or timeline: its parameter is a value or nothing.
+    """
+
+    __slots__ = ("plain",)
+
+    def __init__(self, native: Any, kind: SemaphoreKind) -> None:
+        super().__init__(native)
+        self.plain = kind in _VALUE_KINDS
+
+
+def handle_number(handle: object) -> int:
+    """Return a descriptor's handle as a number. Its owner keeps it."""
+    return handle if isinstance(handle, int) else handle.fileno()  # type: ignore[attr-defined]
+
+
+def fill_win32(win32: Any, desc: Any, handle: OwnedHandle | None) -> bytes | None:
+    """Write an NT handle, a KMT handle or a name into `win32`.
+
+    Returns
+    -------
+    bytes or None
+        The encoded name. The caller keeps it alive until the driver's call returns.
+    """
+    if desc.name is None:
+        # A Windows handle can be a negative int. The binding raises TypeError for it.
+        win32.handle = handle_number(desc.handle if handle is None else handle) % 2**64
+        return None
+    # "a NULL-terminated array of UTF-16 characters". The binding stores the address of the bytes, without a reference.
+    name: bytes = (desc.name + "\0").encode("utf-16-le")
+    win32.name = name
+    return name
+
+
+def semaphore_descriptor(driver: Any, desc: SemaphoreDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
+    """Return the CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, and an object to keep alive until the driver's call returns.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    desc : SemaphoreDesc
+    handle : OwnedHandle or None
+        Stays the caller's. None: `desc` contains the handle or the name.
+    """
+    native = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
+    native.type = driver.CUexternalSemaphoreHandleType(desc.type.native["cuda"][1])
+    keep: object = None
+    os_handle_kind = desc.type.os_handle_kind
+    if os_handle_kind is OsHandleKind.FD:
+        native.handle.fd = handle_number(desc.handle if handle is None else handle)
+    elif os_handle_kind is OsHandleKind.NVSCI:
+        native.handle.nvSciSyncObj = handle_number(desc.handle)
+    else:
+        keep = fill_win32(native.handle.win32, desc, handle)
+    return native, keep
+
+
+class Batches:
+    """Parameter structs of one list, for its signals or for its waits.
+
+    Creating a struct takes 0.6 us, writing a value into one 0.04 us. So those of plain semaphores are reused: the
+    appends of a list never overlap, and the driver has read the structs when its call returns.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    signal : bool
+        True for signals, False for waits.
+    """
+
+    def __init__(self, driver: Any, *, signal: bool) -> None:
+        if signal:
+            self._struct = driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS
+            self._skip_memsync = int(driver.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_SKIP_NVSCIBUF_MEMSYNC)
+        else:
+            self._struct = driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS
+            self._skip_memsync = int(driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_SKIP_NVSCIBUF_MEMSYNC)
+        first = self._struct()
+        self._one = [first]
+        self._fence = first.params.fence
+        self._fences = [self._fence]
+        self._by_count: dict[int, list[Any]] = {1: self._one}
+
+    def fill(
+        self, semaphores: Sequence[SemaphoreToken], params: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the driver's two arrays: semaphores and parameters. The next call can reuse the parameters."""
+        if len(semaphores) == 1:
+            semaphore = semaphores[0]
+            if semaphore.plain:
+                self._fence.value = params[0].value or 0
+                return [semaphore.native], self._one
+        natives = [semaphore.native for semaphore in semaphores]
+        if False in [semaphore.plain for semaphore in semaphores]:
+            return natives, [self._special(param) for param in params]
+        count = len(natives)
+        structs = self._by_count.get(count)
+        if structs is None:
+            structs = self._grow(count)
+        for fence, param in zip(self._fences, params, strict=False):  # _fences can be longer than the batch
+            fence.value = param.value or 0
+        return natives, structs
+
+    def _grow(self, count: int) -> list[Any]:
+        longest = max(self._by_count)
+        all_structs = list(self._by_count[longest])
+        while len(all_structs) < count:
+            struct = self._struct()
+            all_structs.append(struct)
+            self._fences.append(struct.params.fence)
+        structs = self._by_count[count] = all_structs[:count]
+        return structs
+
+    def _special(self, param: SignalParams | WaitParams) -> Any:
+        struct = self._struct()
+        if param.value is not None:
+            struct.params.fence.value = param.value
+        if param.key is not None:
+            struct.params.keyedMutex.key = param.key
+            if isinstance(param, WaitParams):
+                struct.params.keyedMutex.timeoutMs = INFINITE if param.timeout_ms is None else param.timeout_ms
+        if param.nvscisync_fence is not None:
+            struct.params.nvSciSync.fence = param.nvscisync_fence
+        if param.skip_nvscibuf_memsync:
+            struct.flags = self._skip_memsync
+        return struct

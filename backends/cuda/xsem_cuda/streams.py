@@ -1,0 +1,99 @@
+"""Borrowed streams: their handles, and the check of their device and context."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem_cuda.context import Context
+from xsem_cuda.results import call
+
+__all__ = ["LEGACY", "PER_THREAD", "ParsedStream", "check_stream_device", "parse_stream"]
+
+LEGACY: Final = 1
+"""CU_STREAM_LEGACY. Not 0: with CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1 the bindings read 0 as per-thread."""
+PER_THREAD: Final = 2
+"""CU_STREAM_PER_THREAD: a different stream in each thread."""
+
+
+class ParsedStream(NamedTuple):
+    """A stream's handle for the driver, and the ordinal of its device; None if its object does not tell the device."""
+
+    handle: int
+    ordinal: int | None
+
+
+def parse_stream(stream: object) -> ParsedStream:
+    """Return the handle of a borrowed stream.
+
+    Parameters
+    ----------
+    stream : object
+        An object with ``__cuda_stream__``, a torch or CuPy stream, or a CUstream as an int. It stays its owner's.
+
+    Raises
+    ------
+    BadArgumentError
+        ``null_stream``: `stream` is the int 0. ``stream_protocol``: unknown version of the protocol.
+    TypeError
+        `stream` is an object of another framework.
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        if stream == 0:
+            raise BadArgumentError(
+                "the int 0 is not a stream: pass the stream object, or 1 for the legacy default stream",
+                reason="null_stream")
+        return ParsedStream(stream, None)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        # In the protocol it is a method; in the first cuda.core releases it was a property.
+        version, handle = protocol() if callable(protocol) else protocol
+        if version != 0:
+            raise BadArgumentError(
+                f"{type(stream).__name__} has version {version} of __cuda_stream__; xsem supports version 0",
+                reason="stream_protocol")
+    elif isinstance(getattr(stream, "cuda_stream", None), int):  # torch before the protocol
+        handle = stream.cuda_stream  # type: ignore[attr-defined]
+    elif isinstance(getattr(stream, "ptr", None), int):  # CuPy before the protocol
+        handle = stream.ptr  # type: ignore[attr-defined]
+    else:
+        raise TypeError("the stream must be an object with __cuda_stream__, or a CUstream as an int")
+    return ParsedStream(int(handle) or LEGACY, _ordinal(stream))
+
+
+def _ordinal(stream: object) -> int | None:
+    for attribute in ("device_index", "device_id"):  # torch, CuPy; -1 if unknown
+        value = getattr(stream, attribute, None)
+        if isinstance(value, int) and value >= 0:
+            return value
+    return None
+
+
+def check_stream_device(driver: Any, context: Context, ordinal: int, stream: ParsedStream) -> None:
+    """Refuse a stream of another device or context.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``, ``wrong_context``.
+    """
+    here = f"cuda:{ordinal}"
+    if stream.ordinal is not None and stream.ordinal != ordinal:
+        raise WrongDeviceError(f"the stream belongs to cuda:{stream.ordinal}, this device is {here}",
+                               expected=here, actual=f"cuda:{stream.ordinal}", reason="wrong_device")
+    if stream.handle in (LEGACY, PER_THREAD):
+        return  # these two belong to the current context, which will be this device's
+    owner = call(driver.cuStreamGetCtx, driver.CUstream(stream.handle))
+    if int(owner) == context.address:
+        return
+    with Context(driver, owner):
+        actual = f"cuda:{int(call(driver.cuCtxGetDevice))}"
+    if actual != here:
+        raise WrongDeviceError(f"the stream belongs to {actual}, this device is {here}", expected=here, actual=actual,
+                               reason="wrong_device")
+    raise WrongDeviceError(
+        f"the stream belongs to another context of {here}: open the device on that context, with native=",
+        expected=f"context {context.address:#x}",
+        actual=f"context {int(owner):#x}", reason="wrong_context",
+        likely_causes=("the library of the stream uses its own context",),
+    )

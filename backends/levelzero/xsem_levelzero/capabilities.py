@@ -1,0 +1,63 @@
+"""The capabilities of a device, from the platform, the probe, and known flaws of the driver's release."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_levelzero.probe import Behaviour
+
+__all__ = ["WIN32_SEMAPHORES", "capabilities_of", "memory_types"]
+
+_S = SemaphoreHandleType
+
+WIN32_SEMAPHORES: Final = frozenset({
+    _S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT, _S.D3D12_FENCE, _S.D3D11_FENCE, _S.D3D11_KEYED_MUTEX,
+    _S.D3D11_KEYED_MUTEX_KMT, _S.TIMELINE_SEMAPHORE_WIN32,
+})
+_FD_MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD})
+
+
+def memory_types(platform: str, flags: int) -> frozenset[MemoryHandleType]:
+    """The handle types of this platform for the flags of ze_device_external_memory_properties_t."""
+    return frozenset(
+        each for each in MemoryHandleType
+        if "levelzero" in each.native and flags & each.native["levelzero"][1]
+        and (each in _FD_MEMORIES) == (platform == "linux") and platform in ("linux", "win32")
+    )
+
+
+def capabilities_of(
+    semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType], behaviour: Behaviour, *,
+    lists: int, images: bool, trusted: bool,
+) -> Capabilities:
+    """Return the capabilities.
+
+    Parameters
+    ----------
+    semaphores, memories : frozenset
+        The handle types that can be imported.
+    behaviour : Behaviour
+        The result of the probe.
+    lists : int
+        Number of queues of the group.
+    images : bool
+        Whether the device imports images.
+    trusted : bool
+        Whether the driver is not Intel's. Appends on Intel's driver may wait for a thread of the driver. Whether its
+        functions for freeing block has not been observed.
+    """
+    features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
+    if images:
+        features.add(Feature.IMAGE)
+    return Capabilities(
+        semaphore_import=semaphores,
+        memory_import=memories,
+        features=frozenset(features),
+        wait_before_signal=semaphores if behaviour.early else frozenset(),
+        resets_on_wait=behaviour.resets,
+        append_never_blocks=trusted,  # rule 4
+        release_never_blocks=trusted,  # the header asks for lock-free implementations
+        independent_lists=lists,
+        max_value_difference=2**64 - 1,
+    )

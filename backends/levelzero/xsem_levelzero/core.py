@@ -1,0 +1,84 @@
+"""One device in one context: the object through which all parts of the backend call the loader."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from typing import NamedTuple
+
+from xsem_levelzero import ze
+from xsem_levelzero.functions import Extension, is_immediate_of
+from xsem_levelzero.loader import Loader, filled
+
+__all__ = ["Core", "Queues", "create_context", "queues_of"]
+
+
+class Queues(NamedTuple):
+    """The queue group on which lists are created.
+
+    Attributes
+    ----------
+    ordinal : int
+        Index of the group.
+    number : int
+        Number of its queues. Each queue continues while others wait.
+    fill_pattern : int
+        Length of the longest fill pattern, in bytes.
+    """
+
+    ordinal: int
+    number: int
+    fill_pattern: int
+
+
+class Core:
+    """Handles from the loader, and the functions that use them."""
+
+    def __init__(self, loader: Loader, extension: Extension, driver: int, device: int, context: int) -> None:
+        self.loader = loader
+        self.extension = extension
+        self.driver = driver
+        self.device = device
+        self.context = context
+        self.queues = queues_of(loader, device)
+        # In the form that the extension's functions take. This is the only translation of the device handle.
+        self.extension_device = extension.device(device)
+        self.is_immediate = is_immediate_of(loader, driver)
+
+    def properties(self) -> ze.DeviceProperties:
+        """Call zeDeviceGetProperties."""
+        struct: ze.DeviceProperties = filled(ze.DeviceProperties, self.loader, "zeDeviceGetProperties", self.device)
+        return struct
+
+    def create_list(self, index: int) -> tuple[int, bool]:
+        """Create an immediate, asynchronous list on one queue of the group.
+
+        Returns
+        -------
+        tuple of (int, bool)
+            The ze_command_list_handle_t, owned by the caller, and whether the list is in order by itself.
+        """
+        for flags in (ze.QUEUE_IN_ORDER, 0):
+            desc = ze.QueueDesc.made(ordinal=self.queues.ordinal, index=index % self.queues.number, flags=flags,
+                                     mode=ze.QUEUE_MODE_ASYNCHRONOUS)
+            try:
+                made = self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc))
+            except Exception:
+                # A driver older than 1.6 does not know the flag. The backend then appends barriers.
+                if not flags:
+                    raise
+            else:
+                return made, bool(flags)
+        raise AssertionError("not reached")
+
+
+def queues_of(loader: Loader, device: int) -> Queues:
+    """The compute group with the most queues."""
+    groups = loader.structs(ze.QueueGroup, "zeDeviceGetCommandQueueGroupProperties", device)
+    found = [Queues(ordinal, each.numQueues, each.maxMemoryFillPatternSize)
+             for ordinal, each in enumerate(groups) if each.flags & ze.GROUP_COMPUTE and each.numQueues]
+    return max(found, key=lambda each: each.number, default=Queues(0, 1, 1))
+
+
+def create_context(loader: Loader, driver: int) -> int:
+    """Call zeContextCreate."""
+    return loader.make("zeContextCreate", driver, byref(ze.ContextDesc.made()))

@@ -1,0 +1,272 @@
+"""One open Level Zero device."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_void_p
+from typing import Final, NoReturn
+
+from xsem.errors import BadArgumentError, BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
+from xsem.spi import DeviceDriver, ImportFailure, Token
+from xsem.types import (
+    Capabilities,
+    Feature,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
+from xsem_levelzero.core import Core
+from xsem_levelzero.events import Events, Point, foreign_event
+from xsem_levelzero.images import Image, make_image
+from xsem_levelzero.memory import Allocation, Memory, import_memory, new_host_memory
+from xsem_levelzero.queue import ImmediateList, check_immediate
+from xsem_levelzero.results import INVALID, UNSUPPORTED
+from xsem_levelzero.semaphores import Semaphore, import_semaphore
+
+__all__ = ["LevelZeroDevice"]
+
+_DLPACK_ONEAPI: Final = 14
+_NOT_EXPORTED_HERE: Final = ("it is not {what} exported on this device, by a driver that exports DRM syncobjs and "
+                             "dma-bufs (Mesa's does)")
+
+
+class LevelZeroDevice(DeviceDriver):
+    """A device in one context.
+
+    Parameters
+    ----------
+    core : Core
+    index : int
+    capabilities : Capabilities
+    reasons : mapping
+        The reason why a handle type is not declared, by type. The key None stands for all types.
+    wears_out : bool
+        Each imported semaphore handle supports one wait.
+    close_context : callable
+        Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
+    """
+
+    def __init__(
+        self, core: Core, index: int, capabilities: Capabilities,
+        reasons: Mapping[SemaphoreHandleType | None, str], *, wears_out: bool, close_context: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._index = index
+        self._capabilities = capabilities
+        self._reasons = reasons
+        self._wears_out = wears_out
+        self._close_context = close_context
+        self._events = Events(core)
+        self._numbers = itertools.count()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities determined when the device was first opened."""
+        return self._capabilities
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kDLOneAPI and the device index."""
+        return (_DLPACK_ONEAPI, self._index)
+
+    def native_handle(self, token: Token | None) -> int:
+        """The ze_context_handle_t for None, else the handle of a semaphore, an image or an event, or a USM pointer."""
+        if token is None:
+            return self._core.context
+        if isinstance(token, Semaphore | Image | Point):
+            return token.handle
+        if isinstance(token, Allocation):
+            return token.address
+        return super().native_handle(token)
+
+    def close(self) -> None:
+        """Destroy the events, and the context if the device owns it."""
+        self._events.close()
+        self._close_context()
+
+    # ---- semaphores
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+        """Call zeDeviceImportExternalSemaphoreExt.
+
+        On success, `handle` is detached if the driver closed it. On failure, the kernel is asked whether the driver
+        closed it.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The driver refused the import; the fate of the handle is "unknown".
+        """
+        if desc.type not in self._capabilities.semaphore_import:
+            self._refuse(desc.type, "semaphore", self._reasons.get(desc.type) or self._reasons.get(None))
+        try:
+            return import_semaphore(self._core, desc, handle, wears_out=self._wears_out)
+        except XsemError as error:
+            raise ImportFailure(self._blame(error, "semaphore"), fate="unknown") from error
+
+    def release_semaphore(self, semaphore: Semaphore) -> None:
+        """Call zeDeviceReleaseExternalSemaphoreExt."""
+        semaphore.release(self._core, self._events)
+
+    # ---- memory
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
+        """Call zeMemAllocDevice with the handle.
+
+        On success, `handle` is detached if the driver closed it. On failure, the kernel is asked whether the driver
+        closed it.
+
+        Raises
+        ------
+        UnsupportedError
+            The capabilities do not declare the handle type.
+        ImportFailure
+            The driver refused the import, or the allocation is too small; the fate of the handle is "unknown".
+        """
+        if desc.type not in self._capabilities.memory_import:
+            self._refuse(desc.type, "memory", None)
+        images = Feature.IMAGE in self._capabilities.features
+        try:
+            return import_memory(self._core, desc, handle, keep=images)
+        except XsemError as error:
+            raise ImportFailure(self._blame(error, "memory"), fate="unknown") from error
+
+    def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[int, int]:
+        """Return an address in the memory's USM pointer: Level Zero maps the whole allocation at once."""
+        return memory.address + offset, memory.address + offset
+
+    def unmap_buffer(self, buffer: int) -> None:
+        """Do nothing: the pointer belongs to the memory."""
+
+    def release_memory(self, memory: Memory) -> None:
+        """Call zeMemFree."""
+        memory.free(self._core)
+
+    def host_buffer(self, size: int) -> tuple[Allocation, int]:
+        """Call zeMemAllocHost."""
+        made = new_host_memory(self._core, size)
+        return made, made.address
+
+    def release_host_buffer(self, buffer: Allocation) -> None:
+        """Call zeMemFree."""
+        buffer.free(self._core)
+
+    # ---- images
+    def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
+        """Call zeImageCreate."""
+        if Feature.IMAGE not in self._capabilities.features:
+            return super().map_mipmapped_array(memory, desc)  # type: ignore[no-any-return]
+        return make_image(self._core, memory, desc)
+
+    def mipmap_level(self, array: Image, level: int) -> Image:
+        """Return the image itself: it has one level."""
+        return array
+
+    def release_array(self, array: Image) -> None:
+        """Call zeImageDestroy."""
+        array.destroy(self._core)
+
+    # ---- lists and fences
+    def create_command_list(self) -> ImmediateList:
+        """Create an in-order immediate list on the next queue of the group."""
+        handle, in_order = self._core.create_list(next(self._numbers))
+        return ImmediateList(self._core, self._events, handle, in_order=in_order)
+
+    def open_command_list(self, stream: object, in_order: bool) -> ImmediateList:
+        """Borrow an immediate list of this context.
+
+        The list stays the application's.
+
+        Parameters
+        ----------
+        stream : object
+            A ze_command_list_handle_t as an int, or an object with one as `int_ptr`.
+        in_order : bool
+            Whether the list executes in order by itself. If False, each append is placed between barriers.
+
+        Raises
+        ------
+        TypeError
+            `stream` has an unsupported type.
+        BadArgumentError
+            ``null_stream``; ``not_immediate``.
+        WrongDeviceError
+            ``wrong_device``, ``wrong_context``.
+        """
+        handle = getattr(stream, "int_ptr", stream)
+        if isinstance(handle, bool) or not isinstance(handle, int):
+            raise TypeError("a ze_command_list_handle_t as an int is needed")
+        if handle <= 0:
+            raise BadArgumentError("the list is null: pass its ze_command_list_handle_t", reason="null_stream")
+        known = check_immediate(self._core, handle)
+        self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
+        self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
+                          reason="wrong_context")
+        return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
+
+    def open_event(self, native: object) -> Point:
+        """Borrow a ze_event_handle_t of this context. The event stays the application's.
+
+        Raises
+        ------
+        TypeError
+            `native` has an unsupported type.
+        BadArgumentError
+            ``null_event``.
+        """
+        return foreign_event(self._core, native)
+
+    def done(self, point: Point) -> bool:
+        """Call zeEventQueryStatus."""
+        return self._events.done(point)
+
+    def wait(self, point: Point, timeout_ns: int) -> bool:
+        """Call zeEventHostSynchronize."""
+        return self._events.wait(point, timeout_ns)
+
+    def release_point(self, point: Point) -> None:
+        """Return the event to the pool, for use after the device has signalled it."""
+        self._events.release(point)
+
+    # ---- inside
+    def _check_owner(self, name: str, commands: int, expected: int, what: str, *, reason: str) -> None:
+        """Refuse a list of another device or context if the loader (1.17 and newer) identifies it."""
+        if self._core.loader.find(name) is None:
+            return
+        owner = c_void_p()
+        try:
+            self._core.loader.do(name, commands, byref(owner))
+        except UnsupportedError:
+            return  # the driver is older than the loader
+        if owner.value != expected:
+            raise WrongDeviceError(
+                f"the list belongs to another {what}", expected=f"{what} {expected:#x}",
+                actual=f"{what} {owner.value or 0:#x}", reason=reason,
+                likely_causes=("pass what it belongs to: open_device('levelzero', native=Native(…))",),
+            )
+
+    def _blame(self, error: XsemError, what: str) -> XsemError:
+        """Translate a refused import into a bad handle.
+
+        The driver has imported this type before, so the handle is bad, whatever the driver's code.
+        """
+        known = error.code in INVALID or error.code in UNSUPPORTED
+        if not known or not isinstance(error, DriverError | UnsupportedError):
+            return error
+        return BadHandleError(
+            f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call,
+            code=error.code, code_name=error.code_name,
+            likely_causes=(_NOT_EXPORTED_HERE.format(what=what),
+                           *((self._reasons[None],) if None in self._reasons else ())),
+        )
+
+    def _refuse(self, handle_type: SemaphoreHandleType | MemoryHandleType, what: str, why: str | None) -> NoReturn:
+        capability = f"{what}.import.{handle_type.value}"
+        raise UnsupportedError(
+            f"levelzero:{self._index} does not declare {capability}" + (f": {why}" if why else ""),
+            capability=capability, handle_type=handle_type,
+        )
+

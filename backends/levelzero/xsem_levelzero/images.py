@@ -1,0 +1,95 @@
+"""Images in external memory, by zeImageCreate.
+
+An image is created from the handle of the memory, not from a pointer into it. Therefore it begins at the start of the
+memory. Level Zero defines no layout for a chain of levels in imported memory. Therefore an image has one level.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Final
+
+from xsem.errors import UnsupportedError
+from xsem.spi import DriverFd, duplicate_fd
+from xsem.types import MipmapDesc
+from xsem_levelzero import ze
+from xsem_levelzero.core import Core
+from xsem_levelzero.memory import Memory, memory_struct
+
+__all__ = ["Image", "image_desc", "make_image"]
+
+_1D, _1D_ARRAY, _2D, _2D_ARRAY, _3D = 0, 1, 2, 3, 4
+# Layouts by bits per component, for 1, 2 and 4 components.
+_LAYOUTS: Final = {8: {1: 0, 2: 3, 4: 4}, 16: {1: 1, 2: 5, 4: 6}, 32: {1: 2, 2: 7, 4: 8}}
+_COMPONENTS: Final = {"uint": 0, "int": 1, "float": 4}
+_ZERO, _ONE = 4, 5
+
+
+class Image:
+    """A ze_image_handle_t, destroyed once. The object also stands for the image's only level."""
+
+    __slots__ = ("_left", "desc", "handle")
+
+    def __init__(self, handle: int, desc: MipmapDesc) -> None:
+        self.handle = handle
+        self.desc = desc
+        self._left = [handle]
+
+    def destroy(self, core: Core) -> None:
+        """Call zeImageDestroy on the first call. Later calls do nothing."""
+        try:
+            handle = self._left.pop()
+        except IndexError:
+            return
+        core.loader.do("zeImageDestroy", handle)
+
+
+def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
+    """Return the ze_image_desc_t of a descriptor.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: levels, an offset, a cubemap or a colour attachment.
+    """
+    if desc.beyond_image:
+        raise UnsupportedError(f"Level Zero supports no image with {desc.beyond_image} in imported memory",
+                               capability="mipmapped_array", reason="not_supported")
+    width, height, depth = desc.extent
+    if depth:
+        kind = _3D
+    elif height:
+        kind = _2D_ARRAY if desc.layers else _2D
+    else:
+        kind = _1D_ARRAY if desc.layers else _1D
+    component = desc.format.rstrip("0123456789")
+    bits = int(desc.format.removeprefix(component))
+    swizzle = [each if each < desc.channels else (_ONE if each == 3 else _ZERO) for each in range(4)]
+    return ze.ImageDesc.made(
+        flags=1,  # kernels may write to it
+        type=kind, width=width, height=max(1, height), depth=max(1, depth), arraylevels=desc.layers, miplevels=0,
+        format=ze.ImageFormat(_LAYOUTS[bits][desc.channels], _COMPONENTS[component], *swizzle),
+    )
+
+
+def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
+    """Call zeImageCreate with a duplicate of the memory's fd. The memory keeps its own fd on success and on failure.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: see `image_desc`; or the memory was not imported from an fd.
+    """
+    wanted = image_desc(desc)
+    if memory.kept is None:
+        raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",
+                               reason="not_supported")
+    # Intel's driver may crash on an fd that it does not accept. It has accepted this fd as memory before.
+    fd = DriverFd(duplicate_fd(memory.kept.fileno()), memory.kept)
+    linked = memory_struct(memory.desc, fd.number)
+    wanted.pNext = ctypes.addressof(linked)
+    try:
+        return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)), desc)
+    finally:
+        fd.settle()

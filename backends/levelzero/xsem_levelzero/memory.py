@@ -1,0 +1,147 @@
+"""Memory: imported as one USM pointer to the start of the exporter's allocation."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_size_t, c_void_p
+
+from xsem.errors import BadHandleError, XsemError
+from xsem.spi import DriverFd, duplicate_fd
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
+from xsem_levelzero import ze
+from xsem_levelzero.core import Core
+from xsem_levelzero.semaphores import win32_name
+
+__all__ = ["Allocation", "Memory", "import_memory", "memory_struct", "new_host_memory"]
+
+
+class Allocation:
+    """A USM pointer that is freed once.
+
+    Attributes
+    ----------
+    address : int
+    """
+
+    __slots__ = ("_left", "address")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self._left = [address]
+
+    def free(self, core: Core) -> None:
+        """Call zeMemFree on the first call. Later calls do nothing."""
+        try:
+            address = self._left.pop()
+        except IndexError:
+            return
+        core.loader.do("zeMemFree", core.context, address)
+
+
+class Memory(Allocation):
+    """Imported memory.
+
+    Attributes
+    ----------
+    desc : MemoryDesc
+        The descriptor of the import. Its handle must not be used any more.
+    kept : OwnedHandle or None
+        A duplicate of the fd, owned by this object: images are created from the fd, not from the pointer.
+    """
+
+    __slots__ = ("desc", "kept")
+
+    def __init__(self, address: int, desc: MemoryDesc, kept: OwnedHandle | None) -> None:
+        super().__init__(address)
+        self.desc = desc
+        self.kept = kept
+
+    def free(self, core: Core) -> None:
+        """Call zeMemFree and close the duplicate."""
+        super().free(core)
+        if self.kept is not None:
+            self.kept.close()
+
+
+def memory_struct(desc: MemoryDesc, number: int | None) -> ze.Base:
+    """Return the ze_external_memory_import_fd_t or …_win32_handle_t.
+
+    Parameters
+    ----------
+    number : int or None
+        The handle; None if the object is named.
+    """
+    flags = desc.type.native["levelzero"][1]
+    if desc.type.os_handle_kind is OsHandleKind.FD:
+        return ze.ImportFd.made(flags=flags, fd=number)
+    struct = ze.ImportWin32.made(flags=flags, handle=number)
+    if desc.name is not None:
+        win32_name(struct, (desc.name + "\0").encode("utf-16-le"))  # const void*: UTF-16, as Windows names
+    return struct
+
+
+def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, keep: bool) -> Memory:
+    """Call zeMemAllocDevice with an import.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, it is detached if the driver closed the fd. On failure, its fate is unknown.
+    keep : bool
+        Whether to keep a duplicate of the fd for images.
+
+    Raises
+    ------
+    BadHandleError
+        ``allocation_size_beyond_file``: the allocation is smaller than the descriptor's size. Drivers ignore the
+        requested size and take the size from the handle.
+    XsemError
+        The driver refused the import.
+    """
+    number = handle.fileno() if handle is not None else _number(desc)
+    kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
+    fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
+    try:
+        wanted = ze.DeviceMemAllocDesc.made(pNext=memory_struct(desc, number))
+        address = core.loader.make("zeMemAllocDevice", core.context, byref(wanted), desc.allocation_size, 0,
+                                   core.device)
+        try:
+            _check_size(core, desc, address)
+        except BaseException:
+            core.loader.do("zeMemFree", core.context, address)
+            raise
+    except BaseException:
+        if kept is not None:
+            kept.close()
+        raise
+    if fd is not None and handle is not None and not fd.left_open():
+        handle.detach()
+    if kept is not None and not keep:
+        kept.close()
+        kept = None
+    return Memory(address, desc, kept)
+
+
+def _check_size(core: Core, desc: MemoryDesc, address: int) -> None:
+    base, size = c_void_p(), c_size_t()
+    try:
+        core.loader.do("zeMemGetAddressRange", core.context, address, byref(base), byref(size))
+    except XsemError as error:
+        error.likely_causes = (*error.likely_causes, "the driver does not know the pointer that it has just returned")
+        raise
+    there = size.value - (address - (base.value or 0))
+    if there < desc.allocation_size:
+        raise BadHandleError(
+            f"the driver sees {there} bytes in this memory, fewer than the allocation_size of {desc.allocation_size}",
+            reason="allocation_size_beyond_file", handle_type=desc.type, call="zeMemGetAddressRange",
+        )
+
+
+def _number(desc: MemoryDesc) -> int | None:
+    handle = desc.handle
+    return handle if handle is None or isinstance(handle, int) else handle.fileno()
+
+
+def new_host_memory(core: Core, size: int) -> Allocation:
+    """Call zeMemAllocHost."""
+    desc = ze.HostMemAllocDesc.made()
+    return Allocation(core.loader.make("zeMemAllocHost", core.context, byref(desc), size, 0))

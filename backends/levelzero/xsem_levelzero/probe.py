@@ -1,0 +1,196 @@
+"""Detection of a driver's behaviour by imports of real semaphores: the list of extensions is not reliable.
+
+xsem can create two kinds of objects without another API: a DRM syncobj, which Intel's driver for Linux imports and Mesa
+exports, and the objects of docs/host-objects.md, which the simulated driver imports. The probe imports one object after
+the other for each handle type. The backend declares the types whose import succeeded.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import select
+import struct
+import sys
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from xsem.errors import UnsupportedError, XsemError
+from xsem.spi import duplicate_fd
+from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
+from xsem_levelzero import ze
+from xsem_levelzero.core import Core
+from xsem_levelzero.events import Events
+from xsem_levelzero.functions import WAIT
+from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
+
+__all__ = ["Behaviour", "probe"]
+
+_BINARY: Final = SemaphoreHandleType.OPAQUE_FD
+_TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+_PATIENCE_NS: Final = 2_000_000_000
+# From linux/fcntl.h: Python defines the names only if it was built against recent headers.
+_F_ADD_SEALS: Final = 1033
+_SEAL_SHRINK_GROW_SEAL: Final = 1 | 2 | 4
+
+
+class Behaviour(NamedTuple):
+    """The result of the probe.
+
+    Attributes
+    ----------
+    types : frozenset of SemaphoreHandleType
+        The types whose import succeeded.
+    early : bool
+        A wait may be appended before its signal.
+    resets : bool
+        A completed wait resets a binary semaphore.
+    found_by : str
+        The objects that were imported, for reports.
+    refusals : dict
+        The reason why an import was refused, by type.
+    stuck : bool
+        A wait did not complete after its signal. The driver may wait for ever, so the objects it uses must stay alive.
+    """
+
+    types: frozenset[SemaphoreHandleType] = frozenset()
+    early: bool = False
+    resets: bool = False
+    found_by: str = ""
+    refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # never changed
+    stuck: bool = False
+
+
+def probe(core: Core) -> Behaviour:
+    """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
+    types: set[SemaphoreHandleType] = set()
+    refusals: dict[SemaphoreHandleType, str] = {}
+    found_by: set[str] = set()
+    early = resets = stuck = False
+    for type, makers in ((_BINARY, (_syncobj, _eventfd)), (_TIMELINE, (_syncobj, _timeline_page))):
+        for make in makers:
+            fd = make()
+            if fd is None:
+                continue
+            with fd:
+                try:
+                    handle = import_fd(core, type, duplicate_fd(fd.fileno()), fd)
+                except UnsupportedError as error:
+                    refusals.setdefault(type, error.code_name or str(error))
+                    continue
+                except XsemError as error:
+                    refusals[type] = error.code_name or str(error)
+                    continue
+                if make is _eventfd:
+                    try:
+                        early, resets, stuck = _watch(core, handle, fd.fileno())
+                    except XsemError as error:
+                        refusals[type] = f"a wait for it: {error.code_name or error}"
+                        continue
+                    if stuck:
+                        refusals[type] = "a wait for it was not met by its signal"
+                        continue
+                else:
+                    core.extension.release_semaphore(handle)
+                types.add(type)
+                refusals.pop(type, None)
+                found_by.add(_NAMES[make])
+                if make is _syncobj:
+                    early = True  # from the driver's source: the wait stays pending, and no wait resets
+            break
+    taken = ", ".join(sorted(found_by)) or "no object was imported"
+    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck)
+
+
+def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
+    """Append a wait for an unsignalled eventfd, then signal it.
+
+    Returns
+    -------
+    tuple of (bool, bool, bool)
+        Whether the wait was pending before the signal, whether it reset the eventfd, and whether it stayed pending
+        after the signal. In the last case no object of the probe is destroyed.
+    """
+    events = Events(core)
+    commands, _ = core.create_list(0)
+    pending = signalled = stuck = False
+    try:
+        met = events.take()
+        params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
+        core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
+        pending = not events.done(met)
+        _signal(eventfd)
+        stuck = not events.wait(met, _PATIENCE_NS)
+        signalled = bool(select.select([eventfd], [], [], 0)[0])
+    finally:
+        if not stuck:
+            core.loader.do("zeCommandListDestroy", commands)
+            core.extension.release_semaphore(handle)
+            events.close()
+    return pending, not signalled, stuck
+
+
+def _signal(eventfd: int) -> None:
+    os.write(eventfd, (1).to_bytes(8, sys.byteorder))
+
+
+# ---- objects
+def _eventfd() -> OwnedHandle | None:
+    if sys.platform != "linux":
+        return None
+    return OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+
+
+def _timeline_page() -> OwnedHandle | None:
+    """A timeline of docs/host-objects.md at 0: {magic, version, kind, value, sequence} in a sealed memfd."""
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    page = OwnedHandle(os.memfd_create("xsem-timeline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+    os.write(page.fileno(), struct.pack("=QIIQI", 0x314E4C544D455358, 1, 2, 0, 0).ljust(4096, b"\0"))
+    fcntl.fcntl(page.fileno(), _F_ADD_SEALS, _SEAL_SHRINK_GROW_SEAL)
+    return page
+
+
+def _ioctl(number: int, size: int) -> int:
+    read_and_write = 3
+    return read_and_write << 30 | size << 16 | ord("d") << 8 | number
+
+
+# drm.h: DRM_IOCTL_SYNCOBJ_CREATE, …_DESTROY, …_HANDLE_TO_FD
+_CREATE: Final = _ioctl(0xBF, 8)
+_DESTROY: Final = _ioctl(0xC0, 8)
+_HANDLE_TO_FD: Final = _ioctl(0xC1, 16)
+
+
+def _syncobj() -> OwnedHandle | None:
+    """A DRM syncobj from any render node that creates one: the file belongs to no particular device."""
+    if sys.platform != "linux":
+        return None
+    for node in sorted(glob.glob("/dev/dri/renderD*")):
+        try:
+            with open(node, "r+b", buffering=0) as card:
+                return _syncobj_of(card.fileno())
+        except OSError:
+            continue
+    return None
+
+
+def _syncobj_of(card: int) -> OwnedHandle | None:
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    made = fcntl.ioctl(card, _CREATE, struct.pack("=II", 0, 0))
+    handle, _ = struct.unpack("=II", made)
+    try:
+        answer = fcntl.ioctl(card, _HANDLE_TO_FD, struct.pack("=IIiI", handle, 0, -1, 0))
+        return OwnedHandle(struct.unpack("=IIiI", answer)[2])
+    finally:
+        fcntl.ioctl(card, _DESTROY, struct.pack("=II", handle, 0))
+
+
+_NAMES: Final[dict[Callable[[], OwnedHandle | None], str]] = {
+    _syncobj: "DRM syncobj", _eventfd: "eventfd", _timeline_page: "timeline page",
+}

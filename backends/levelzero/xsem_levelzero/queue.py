@@ -1,0 +1,278 @@
+"""Immediate command lists, created by the backend or borrowed from the application."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
+from xsem.spi import CommandListDriver
+from xsem.types import SemaphoreKind, SignalParams, WaitParams
+from xsem_levelzero import ze
+from xsem_levelzero.core import Core
+from xsem_levelzero.events import Events, Point
+from xsem_levelzero.functions import SIGNAL, WAIT
+from xsem_levelzero.images import Image
+from xsem_levelzero.loader import handle_out
+from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
+from xsem_levelzero.semaphores import Batches, Semaphore
+
+__all__ = ["ImmediateList", "check_immediate"]
+
+_Append = Callable[[Point | None, Sequence[Point]], None]
+_RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
+
+
+class ImmediateList(CommandListDriver):
+    """One immediate list.
+
+    Parameters
+    ----------
+    handle : int
+        ze_command_list_handle_t from the loader.
+    in_order : bool
+        Whether the list executes in order by itself. If False, each append is placed between two barriers.
+    lent : object
+        The application's list, kept alive; None for a list that this object owns.
+    known_immediate : bool
+        Whether the loader or the driver has confirmed that the list is immediate.
+    """
+
+    def __init__(
+        self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
+        known_immediate: bool = True,
+    ) -> None:
+        self.key = handle
+        self._core = core
+        self._events = events
+        self._in_order = in_order
+        self._lent = lent
+        self._own = lent is None
+        self._known_immediate = known_immediate
+        self._refused: XsemError | None = None
+        self._native = core.extension.command_list(handle)
+        self._signals = Batches(ze.SignalParams)
+        self._waits = Batches(ze.WaitParams)
+
+    # ---- appends
+    def append_wait(
+        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
+        acquire: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """Call zeCommandListAppendWaitExternalSemaphoreExt.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_supported``: a keyed mutex with a timeout.
+        """
+        core, events = self._core, self._events
+        _check_keyed(semaphores, params)
+        fresh: list[tuple[Semaphore, int]] = []
+        try:
+            handles = []
+            for semaphore in semaphores:
+                handle = semaphore.handle_for_wait(core, events)
+                handles.append(handle)
+                if handle != semaphore.handle:
+                    fresh.append((semaphore, handle))
+            structs = self._waits.fill(semaphores, params)
+            point = self._issue(
+                lambda signal, waits: core.extension.append(
+                    WAIT, self._native, handles, structs, signal.native if signal else 0,
+                    [each.native for each in waits]),
+                wait_points, int(want_point) + len(fresh),
+            )
+        except BaseException:
+            for _, handle in fresh:
+                core.extension.release_semaphore(handle)
+            raise
+        if point is not None:
+            for semaphore, handle in fresh:
+                semaphore.waits_with(handle, point)
+        return point if want_point else None
+
+    def append_signal(
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
+        release: Sequence[object], want_point: bool,
+    ) -> Point | None:
+        """Call zeCommandListAppendSignalExternalSemaphoreExt."""
+        handles = [semaphore.handle for semaphore in semaphores]
+        structs = self._signals.fill(semaphores, params)
+        return self._issue(
+            lambda signal, waits: self._core.extension.append(
+                SIGNAL, self._native, handles, structs, signal.native if signal else 0,
+                [each.native for each in waits]),
+            wait_points, int(want_point),
+        )
+
+    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+        """Call zeCommandListAppendBarrier."""
+        self._check_known()
+        point = self._events.take() if want_point else None
+        try:
+            if self._in_order:
+                self._barrier(point, wait_points)
+            else:
+                self._fence(wait_points)
+                self._barrier(point, ())
+        except BaseException:
+            if point is not None:
+                self._events.give_back(point)
+            raise
+        return point
+
+    def append_copy(
+        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call zeCommandListAppendMemoryCopy."""
+        self._check_known()
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(
+                "zeCommandListAppendMemoryCopy", self.key, dst, src, size, *_events(signal, waits)),
+            wait_points, int(want_point),
+        )
+
+    def append_level_copy(
+        self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call zeCommandListAppendImageCopyToMemory or …FromMemory."""
+        self._check_known()
+        name, ends = (("zeCommandListAppendImageCopyToMemory", (address, level.handle)) if read
+                      else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(name, self.key, *ends, None, *_events(signal, waits)),
+            wait_points, int(want_point),
+        )
+
+    def append_fill(
+        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
+    ) -> Point | None:
+        """Call zeCommandListAppendMemoryFill.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_pattern``: the shortest period of the pattern is not a power of two bytes, or the device does not fill
+            with patterns that long.
+        """
+        word, longest = _shortest_period(pattern), self._core.queues.fill_pattern
+        if len(word) & (len(word) - 1) or len(word) > longest:
+            raise BadArgumentError(
+                f"this device fills with patterns of 1, 2, 4, … {longest} bytes, not with {len(word)}; copy from a "
+                "filled host buffer instead", reason="bad_pattern",
+            )
+        self._check_known()
+        data = ctypes.create_string_buffer(word, len(word))
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(
+                "zeCommandListAppendMemoryFill", self.key, dst, ctypes.addressof(data), len(word), size,
+                *_events(signal, waits)),
+            wait_points, int(want_point),
+        )
+
+    def append_work(self, work: Callable[[], object]) -> None:
+        """Call `work` if the list is known to be immediate."""
+        self._check_known()
+        work()
+
+    def close(self) -> None:
+        """Destroy an owned list. A borrowed list stays the application's."""
+        self._lent = None
+        if self._own:
+            self._own = False
+            self._core.loader.do("zeCommandListDestroy", self.key)
+
+    # ---- inside
+    def _issue(self, append: _Append, wait_points: Sequence[Point], users: int) -> Point | None:
+        """Append one operation that begins after `wait_points`; return its fence if it has users."""
+        # Take the event before the first append: creating an event can fail.
+        point = self._events.take(users) if users else None
+        try:
+            if self._in_order:
+                append(point, wait_points)
+            else:
+                self._fence(wait_points)
+                append(None, ())
+                self._barrier(point, ())
+        except XsemError as error:
+            if point is not None:
+                self._events.give_back(point)
+            self._explain(error)
+            raise
+        # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
+        self._known_immediate = True
+        return point
+
+    def _check_known(self) -> None:
+        """Refuse an operation on a list of unknown type, because a regular list would never execute it.
+
+        A regular list refuses waits and signals, so the first wait or signal identifies the type.
+        """
+        if self._known_immediate:
+            return
+        if self._refused is not None:
+            raise DriverError(_RULE_8, reason="not_immediate", from_earlier_work=True, call=self._refused.call,
+                              code=self._refused.code, code_name=self._refused.code_name)
+        raise BadArgumentError(
+            "neither the loader nor the driver tells whether the list is immediate, and a regular list would never "
+            "execute this operation: append a wait or a signal first, because a regular list refuses them",
+            reason="not_immediate",
+        )
+
+    def _barrier(self, signal: Point | None, waits: Sequence[Point]) -> None:
+        self._core.loader.do("zeCommandListAppendBarrier", self.key, *_events(signal, waits))
+
+    def _fence(self, waits: Sequence[Point]) -> None:
+        """Order later work after earlier work and events, on a list that is not in order."""
+        if waits:
+            # A barrier with events waits only for these events. A barrier without events waits for all earlier work.
+            self._barrier(None, waits)
+        self._barrier(None, ())
+
+    def _explain(self, error: XsemError) -> None:
+        """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list."""
+        if self._known_immediate or error.call not in (SIGNAL, WAIT):
+            return
+        error.likely_causes = (*error.likely_causes, _RULE_8)
+        if error.code in (INVALID_ARGUMENT, UNSUPPORTED_FEATURE, INVALID_COMMAND_LIST_TYPE):
+            self._refused = error
+
+
+def check_immediate(core: Core, handle: int) -> bool:
+    """Refuse a regular list.
+
+    Returns
+    -------
+    bool
+        Whether the loader (1.17 or newer) or the driver (specification 1.9) identifies the type of the list.
+
+    Raises
+    ------
+    BadArgumentError
+        ``not_immediate``.
+    """
+    immediate = None if core.is_immediate is None else core.is_immediate(handle)
+    if immediate == 0:
+        raise BadArgumentError(_RULE_8, reason="not_immediate")
+    return immediate is not None
+
+
+def _events(signal: Point | None, waits: Sequence[Point]) -> tuple[object, ...]:
+    return (signal.handle if signal else None, len(waits), handle_out([each.handle for each in waits]))
+
+
+def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) -> None:
+    for semaphore, param in zip(semaphores, params, strict=True):
+        if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
+            raise UnsupportedError("Level Zero's wait for a keyed mutex has no timeout", capability="timeout_ms",
+                                   reason="not_supported")
+
+
+def _shortest_period(pattern: bytes) -> bytes:
+    width = 1
+    while width < len(pattern):
+        if len(pattern) % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
+            return pattern[:width]
+        width *= 2
+    return pattern

@@ -1,0 +1,214 @@
+"""Semaphores: structs for the driver, imports, and fresh imports for drivers whose handles support one wait."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from xsem.spi import DriverFd, duplicate_fd
+from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem_levelzero import ze
+from xsem_levelzero.core import Core
+from xsem_levelzero.events import Events, Point
+
+__all__ = ["Batches", "Semaphore", "import_fd", "import_semaphore", "kept_duplicate", "semaphore_struct", "win32_name"]
+
+
+def semaphore_struct(desc: SemaphoreDesc, number: int | None) -> ze.ExternalSemaphoreDesc:
+    """Return a ze_external_semaphore_ext_desc_t with its linked struct.
+
+    The struct has exactly one flag, and the handle's struct is the first in the chain: Intel's driver reads only that
+    one.
+
+    Parameters
+    ----------
+    number : int or None
+        The handle; None if the object is named.
+    """
+    flags = desc.type.native["levelzero"][1]
+    handle: ze.Base
+    if desc.type.os_handle_kind is OsHandleKind.FD:
+        handle = ze.ExternalSemaphoreFdDesc.made(fd=number)
+    else:
+        handle = ze.ExternalSemaphoreWin32Desc.made(handle=number)
+        if desc.name is not None:
+            win32_name(handle, desc.name.encode() + b"\0")  # const char*
+    return ze.ExternalSemaphoreDesc.made(flags=flags, pNext=handle)
+
+
+def win32_name(struct: Any, name: bytes) -> None:
+    """Put the address of a name into a struct. The struct keeps the bytes alive."""
+    struct.kept_name = ctypes.create_string_buffer(name, len(name))
+    struct.name = ctypes.addressof(struct.kept_name)
+
+
+def kept_duplicate(desc: SemaphoreDesc, handle: OwnedHandle | None) -> OwnedHandle | None:
+    """Return a duplicate for a comparison after the import, for types that are file descriptors; None for other types.
+
+    Releases of Intel's driver differ (docs/levelzero.md): before 26.05 it never closes an imported fd, 26.05 closes it
+    after success, 26.09 after failure too. If the kernel cannot tell, xsem leaks the number rather than close a file of
+    other code. The facade does the same after a failed import.
+    """
+    return duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
+
+
+def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: OwnedHandle) -> int:
+    """Import one fd, and close it unless the driver did.
+
+    Parameters
+    ----------
+    given : OwnedHandle
+        The fd to import. It is consumed on success and on failure.
+    kept : OwnedHandle
+        Another number of the same open file. It stays the caller's.
+
+    Returns
+    -------
+    int
+        The ze_external_semaphore_ext_handle_t.
+
+    Raises
+    ------
+    XsemError
+        The driver refused the import.
+    """
+    fd = DriverFd(given, kept)
+    desc = SemaphoreDesc(type=type, handle=fd.number)
+    try:
+        return core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, fd.number))
+    finally:
+        fd.settle()
+
+
+class Semaphore:
+    """An imported semaphore.
+
+    Parameters
+    ----------
+    handle : int
+        ze_external_semaphore_ext_handle_t.
+    kept : OwnedHandle or None
+        A duplicate for fresh imports, on drivers where a handle supports one wait: after its first completed wait,
+        every later wait on the same handle passes at once. Each wait then uses a fresh import, and `handle` is used
+        only for signals.
+    """
+
+    __slots__ = ("_lock", "_waiting", "handle", "kept", "released", "type")
+
+    def __init__(self, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None) -> None:
+        self.handle = handle
+        self.type = type
+        self.kept = kept
+        self.released = False
+        self._lock = threading.Lock()
+        # Fresh handles in use, oldest first, each with the event of its completed wait.
+        self._waiting: deque[tuple[int, Point]] = deque()
+
+    def handle_for_wait(self, core: Core, events: Events) -> int:
+        """Return the handle for one wait.
+
+        A handle other than `handle` is a fresh import: pass it to `waits_with`, or release it with the driver.
+        """
+        if self.kept is None:
+            return self.handle
+        self.sweep(core, events)
+        return import_fd(core, self.type, duplicate_fd(self.kept.fileno()), self.kept)
+
+    def waits_with(self, handle: int, over: Point) -> None:
+        """Record a wait that uses a fresh handle.
+
+        When `over` is signalled, the wait is complete. A later `sweep` releases the handle and `over`.
+        """
+        with self._lock:
+            self._waiting.append((handle, over))
+
+    def sweep(self, core: Core, events: Events) -> None:
+        """Release the handles of completed waits."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    return
+                handle, over = self._waiting[0]
+                if not events.done(over):
+                    return
+                self._waiting.popleft()
+            core.extension.release_semaphore(handle)
+            events.release(over)
+
+    def release(self, core: Core, events: Events) -> None:
+        """Release the semaphore and all its handles. No appended operation may still use them."""
+        with self._lock:
+            if self.released:
+                return  # a second release of a handle would use freed memory
+            self.released = True
+            waiting, self._waiting = list(self._waiting), deque()
+        for handle, over in waiting:
+            core.extension.release_semaphore(handle)
+            events.release(over)
+        core.extension.release_semaphore(self.handle)
+        if self.kept is not None:
+            self.kept.close()
+
+
+def import_semaphore(
+    core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None, *, wears_out: bool
+) -> Semaphore:
+    """Import a semaphore.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, it is detached if the driver closed the fd. On failure, its fate is unknown.
+
+    Raises
+    ------
+    XsemError
+        The driver refused the import.
+    """
+    number = handle.fileno() if handle is not None else _number(desc)
+    kept = kept_duplicate(desc, handle)
+    fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
+    try:
+        made = core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, number))
+    except BaseException:
+        if kept is not None:
+            kept.close()
+        raise
+    if fd is not None and handle is not None and not fd.left_open():
+        handle.detach()
+    if kept is not None and not wears_out:
+        kept.close()
+        kept = None
+    return Semaphore(made, desc.type, kept)
+
+
+def _number(desc: SemaphoreDesc) -> int | None:
+    handle = desc.handle
+    return handle if handle is None or isinstance(handle, int) else handle.fileno()
+
+
+class Batches:
+    """Parameter structs of one list, for signals or for waits.
+
+    The structs are reused: the appends of one list never overlap, and the driver has read the structs when its call
+    returns.
+    """
+
+    def __init__(self, struct: type[ze.Base]) -> None:
+        self._struct = struct
+        self._by_count: dict[int, Any] = {}
+
+    def fill(self, semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:
+        """Return a contiguous array of structs. The value is 0 for a binary semaphore and the key for a keyed mutex."""
+        count = len(semaphores)
+        structs = self._by_count.get(count)
+        if structs is None:
+            structs = self._by_count[count] = (self._struct * count)()
+            for each in structs:
+                each.stype = self._struct.STYPE
+        for each, semaphore, param in zip(structs, semaphores, params, strict=True):
+            each.value = (param.key if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX else param.value) or 0
+        return structs

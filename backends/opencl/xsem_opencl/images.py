@@ -1,0 +1,115 @@
+"""Images in external memory, by clCreateImageWithProperties.
+
+An image is created from the handle of the memory, not from an offset in it. Therefore it begins at the start of the
+memory. The extension defines no mipmap levels. Therefore an image has one level.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref
+from typing import Final
+
+from xsem.errors import UnsupportedError
+from xsem.types import MipmapDesc
+from xsem_opencl import cl
+from xsem_opencl.core import Core
+from xsem_opencl.file_descriptors import GivenFd
+from xsem_opencl.memory import Memory, memory_properties
+
+__all__ = ["Image", "image_desc", "image_format", "make_image"]
+
+_2D, _3D, _2D_ARRAY, _1D, _1D_ARRAY = 0x10F1, 0x10F2, 0x10F3, 0x10F4, 0x10F5
+_ORDERS: Final = {1: 0x10B0, 2: 0x10B2, 4: 0x10B5}  # CL_R, CL_RG, CL_RGBA
+_TYPES: Final = {
+    "int8": 0x10D7, "int16": 0x10D8, "int32": 0x10D9, "uint8": 0x10DA, "uint16": 0x10DB, "uint32": 0x10DC,
+    "float16": 0x10DD, "float32": 0x10DE,
+}
+
+
+class Image:
+    """A cl_mem, released once. The object also stands for the image's only level.
+
+    Attributes
+    ----------
+    handle : int
+    region : tuple of int
+        The region of clEnqueueReadImage: the whole image.
+    """
+
+    __slots__ = ("_fd", "_left", "_memory", "handle", "region")
+
+    def __init__(self, handle: int, region: tuple[int, int, int], memory: Memory, fd: GivenFd) -> None:
+        self.handle = handle
+        self.region = region
+        self._memory = memory
+        self._fd = fd
+        self._left = [handle]
+
+    def release(self, core: Core) -> None:
+        """Call clReleaseMemObject on the first call. Later calls do nothing."""
+        try:
+            handle = self._left.pop()
+        except IndexError:
+            return
+        self._memory.images.discard(handle)
+        self._fd.object_goes()
+        core.api.do("clReleaseMemObject", handle)
+        self._fd.object_gone()
+
+
+def image_format(desc: MipmapDesc) -> cl.ImageFormat:
+    """Return the cl_image_format. Components are integers or floats, not fractions of 1."""
+    return cl.ImageFormat(_ORDERS[desc.channels], _TYPES[desc.format])
+
+
+def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
+    """Return the cl_image_desc and the region of the whole image.
+
+    The driver chooses the pitches, because the descriptor does not specify them.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: levels, an offset, a cubemap or a colour attachment.
+    """
+    if desc.beyond_image:
+        raise UnsupportedError(f"OpenCL supports no image with {desc.beyond_image} in imported memory",
+                               capability="mipmapped_array", reason="not_supported")
+    width, height, depth = desc.extent
+    if depth:
+        kind, region = _3D, (width, height, depth)
+    elif height:
+        kind, region = (_2D_ARRAY if desc.layers else _2D), (width, height, max(1, desc.layers))
+    else:
+        # For one-dimensional images, the second component of a region counts the layers.
+        kind, region = (_1D_ARRAY if desc.layers else _1D), (width, max(1, desc.layers), 1)
+    return cl.ImageDesc(type=kind, width=width, height=height, depth=depth, array_size=desc.layers), region
+
+
+def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
+    """Call clCreateImageWithProperties with a duplicate of the memory's fd. The memory keeps its own fd.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: see `image_desc`; or the memory was not imported from an fd.
+    """
+    wanted, region = image_desc(desc)
+    if memory.fd is None:
+        raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",
+                               reason="not_supported")
+    format_, given = image_format(desc), memory.fd.another()
+    try:
+        fd = GivenFd(given, ours=True)
+    except BaseException:
+        given.close()
+        raise
+    try:
+        made = core.api.make(cl.CREATE_IMAGE, core.context, memory_properties(core, memory.desc, given.fileno()),
+                             cl.MEM_READ_WRITE, byref(format_), byref(wanted), None)
+    except BaseException:
+        fd.refused()
+        raise
+    fd.imported()
+    memory.images.add(made)
+    return Image(made, region, memory, fd)

@@ -1,0 +1,228 @@
+"""Memory: imported as one cl_mem, its mappings, and page-locked host memory."""
+
+from __future__ import annotations
+
+import threading
+from ctypes import addressof
+from typing import Any
+
+from xsem.errors import UnsupportedError, XsemError
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
+from xsem_opencl import cl
+from xsem_opencl.addresses import Addresses
+from xsem_opencl.core import Core, array, properties
+from xsem_opencl.file_descriptors import GivenFd
+from xsem_opencl.results import MISALIGNED_SUB_BUFFER_OFFSET
+from xsem_opencl.semaphores import handle_number
+
+__all__ = ["HostMemories", "HostMemory", "Mapping", "Memory", "import_memory", "memory_properties"]
+
+
+class Memory:
+    """An imported cl_mem over the exporter's whole allocation, released once.
+
+    Attributes
+    ----------
+    handle : int
+        cl_mem.
+    address : int
+        Address of the first byte, assigned by xsem.
+    desc : MemoryDesc
+        The descriptor of the import. Its handle must not be used any more.
+    fd : GivenFd or None
+    images : set of int
+        The cl_mem of each image over the same bytes. They change hands with the memory.
+    acquired : bool
+        Whether the last appended handover is an acquire.
+    """
+
+    __slots__ = ("_left", "acquired", "address", "desc", "fd", "handle", "images")
+
+    def __init__(self, handle: int, address: int, desc: MemoryDesc, fd: GivenFd | None) -> None:
+        self.handle = handle
+        self.address = address
+        self.desc = desc
+        self.fd = fd
+        self.images: set[int] = set()
+        self.acquired = False
+        self._left = [handle]
+
+    def release(self, core: Core, addresses: Addresses) -> None:
+        """Call clReleaseMemObject on the first call. Later calls do nothing."""
+        try:
+            handle = self._left.pop()
+        except IndexError:
+            return
+        addresses.remove(self.address)
+        if self.acquired:
+            _give_back(core, handle)
+        if self.fd is not None:
+            self.fd.object_goes()
+        core.api.do("clReleaseMemObject", handle)
+        if self.fd is not None:
+            self.fd.object_gone()
+
+
+def _give_back(core: Core, handle: int) -> None:
+    """Release external memory to its exporter before the cl_mem is released.
+
+    Measured on an H200: clReleaseContext never returns if a memory is released while it is acquired.
+    """
+    queue = core.create_queue()
+    try:
+        core.api.do(cl.GIVE_BACK, queue, 1, array([handle]), 0, None, None)
+    finally:
+        core.api.do("clReleaseCommandQueue", queue)   # flushes it
+
+
+def memory_properties(core: Core, desc: MemoryDesc, number: int) -> Any:
+    """Return the properties that name the handle to import, for buffers and images."""
+    for_device = () if core.alone else (cl.MEM_DEVICE_HANDLE_LIST, core.device, 0)
+    return properties(desc.type.native["opencl"][1], number, *for_device)
+
+
+def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
+    """Call clCreateBufferWithProperties.
+
+    Parameters
+    ----------
+    handle : OwnedHandle or None
+        On success, the fd belongs to the driver and `handle` is detached. On failure, its fate is unknown.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: an NT object given by its name.
+    XsemError
+        The driver refused the import.
+    """
+    fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
+    try:
+        wanted = memory_properties(core, desc, handle_number(desc, handle if fd is None else fd.given))
+        made = core.api.make("clCreateBufferWithProperties", core.context, wanted, cl.MEM_READ_WRITE,
+                             desc.allocation_size, None)
+    except BaseException:
+        if fd is not None:
+            fd.refused()
+        raise
+    if fd is not None:
+        fd.imported()
+    return Memory(made, addresses.add_memory(made, desc.allocation_size), desc, fd)
+
+
+class Mapping:
+    """A range of a memory.
+
+    Copies use the memory's cl_mem and an offset. A cl_mem for the range is created when its native handle is requested.
+
+    Parameters
+    ----------
+    memory : Memory
+    offset, size : int
+        Bytes.
+    """
+
+    __slots__ = ("_lock", "_own", "memory", "offset", "size")
+
+    def __init__(self, memory: Memory, offset: int, size: int) -> None:
+        self.memory = memory
+        self.offset = offset
+        self.size = size
+        self._lock = threading.Lock()
+        self._own: int | None = None
+
+    def handle(self, core: Core) -> int:
+        """Return a cl_mem of exactly this range: the memory's if the range covers it, else a sub-buffer.
+
+        Raises
+        ------
+        UnsupportedError
+            ``native_handle``: the offset is not a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+        """
+        if self.offset == 0 and self.size == self.memory.desc.allocation_size:
+            return self.memory.handle
+        with self._lock:
+            if self._own is None:
+                region = cl.Region(self.offset, self.size)
+                try:
+                    self._own = core.api.make("clCreateSubBuffer", self.memory.handle, 0, cl.BUFFER_CREATE_TYPE_REGION,
+                                              addressof(region))
+                except XsemError as error:
+                    if error.code != MISALIGNED_SUB_BUFFER_OFFSET:
+                        raise
+                    bits = core.api.number("clGetDeviceInfo", core.device, cl.DEVICE_MEM_BASE_ADDR_ALIGN)
+                    raise UnsupportedError(
+                        f"a cl_mem of this device cannot begin at offset {self.offset}, but at multiples of "
+                        f"{bits // 8} bytes: map from such a multiple, and use an offset in the kernel",
+                        capability="native_handle", call=error.call, code=error.code, code_name=error.code_name,
+                    ) from error
+            return self._own
+
+    def release(self, core: Core) -> None:
+        """Release the sub-buffer, if one was created."""
+        with self._lock:
+            own, self._own = self._own, None
+        if own is not None:
+            core.api.do("clReleaseMemObject", own)
+
+
+class HostMemory:
+    """Page-locked host memory: a buffer that stays mapped."""
+
+    __slots__ = ("address", "buffer", "size")
+
+    def __init__(self, buffer: int, address: int, size: int) -> None:
+        self.buffer = buffer
+        self.address = address
+        self.size = size
+
+
+class HostMemories:
+    """Allocates and frees page-locked host memory, on a queue without other work.
+
+    A copy to or from pageable memory blocks the caller until it is complete. Page-locked memory is a buffer that the
+    driver allocates and that stays mapped until it is freed. Copies may use mapped memory as host memory, never as a
+    buffer.
+    """
+
+    def __init__(self, core: Core, addresses: Addresses) -> None:
+        self._core = core
+        self._addresses = addresses
+        self._lock = threading.Lock()
+        self._queue: int | None = None
+
+    def allocate(self, size: int) -> HostMemory:
+        """Allocate `size` bytes."""
+        api, queue = self._core.api, self._own_queue()
+        buffer = api.make("clCreateBuffer", self._core.context, cl.MEM_READ_WRITE | cl.MEM_ALLOC_HOST_PTR, size, None)
+        try:
+            address = api.make("clEnqueueMapBuffer", queue, buffer, cl.CL_TRUE, cl.MAP_READ_AND_WRITE, 0, size, 0, None,
+                               None)
+        except BaseException:
+            api.do("clReleaseMemObject", buffer)
+            raise
+        self._addresses.add_host(address, size)
+        return HostMemory(buffer, address, size)
+
+    def free(self, memory: HostMemory) -> None:
+        """Free memory of `allocate` on the first call. Later calls do nothing."""
+        buffer, memory.buffer = memory.buffer, 0
+        if not buffer:
+            return
+        api, queue = self._core.api, self._own_queue()
+        self._addresses.remove(memory.address)
+        api.do("clEnqueueUnmapMemObject", queue, buffer, memory.address, 0, None, None)
+        self._core.flush(queue)
+        api.do("clReleaseMemObject", buffer)  # the driver keeps the buffer until it is unmapped
+
+    def close(self) -> None:
+        """Release the queue."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            self._core.api.do("clReleaseCommandQueue", queue)
+
+    def _own_queue(self) -> int:
+        with self._lock:
+            if self._queue is None:
+                self._queue = self._core.create_queue()
+            return self._queue

@@ -1,0 +1,105 @@
+"""Fences: events of the backend or of the application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref, c_int32, sizeof
+from typing import Any
+
+from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem_opencl import cl
+from xsem_opencl.core import Core, array
+from xsem_opencl.results import failed_work
+
+__all__ = ["Point", "event_list", "foreign_event", "is_done", "release"]
+
+
+class Point:
+    """A fence: one event, with one reference owned by this object.
+
+    Attributes
+    ----------
+    handle : int
+        cl_event; 0 after its release.
+    source : object
+        The application's event object, kept alive.
+    """
+
+    __slots__ = ("handle", "source")
+
+    def __init__(self, handle: int, source: object | None = None) -> None:
+        self.handle = handle
+        self.source = source
+
+
+def event_list(points: Sequence[Point]) -> tuple[int, Any]:
+    """Return number and array in the form of the clEnqueue… functions."""
+    return len(points), array([point.handle for point in points])
+
+
+def is_done(core: Core, point: Point) -> bool:
+    """Call clGetEventInfo for the execution status.
+
+    Raises
+    ------
+    DriverError
+        The status is negative: the command failed.
+    """
+    status = c_int32()
+    core.api.do("clGetEventInfo", point.handle, cl.EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), byref(status), None)
+    if status.value < 0:
+        raise failed_work(status.value)
+    return status.value == cl.COMPLETE
+
+
+def release(core: Core, point: Point) -> None:
+    """Call clReleaseEvent on the first call. Later calls do nothing."""
+    handle, point.handle, point.source = point.handle, 0, None
+    if handle:
+        core.api.do("clReleaseEvent", handle)
+
+
+def foreign_event(core: Core, native: object) -> Point:
+    """Return a fence for the application's pyopencl.Event, or for a cl_event as an int.
+
+    The fence holds its own reference to the event. The application keeps its own.
+
+    Raises
+    ------
+    TypeError
+        `native` has an unsupported type.
+    BadArgumentError
+        ``null_event``; ``user_event``.
+    WrongDeviceError
+        ``wrong_context``.
+    """
+    if isinstance(native, core.api.library.pyopencl.Event):
+        handle = native.int_ptr
+    elif isinstance(native, int) and not isinstance(native, bool):
+        handle = native
+    else:
+        raise TypeError("a pyopencl.Event or a cl_event as an int is needed")
+    if handle <= 0:
+        raise BadArgumentError("the event is null", reason="null_event")
+    api = core.api
+    if api.number("clGetEventInfo", handle, cl.EVENT_COMMAND_TYPE) == cl.COMMAND_USER:
+        # Measured on an H200: with a user event in its list, clEnqueueSignalSemaphoresKHR returned when the event was
+        # set, after 2 s.
+        raise BadArgumentError(
+            "this is a user event, which the host sets: NVIDIA's driver would hold this thread in every append that "
+            "waits for it. Set it first, or pass the event of a command",
+            reason="user_event",
+        )
+    context = api.number("clGetEventInfo", handle, cl.EVENT_CONTEXT)
+    if context != core.context:
+        raise WrongDeviceError(
+            "the event belongs to another context", expected=f"context {core.context:#x}",
+            actual=f"context {context:#x}", reason="wrong_context",
+            likely_causes=("pass the context that it belongs to: open_device('opencl', native=context)",),
+        )
+    queue = api.number("clGetEventInfo", handle, cl.EVENT_COMMAND_QUEUE)
+    if queue:
+        # The command may still be in the host. A queue that waits for its event does not flush the command's queue.
+        core.flush(queue)
+    api.do("clRetainEvent", handle)
+    return Point(handle, source=native)

@@ -1,0 +1,291 @@
+"""The host's command lists, at the driver interface."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+from support.fake_backend import until
+from support.host_peers import (
+    BINARY,
+    LONG_NS,
+    SLICE_NS,
+    TIMELINE,
+    barrier,
+    content,
+    failed,
+    fill,
+    mapped,
+    signal_of,
+    there,
+    wait_for,
+    workers,
+)
+
+from xsem.errors import BusyError, DriverError, OutOfMemoryError
+from xsem.types import SignalParams, WaitParams
+from xsem_host import queue as host_queue
+from xsem_host.device import HostDevice
+
+
+@pytest.fixture
+def device() -> Iterator[HostDevice]:
+    made = HostDevice()
+    yield made
+    made.close()
+    until(lambda: not workers())
+    assert mapped() == []
+
+
+# ---- order
+def test_list_runs_in_order_behind_a_wait(device: HostDevice) -> None:
+    semaphore = device.create_semaphore(TIMELINE, 0)
+    commands = device.create_command_list()
+    ran: list[str] = []
+    wait_for(commands, semaphore, 1)
+    commands.append_work(lambda: ran.append("first"))
+    commands.append_work(lambda: ran.append("second"))
+    point = signal_of(commands, semaphore, 2)
+    assert not device.wait(point, SLICE_NS)
+    assert not device.done(point)
+    assert ran == []
+    device.host_signal(semaphore, 1)
+    assert device.host_wait(semaphore, 2, LONG_NS)
+    assert device.wait(point, LONG_NS)
+    assert device.done(point)
+    assert ran == ["first", "second"]
+    device.release_semaphore(semaphore)
+
+
+def test_operation_without_a_wanted_point_gives_none(device: HostDevice) -> None:
+    semaphore = device.create_semaphore(TIMELINE, 0)
+    commands = device.create_command_list()
+    assert commands.append_signal([semaphore], [SignalParams(value=1)], (), (), False) is None
+    assert commands.append_wait([semaphore], [WaitParams(value=1)], (), (), False) is None
+    assert commands.append_barrier((), False) is None
+    assert device.wait(barrier(commands), LONG_NS)
+    device.release_semaphore(semaphore)
+
+
+def test_batch_waits_for_all_and_signals_all(device: HostDevice) -> None:
+    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
+    commands = device.create_command_list()
+    point = there(commands.append_wait([timeline, binary], [WaitParams(value=1), WaitParams()], (), (), True))
+    device.host_signal(timeline, 1)
+    assert not point.wait(SLICE_NS)
+    device.host_signal(binary, None)
+    assert point.wait(LONG_NS)
+    commands.append_signal([timeline, binary], [SignalParams(value=5), SignalParams()], (), (), False)
+    assert device.host_wait(timeline, 5, LONG_NS)
+    assert device.host_wait(binary, None, LONG_NS)
+    device.release_semaphore(timeline)
+    device.release_semaphore(binary)
+
+
+def test_lists_are_independent_and_ordered_by_points(device: HostDevice) -> None:
+    semaphore = device.create_semaphore(TIMELINE, 0)
+    blocked, free = device.create_command_list(), device.create_command_list()
+    assert blocked.key != free.key
+    ran = threading.Event()
+    gate = wait_for(blocked, semaphore, 1)
+    free.append_work(ran.set)
+    assert ran.wait(20)
+    after = barrier(free, gate)
+    assert not after.wait(SLICE_NS)
+    device.host_signal(semaphore, 1)
+    assert after.wait(LONG_NS)
+    device.release_semaphore(semaphore)
+
+
+@pytest.mark.parametrize("operation", ["wait", "signal", "copy", "fill", "barrier"])
+def test_every_operation_waits_for_its_points_first(device: HostDevice, operation: str) -> None:
+    timeline = device.create_semaphore(TIMELINE, 1)
+    buffer, address = device.host_buffer(8)
+    commands = device.create_command_list()
+    gate = threading.Event()
+    points = [device.open_event(gate)]
+    if operation == "wait":
+        made = commands.append_wait([timeline], [WaitParams(value=1)], points, (), True)
+    elif operation == "signal":
+        made = commands.append_signal([timeline], [SignalParams(value=2)], points, (), True)
+    elif operation == "copy":
+        made = commands.append_copy(address, address + 4, 4, points, True)
+    elif operation == "fill":
+        made = commands.append_fill(address, b"x", 8, points, True)
+    else:
+        made = commands.append_barrier(points, True)
+    point = there(made)
+    assert not point.wait(SLICE_NS)
+    assert device.semaphore_value(timeline) == 1
+    assert content(address, 8) == bytes(8)
+    gate.set()
+    assert point.wait(LONG_NS)
+    commands.close()
+    device.release_host_buffer(buffer)
+    device.release_semaphore(timeline)
+
+
+def test_many_threads_append_to_many_lists(device: HostDevice) -> None:
+    lists = [device.create_command_list() for _ in range(4)]
+    counts = [0] * 4
+
+    def count(index: int) -> None:
+        counts[index] += 1
+
+    def run(index: int) -> None:
+        for _ in range(500):
+            lists[index].append_work(lambda: count(index))
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for commands in lists:
+        assert barrier(commands).wait(LONG_NS)
+    assert counts == [500] * 4
+
+
+def test_blocked_lists_do_not_spin(device: HostDevice) -> None:
+    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
+    lists = [device.create_command_list() for _ in range(4)]
+    wait_for(lists[0], timeline, 1)
+    wait_for(lists[1], binary)
+    point = barrier(lists[2], device.open_event(threading.Event()))
+    barrier(lists[3], device.open_event(Future()))
+    began, used = time.monotonic(), time.process_time()
+    assert not device.wait(point, 600_000_000)
+    assert time.process_time() - used < 0.2 * (time.monotonic() - began)
+    for commands in lists:
+        commands.close()
+    device.release_semaphore(timeline)
+    device.release_semaphore(binary)
+
+
+# ---- foreign events
+@pytest.mark.parametrize("make", [threading.Event, Future])
+def test_foreign_event_gates_a_list(device: HostDevice, make: Any) -> None:
+    native = make()
+    commands = device.create_command_list()
+    event = device.open_event(native)
+    point = barrier(commands, event)
+    assert not point.wait(SLICE_NS)
+    assert not device.done(event)
+    native.set() if isinstance(native, threading.Event) else native.set_result(None)
+    assert point.wait(LONG_NS)
+    assert device.done(event)
+    assert device.wait(event, 0)
+    device.release_point(event)
+
+
+def test_foreign_event_of_another_sort_is_a_type_error(device: HostDevice) -> None:
+    with pytest.raises(TypeError, match="not object"):
+        device.open_event(object())
+
+
+@pytest.mark.parametrize("end", ["exception", "cancelled"])
+def test_future_that_has_no_result_stops_what_waits_for_it(device: HostDevice, end: str) -> None:
+    native: Future[None] = Future()
+    semaphore = device.create_semaphore(TIMELINE, 0)
+    commands = device.create_command_list()
+    event = device.open_event(native)
+    barrier(commands, event)
+    after = signal_of(commands, semaphore, 1)
+    if end == "cancelled":
+        assert native.cancel()
+    else:
+        native.set_exception(ZeroDivisionError("theirs"))
+    for point in (event, after):
+        failure = failed(device, point)
+        assert not isinstance(failure.__cause__, CancelledError)
+        assert end == "cancelled" or isinstance(failure.__cause__, ZeroDivisionError)
+        with pytest.raises(DriverError):
+            device.done(point)
+    assert device.semaphore_value(semaphore) == 0
+    device.release_semaphore(semaphore)
+
+
+def test_waiting_for_a_future_leaves_one_callback_with_it(device: HostDevice) -> None:
+    native: Future[None] = Future()
+    event = device.open_event(native)
+    for _ in range(20):
+        assert not device.wait(event, 1000)
+    assert len(native._done_callbacks) == 1  # type: ignore[attr-defined]
+
+
+# ---- limits
+def test_more_lists_than_promised_are_refused(device: HostDevice) -> None:
+    made = [device.create_command_list() for _ in range(device.capabilities.independent_lists)]
+    with pytest.raises(BusyError) as refusal:
+        device.create_command_list()
+    assert refusal.value.reason == "too_many_lists"
+    made.pop().close()
+    device.create_command_list()
+    assert len({each.key for each in made}) == len(made)
+
+
+def test_list_whose_worker_cannot_start_has_nothing_appended(
+    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    commands = device.create_command_list()
+    ran: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(host_queue, "start_new_thread", full)
+        with pytest.raises(OutOfMemoryError):
+            commands.append_work(lambda: ran.append(1))
+    commands.append_work(lambda: ran.append(2))
+    assert barrier(commands).wait(LONG_NS)
+    assert ran == [2]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_list_works_on_the_last_thread_that_can_be_had(
+    device: HostDevice, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise error
+
+    commands = device.create_command_list()
+    ran: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", full)
+    commands.append_work(lambda: ran.append(1))
+    assert barrier(commands).wait(LONG_NS)
+    assert ran == [1]
+
+
+# ---- copy and fill
+@pytest.mark.parametrize(
+    ("pattern", "size"),
+    [(b"x", 1), (b"x", 3 << 20), (b"abc", 3_000_003), (bytes(range(256)), 256), (bytes(range(251)) * 5000, 2_510_000)],
+    ids=lambda value: str(len(value) if isinstance(value, bytes) else value),
+)
+def test_copy_and_fill_of_any_length(device: HostDevice, pattern: bytes, size: int) -> None:
+    one, address = device.host_buffer(size + 2)
+    two, target = device.host_buffer(size + 2)
+    fill(address, b"<" + bytes(size) + b">")
+    commands = device.create_command_list()
+    commands.append_fill(address + 1, pattern, size, (), False)
+    point = there(commands.append_copy(target, address, size + 2, (), True))
+    assert point.wait(LONG_NS)
+    assert content(target, size + 2) == b"<" + pattern * (size // len(pattern)) + b">"
+    commands.close()
+    device.release_host_buffer(one)
+    device.release_host_buffer(two)
+
+
+def test_copy_within_a_buffer_may_overlap(device: HostDevice) -> None:
+    buffer, address = device.host_buffer(10)
+    fill(address, b"0123456789")
+    commands = device.create_command_list()
+    point = there(commands.append_copy(address + 2, address, 8, (), True))
+    assert point.wait(LONG_NS)
+    assert content(address, 10) == b"0101234567"
+    commands.close()
+    device.release_host_buffer(buffer)
