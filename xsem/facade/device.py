@@ -1,4 +1,4 @@
-"""Devices: where semaphores and memory are imported, and work is ordered on them."""
+"""Devices: import semaphores and memory, and order work."""
 
 from __future__ import annotations
 
@@ -39,16 +39,29 @@ __all__ = ["Device"]
 
 
 class Device(Resource):
-    """One open device; made by `open_device`.
+    """One open device of one backend, made by `open_device`.
 
-    Releasing it releases everything that was opened through it; the driver's device closes when all that was appended
-    is done and no array over its memory is alive. One that is collected unreleased warns (ResourceWarning).
+    `release`, or the end of a ``with`` block, releases the device and everything opened through it. The driver's device
+    closes when all appended work is done and no array over its memory is alive. A device that is collected without a
+    release warns (ResourceWarning).
 
     Attributes
     ----------
     info : DeviceInfo
+        Name, UUIDs and driver version.
     capabilities : Capabilities
-        What it promises; what is not declared raises `UnsupportedError`.
+        What the device declares. Any other call raises `UnsupportedError`.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     frames = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    ...     commands = device.create_command_list()
+    ...     commands.append_signal(frames, 1)
+    ...     frames.host_wait(1)
+    ...     device.info.id
+    'host:0'
     """
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
@@ -66,23 +79,29 @@ class Device(Resource):
         Parameters
         ----------
         desc : SemaphoreDesc
-            Borrowed: the caller's handle is neither consumed nor closed, on success or failure. The driver gets a
-            duplicate of its own.
+            Description of the semaphore. The caller keeps the handle, on success and on failure: xsem neither consumes
+            nor closes it. The driver gets a duplicate.
         label : str
-            Names the semaphore in errors and reports, which show its ``repr()``.
+            Name of the semaphore in errors and reports, which show its ``repr()``.
+
+        Returns
+        -------
+        Semaphore
+            The imported semaphore. It does not need the caller's fd or NT handle any more.
 
         Raises
         ------
         BadArgumentError
-            ``not_a_descriptor``; ``bad_label``: it is not a str.
+            ``not_a_descriptor``; ``bad_label``: the label is not a str; ``not_a_handle``: ``fileno()`` of the handle
+            returns no int.
         UnsupportedError
-            ``unsupported``: the device does not declare this type (a Win32 handle on Linux, say).
+            ``unsupported``: the device does not declare this type, for example a Win32 handle on Linux.
         WrongDeviceError
-            ``wrong_device``, ``wrong_driver``: the descriptor was stamped by another.
+            ``wrong_device``, ``wrong_driver``: the descriptor names another device or driver as its exporter.
         BadHandleError
             ``closed_fd``; ``fd_is_pipe``, ``fd_is_socket``, ``fd_is_directory``, ``fd_is_empty_file`` and the like; or
-            the driver's refusal. What kind of object an fd is cannot be seen on a GPU driver, so a binary semaphore's
-            fd described as a timeline is taken without complaint there.
+            the driver refuses the handle. A GPU driver cannot see the kind of the object behind an fd. It imports the
+            fd of a binary semaphore as a timeline without an error.
         ReleasedError
             ``handle_closed``: the descriptor's `OwnedHandle` is closed.
         """
@@ -92,9 +111,23 @@ class Device(Resource):
     def import_memory(self, desc: MemoryDesc) -> Memory:
         """Import memory (cuImportExternalMemory).
 
-        Ownership and errors are as for `import_semaphore`; besides, BadHandleError with reason
-        ``allocation_size_beyond_file`` where the fd is a file that is shorter than the descriptor says. On a GPU driver
-        the size cannot be checked.
+        Parameters
+        ----------
+        desc : MemoryDesc
+            Description of the memory. The caller keeps the handle, on success and on failure, as in `import_semaphore`.
+
+        Returns
+        -------
+        Memory
+            The imported memory. It does not need the caller's fd or NT handle any more.
+
+        Raises
+        ------
+        BadHandleError
+            ``allocation_size_beyond_file``: the fd is a file that is shorter than `MemoryDesc.allocation_size`. On a
+            GPU driver, xsem cannot check the size. Other reasons as in `import_semaphore`.
+        BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
+            As in `import_semaphore`.
         """
         self._check()
         return _memory.import_memory(self, self._device_state, desc)
@@ -109,14 +142,20 @@ class Device(Resource):
         type : SemaphoreHandleType
             One of `Capabilities.semaphore_export`.
         initial_value : int
-            Timelines only: 0 … 2**64 - 1.
+            First value of a timeline, 0 … 2**64 - 1. Other kinds take only 0.
         label : str
-            Names the semaphore in errors and reports, which show its ``repr()``.
+            Name of the semaphore in errors and reports, which show its ``repr()``.
+
+        Returns
+        -------
+        Semaphore
+            The new semaphore. `Semaphore.export` makes descriptors of it.
 
         Raises
         ------
         BadArgumentError
-            ``bad_type``; ``value_out_of_range``, ``value_not_allowed``; ``bad_label``: it is not a str.
+            ``bad_type``; ``value_out_of_range``, ``value_not_allowed``, ``not_an_int``; ``bad_label``: the label is not
+            a str.
         UnsupportedError
             ``unsupported``: the device does not declare this type.
         """
@@ -124,35 +163,60 @@ class Device(Resource):
         return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
 
     def create_memory(self, type: MemoryHandleType, size: int, *, dedicated: bool = False) -> Memory:
-        """Allocate memory for export: at least `size` bytes; `Memory.allocation_size` says how many it became."""
+        """Allocate memory for export.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+            One of `Capabilities.memory_export`.
+        size : int
+            Smallest size in bytes. `Memory.allocation_size` is the size of the allocation.
+        dedicated : bool
+            Request a dedicated allocation. Each exported descriptor has the same flag (`MemoryDesc.dedicated`).
+
+        Returns
+        -------
+        Memory
+            The new memory. `Memory.export` makes descriptors of it.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_type``, ``bad_size``, ``not_an_int``, ``not_a_bool``.
+        UnsupportedError
+            ``unsupported``: the device does not declare this type.
+        OutOfMemoryError
+            ``out_of_memory``.
+        """
         self._check()
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
 
     def nvscisync_attributes(self, attributes: int, *, signal: bool = False, wait: bool = False) -> None:
-        """Write into an NvSciSyncAttrList what this device needs (cuDeviceGetNvSciSyncAttributes).
+        """Write the device's requirements into an NvSciSyncAttrList (cuDeviceGetNvSciSyncAttributes).
 
-        The application reconciles it with the other side's list and allocates the NvSciSync object from that, to be
-        imported as `SemaphoreDesc.nvscisync`. xsem calls nothing of NvSci.
+        The application reconciles this list with the list of the other side, and allocates the NvSciSync object from
+        the result. It imports the object with `SemaphoreDesc.nvscisync`. xsem calls no NvSci function.
 
         Parameters
         ----------
         attributes : int
-            The NvSciSyncAttrList (a pointer), without a required permission yet; it stays the caller's.
+            The NvSciSyncAttrList (a pointer), still without a required permission. The caller keeps ownership, on
+            success and on failure.
         signal, wait : bool
-            What the device is to do with the object; at least one. A use that is not asked for here is refused by the
-            driver later, when it is appended.
+            Intended use of the object on this device: at least one of the two. The driver refuses an append of any
+            other use.
 
         Raises
         ------
         UnsupportedError
             ``unsupported``: the device does not declare NvSciSync semaphores. ``not_supported``, ``driver_too_old``:
-            the driver cannot.
+            the driver does not support them.
         BadArgumentError
-            ``not_an_int``; ``signal_or_wait``: neither was asked for, or it is no bool.
+            ``not_an_int``; ``signal_or_wait``: neither is True, or one is not a bool.
         BadHandleError
-            ``null_handle``; ``handle_out_of_range``; ``refused_by_driver``: it is no attribute list.
+            ``null_handle``; ``handle_out_of_range``; ``refused_by_driver``: the pointer is not an attribute list.
         DriverError
-            ``invalid_value``: a permission is set in it already.
+            ``invalid_value``: the list already has a permission.
         """
         self._check()
         if type(attributes) is not int:
@@ -174,7 +238,27 @@ class Device(Resource):
             device_state.driver.nvscisync_attributes(attributes, signal, wait)
 
     def host_buffer(self, size: int) -> Buffer:
-        """Page-locked host memory of `size` bytes: what `CommandList.append_copy` takes on the host side."""
+        """Allocate page-locked host memory, for the host side of `CommandList.append_copy`.
+
+        Parameters
+        ----------
+        size : int
+            Size in bytes.
+
+        Returns
+        -------
+        Buffer
+            A buffer of `size` elements of type uint8. The host reads and writes it with `Buffer.numpy`.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_size``, ``not_an_int``.
+        UnsupportedError
+            The device has no host buffers.
+        OutOfMemoryError
+            ``out_of_memory``.
+        """
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
         device_state = self._device_state
@@ -186,7 +270,18 @@ class Device(Resource):
 
     # ---- lists and events
     def create_command_list(self) -> CommandList:
-        """A new in-order list of the device's own."""
+        """Create an in-order command list that the device owns.
+
+        Returns
+        -------
+        CommandList
+            The new list. `Capabilities.independent_lists` lists can be used at once.
+
+        Raises
+        ------
+        BusyError
+            ``too_many_lists``: the device supports no more open lists.
+        """
         self._check()
         device_state = self._device_state
         with device_state.calling():
@@ -196,22 +291,33 @@ class Device(Resource):
         return CommandList(self, queue)
 
     def command_list(self, stream: Stream, *, in_order: bool = True) -> CommandList:
-        """The application's own stream or queue as a command list; it is borrowed, never destroyed.
+        """Borrow the application's own stream or queue as a command list.
+
+        xsem never destroys the stream. The release of the list ends only this wrapper of the stream.
 
         Parameters
         ----------
         stream : object with ``__cuda_stream__`` or ``int_ptr``, or int
-            torch, CuPy, cuda.core, pyopencl, or a native handle. An object is kept alive while it is used; what an int
-            stands for must outlive this device. An object's 0 is the legacy default stream; the int 0 is refused.
+            A stream of torch, CuPy or cuda.core, a queue of pyopencl, or a native handle. xsem keeps an object alive
+            while it uses the stream. The stream behind an int must outlive this device. A 0 from an object is the
+            legacy default stream. The int 0 is refused.
         in_order : bool
-            False: the queue may reorder, so appends are fenced by barriers where the device can (Level Zero).
+            False: the queue can reorder its commands. xsem then adds barriers to each append where the device supports
+            it (Level Zero).
+
+        Returns
+        -------
+        CommandList
+            A list on the stream. All lists on one native stream share its order.
 
         Raises
         ------
         WrongDeviceError
-            It belongs to another device or context.
+            ``wrong_device``, ``wrong_context``: the stream belongs to another device or context.
         BadArgumentError
-            ``null_stream``; ``out_of_order``; ``not_a_stream``.
+            ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``.
+        UnsupportedError
+            The device cannot borrow streams.
         """
         self._check()
         check_stream(stream)
@@ -224,7 +330,7 @@ class Device(Resource):
                                        reason="not_a_stream", backend=self.info.backend) from error
             check_list_implements(self.info, device_state.capabilities, driver)
             with self._queues.streams_lock:
-                # Also a list of the device's own, borrowed by its native handle: one native queue has one `Queue`.
+                # One native queue has one `Queue`. The stream can also be that of a list that the device owns.
                 queue = self._queues.get(driver.key)
                 known = queue is not None and not queue.lifetime.released
                 if queue is None or not known:
@@ -237,19 +343,39 @@ class Device(Resource):
         return commands
 
     def create_event(self) -> Event:
-        """An event to be bound by ``signal_event=``."""
+        """Create an unbound event.
+
+        Returns
+        -------
+        Event
+            An event for the ``signal_event=`` of one append.
+        """
         self._check()
         return Event(self)
 
     def event(self, native: object) -> Event:
-        """Borrow a framework's event (torch, CuPy, pyopencl, a native handle), taken as appended already.
+        """Borrow an event of another library as an event that is already appended.
+
+        Parameters
+        ----------
+        native : object
+            An event of torch, CuPy or pyopencl, or a native handle. `host` takes a `threading.Event` or a
+            `concurrent.futures.Future`. The application keeps ownership, on success and on failure.
+
+        Returns
+        -------
+        Event
+            A bound event for ``wait_events=``. It cannot be a ``signal_event``.
 
         Raises
         ------
         UnsupportedError
             The device does not declare native events.
         BadArgumentError
-            ``not_an_event``.
+            ``not_an_event``: the device does not accept the object. ``event_not_recorded``; ``null_event``;
+            ``user_event``.
+        WrongDeviceError
+            ``wrong_device``, ``wrong_context``: the event belongs to another device or context.
         """
         self._check()
         device_state = self._device_state
@@ -264,15 +390,26 @@ class Device(Resource):
 
     # ---- diagnosis
     def pending(self) -> tuple[PendingOp, ...]:
-        """Everything appended to lists of this device that is not known to be done, list by list, oldest first."""
+        """Return the pending operations of all command lists of this device.
+
+        Returns
+        -------
+        tuple of PendingOp
+            Operations that are appended and not known to be done: list by list, oldest first.
+        """
         self._check()
         return device_pending(self._queues)
 
     def releasing(self) -> tuple[str, ...]:
-        """Names of what has been released and not freed yet; empty when every release has taken effect.
+        """Return the names of the objects that are released and not yet freed.
 
-        Something uses it still (a pending operation, a mapping, an array over one), or the driver's call that frees it
-        has not returned. Also of a device that is released itself: it is the last to go.
+        An object stays in this state for two reasons. A pending operation, a mapping or an array still uses it, or the
+        driver's call that frees it has not returned. The method also works on a released device, which is freed last.
+
+        Returns
+        -------
+        tuple of str
+            Empty when every release has taken effect.
 
         Raises
         ------
@@ -290,7 +427,7 @@ class Device(Resource):
         ...     mem.release()
         ...     device.releasing()
         ('buffer', 'opaque_fd memory')
-        >>> del array                           # all of it can go now, soon
+        >>> del array                           # xsem can now free both
         """
         device_state = self._device_state
         check_generation(device_state.generation, self.info.id)
@@ -300,38 +437,39 @@ class Device(Resource):
     def watch(
         self, *, after_s: float, report: Callable[[tuple[PendingOp, ...]], object] | None = None
     ) -> None:
-        """Report operations pending for longer than `after_s` seconds, also while the host sits in another call.
+        """Report operations that stay pending, also while another library blocks the host.
+
+        A second call replaces the earlier watch. The watch ends when the device is released or collected.
 
         Parameters
         ----------
         after_s : float
-            Seconds; a list is reported once for each operation that it is stuck at.
+            Seconds, greater than 0. The watch reports a list once for each operation that stays pending longer.
         report : callable, optional
-            Called with the operations, on a thread of xsem's; default: a warning to the logger ``"xsem"``. An exception
-            in it is logged.
+            Function of the application. It receives a tuple of `PendingOp`, on a thread of xsem. An exception in it is
+            logged. Default: a warning to the logger ``"xsem"``.
 
         Raises
         ------
+        BadArgumentError
+            ``bad_timeout``, ``not_callable``.
         OutOfMemoryError
-            ``out_of_memory``: the system gives no thread. An earlier watch goes on.
+            ``out_of_memory``: the system refuses a thread. An earlier watch continues.
 
-        Notes
-        -----
-        Another thread asks the driver; the watch waits about one second for the answer. A driver can block that thread
-        as long as a wait is unmet, as CUDA does in a kernel's first launch behind the wait. The report then comes from
-        xsem's own records: each ``current_value`` is None, and some of the operations may be done. A warning to the
-        logger ``"xsem"`` says so.
-
-        Calling it again replaces the earlier watch. It ends when the device is released or collected.
+        Notes ----- A separate thread asks the driver, and the watch waits about one second for the answer. A driver can
+        block that thread as long as a wait is unmet, as CUDA does in a kernel's first launch behind the wait. The
+        report then comes from xsem's own records: each ``current_value`` is None, and some of the operations may be
+        done. A warning to the logger ``"xsem"`` says so.
         """
         self._check()
         watch(self._queues, after_s, report)
 
     # ---- release
     def release(self) -> None:
-        """Release the device and everything opened through it; returns at once.
+        """Release the device and everything opened through it.
 
-        A second call has no effect, or completes a release that Ctrl-C interrupted.
+        The call returns at once. Appended work still completes, and the driver's device closes after it. A second call
+        has no effect, or completes a release that Ctrl-C interrupted.
         """
         device_state = self._device_state
         if generation() != device_state.generation or self._lifetime.over:
@@ -349,12 +487,12 @@ class Device(Resource):
         device_state = self._device_state
 
         def release() -> None:
-            # Not in the finalizer: both take locks.
+            # Not in the finalizer, because both calls take locks.
             device_state.stop_watching()
             device_state.releaser.release_all(device_state.lifetime)
 
         device_state.releaser.post(release)
-        # Last: it raises where warnings are errors.
+        # The last statement: it raises where warnings are errors.
         warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:

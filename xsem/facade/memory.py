@@ -1,4 +1,4 @@
-"""Memory: imported from another API, device or process, or created here for export."""
+"""Memory: imported from another API, device or process, or created for export."""
 
 from __future__ import annotations
 
@@ -26,14 +26,29 @@ __all__ = ["Memory", "create_memory", "import_memory"]
 
 
 class Memory(Resource):
-    """External memory on one device; made by `Device.import_memory` or `Device.create_memory`.
+    """External memory on one device, made by `Device.import_memory` or `Device.create_memory`.
+
+    Mappings, and arrays over them, keep the memory: it is freed after all of them.
 
     Attributes
     ----------
     device : Device
+        The device of the memory.
     type : MemoryHandleType
+        The handle type.
     allocation_size : int
-        Bytes of the whole allocation.
+        Size of the whole allocation in bytes.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)
+    ...     memory.map_buffer(shape=(2, 3), dtype="int32").numpy()[:] = 5
+    ...     with memory.export() as desc:
+    ...         imported = device.import_memory(desc)
+    ...     imported.map_buffer(shape=(2, 3), dtype="int32").numpy().tolist()
+    [[5, 5, 5], [5, 5, 5]]
     """
 
     def __init__(
@@ -49,7 +64,28 @@ class Memory(Resource):
         self._mappings = Mappings(self._device_state.releaser.lock)
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
-        """A descriptor with a fresh `OwnedHandle`, each time; see `Semaphore.export`."""
+        """Export the memory as a descriptor with a new `OwnedHandle`.
+
+        Parameters
+        ----------
+        for_device : Device or its UUID, optional
+            The importing device, as in `Semaphore.export`.
+
+        Returns
+        -------
+        MemoryDesc
+            Descriptor with a new handle at each call. The caller owns the handle. It is closed by `MemoryDesc.close`,
+            or when the descriptor is collected.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not export this type, or the memory was imported.
+        WrongDeviceError
+            ``wrong_device``: `for_device` is another physical device.
+        BadArgumentError
+            ``bad_uuid``: `for_device` is neither a device nor a UUID.
+        """
         self._check()
         device_state = self._device_state
         if self._imported or self.type not in device_state.capabilities.memory_export:
@@ -64,28 +100,37 @@ class Memory(Resource):
         self, offset: int = 0, size: int | None = None, *, shape: Sequence[int] | None = None, dtype: Any = "uint8",
         strides: Sequence[int] | None = None, overlap: bool = False,
     ) -> Buffer:
-        """Map a range of the memory (cuExternalMemoryGetMappedBuffer).
+        """Map a range of the memory as an array (cuExternalMemoryGetMappedBuffer).
 
         Parameters
         ----------
-        offset, size : int
-            Bytes. Without `size`: what `shape` needs, or all the rest.
+        offset : int
+            Bytes from the start of the memory to the first element.
+        size : int, optional
+            Size of the range in bytes. Default: the bytes that `shape` needs, or all bytes from `offset` to the end.
         shape : sequence of int, optional
-            Without it: one dimension.
+            Default: one dimension.
         dtype : str or dtype
             NumPy name or dtype, torch dtype, or ``"bfloat16"``.
         strides : sequence of int, optional
-            Bytes, as the exporter's row pitch; without them rows lie without padding.
+            Bytes, such as the exporter's row pitch; needs `shape`. Default: rows without padding.
         overlap : bool
-            Permit a range that overlaps a mapping in use. A write through one of two overlapping mappings need not be
-            visible through the other; `Buffer.view` of one mapping is the better way. On CUDA, all
-            accesses of kernels to the common bytes must be volatile.
+            Permit a range that overlaps a mapping in use. A write through one of two overlapping mappings is not
+            necessarily visible through the other. `Buffer.view` of one mapping has no such limit. On CUDA, all accesses
+            of kernels to the common bytes must be volatile.
+
+        Returns
+        -------
+        Buffer
+            The mapping. Its `release` does not release the memory.
 
         Raises
         ------
         BadArgumentError
-            ``out_of_range``: beyond the allocation; ``bad_size``, ``bad_shape``, ``bad_strides``, ``bad_dtype``;
-            ``overlap``.
+            ``out_of_range``: the range ends beyond the allocation; ``bad_offset``, ``bad_size``, ``bad_shape``,
+            ``bad_strides``, ``bad_dtype``, ``not_an_int``; ``overlap``.
+        UnsupportedError
+            The device cannot map buffers.
         """
         self._check()
         device_state = self._device_state
@@ -109,17 +154,25 @@ class Memory(Resource):
         Parameters
         ----------
         desc : MipmapDesc
+            Layout of the image.
         overlap : bool
-            Permit an image over bytes of a buffer or of another image in use. How many bytes an image has is the
-            driver's to know: those of its elements are looked at, from the offset on, and it may have more.
+            Permit an image over bytes of a buffer or of another image in use. Only the driver knows the size of an
+            image. xsem therefore checks only the bytes of the elements, from the offset on. The image can have more
+            bytes.
+
+        Returns
+        -------
+        MipmappedArray
+            The mapping. Its `release` does not release the memory.
 
         Raises
         ------
         BadArgumentError
-            ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``overlap``.
+            ``not_a_descriptor``; ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``;
+            ``overlap``.
         UnsupportedError
-            The device does not declare mipmapped arrays; where it declares images alone: more than one level, an
-            offset, a cubemap or a colour attachment.
+            The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
+            offset, a cubemap and a colour attachment.
         """
         self._check()
         return map_mipmapped_array(self.device, self._memory, self.type, self.allocation_size, self._lifetime,
@@ -133,7 +186,7 @@ class Memory(Resource):
 
 
 def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -> Memory:
-    """The facade's half of `Device.import_memory`."""
+    """Import memory, as `Device.import_memory` describes."""
     if not isinstance(desc, MemoryDesc):
         raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
@@ -151,7 +204,7 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
 def create_memory(
     device: Device, device_state: DeviceState, type: MemoryHandleType, size: int, dedicated: bool
 ) -> Memory:
-    """The facade's half of `Device.create_memory`."""
+    """Allocate memory, as `Device.create_memory` describes."""
     if not isinstance(type, MemoryHandleType):
         raise BadArgumentError(f"type must be a MemoryHandleType, not {type!r}", reason="bad_type")
     if type not in device_state.capabilities.memory_export:

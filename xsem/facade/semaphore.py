@@ -1,4 +1,4 @@
-"""Semaphores: imported from another API, device or process, or created here for export."""
+"""Semaphores: imported from another API, device or process, or created for export."""
 
 from __future__ import annotations
 
@@ -31,15 +31,30 @@ __all__ = ["Semaphore", "create_semaphore", "import_semaphore"]
 
 
 class Semaphore(Resource):
-    """A semaphore on one device; made by `Device.import_semaphore` or `Device.create_semaphore`.
+    """A semaphore on one device, made by `Device.import_semaphore` or `Device.create_semaphore`.
 
     Attributes
     ----------
     device : Device
+        The device of the semaphore.
     type : SemaphoreHandleType
+        The handle type.
     kind : SemaphoreKind
+        The meaning of signal and wait: binary, timeline, keyed mutex, NvSciSync or sync file.
     label : str
-        The application's own name for it. Errors and reports show its ``repr()``, without control characters.
+        Name that the application chose. Errors and reports show its ``repr()``, without control characters.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     frames = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, label="frames")
+    ...     with frames.export() as desc:
+    ...         imported = device.import_semaphore(desc)
+    ...     frames.host_signal(7)
+    ...     imported.host_wait(7)
+    ...     imported.value()
+    7
     """
 
     def __init__(self, device: Device, state: SemaphoreState) -> None:
@@ -50,33 +65,34 @@ class Semaphore(Resource):
         self._state = state
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
-        """A descriptor with a fresh `OwnedHandle`, each time.
+        """Export the semaphore as a descriptor with a new `OwnedHandle`.
 
-        A sync file is made of a signal that has been appended, which the export uses up as a wait does: one export, or
-        one wait, for each signal. Its handle may be -1, which stands for a signal that is done already, and a driver
-        may block until then.
+        A sync file is made from an appended signal. The export uses up this signal as a wait does: each signal serves
+        one export or one wait. The handle of a sync file can be -1, which means that the signal is already done. A
+        driver may block until the signal is done.
 
         Parameters
         ----------
         for_device : Device or its UUID, optional
-            The importing device, by its UUID where another process opens it. Objects of `host` belong to no device and
-            are stamped with that one's UUID; another exporter's must be the same device.
+            The importing device. Pass its UUID if another process opens it. Objects of `host` belong to no device, and
+            their descriptor gets this UUID. A device-bound type of any other exporter needs the same physical device.
 
         Returns
         -------
         SemaphoreDesc
-            Its handle belongs to the caller: close the descriptor, or let it be collected.
+            Descriptor with a new handle at each call. The caller owns the handle. It is closed by
+            `SemaphoreDesc.close`, or when the descriptor is collected.
 
         Raises
         ------
         UnsupportedError
-            The device does not export this type.
+            The device does not export this type, or the semaphore was imported.
         WrongDeviceError
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
         BusyError
-            ``nothing_signalled``: of a sync file no signal has been appended since it was last exported or waited for.
+            ``nothing_signalled``: for a sync file, no signal was appended since the last export or wait.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -101,20 +117,26 @@ class Semaphore(Resource):
                              driver_uuid=driver_uuid)
 
     def mark_reset(self) -> None:
-        """Say that the exporter has reset a binary semaphore that this device's waits do not reset.
+        """Declare that the exporter has reset a binary semaphore.
 
-        Needed between two waits where `Capabilities.resets_on_wait` is False (Level Zero, rule 7); otherwise nothing.
+        Where `Capabilities.resets_on_wait` is False, the call is needed between two waits (Level Zero, rule 7). On
+        other devices it has no effect.
         """
         self._check()
         self._state.mark_reset()
 
     def value(self) -> int:
-        """A timeline's value now.
+        """Read the present value of a timeline.
+
+        Returns
+        -------
+        int
+            0 … 2**64 - 1.
 
         Raises
         ------
         UnsupportedError
-            The device cannot read it.
+            The device cannot read the value.
         BadArgumentError
             ``not_a_timeline``.
         """
@@ -127,26 +149,30 @@ class Semaphore(Resource):
             return self._device_state.driver.semaphore_value(self._state.token)
 
     def host_signal(self, value: int | None = None) -> None:
-        """Signal from the host, at once.
+        """Signal the semaphore from the host, at once.
 
         Parameters
         ----------
         value : int, optional
-            Timelines: required, above the last one signalled here. Other kinds: refused.
+            New value of a timeline, above the last value signalled here. Required for timelines, refused for other
+            kinds.
 
         Raises
         ------
+        UnsupportedError
+            The host cannot signal semaphores of this device.
         BadArgumentError
-            ``value_not_above_last`` and others.
+            ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``; ``value_not_above_last``,
+            ``value_difference``.
         BusyError
-            ``signal_pending``: a signal of this timeline, appended here, is not done. Its lower value would be stored
+            ``signal_pending``: a signal of this timeline, appended here, is pending. Its lower value would be stored
             after this one. Vulkan forbids that in VUID-VkSemaphoreSignalInfo-value-03259.
         """
         self._check()
         device_state, state = self._device_state, self._state
         device_state.require(Feature.HOST_SIGNAL)
         value = self._check_value(value)
-        # One at a time: of two threads with rising values the lower one must not be stored last.
+        # One signal at a time: if two threads signal, the lower value must not be stored last.
         with self._lifetime.held(), device_state.calling(self.type), state.host_order:
             claim = Claim()
             changes, calling = StateChanges(claim), False
@@ -168,19 +194,23 @@ class Semaphore(Resource):
     def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Block the host until the semaphore is signalled, or its value is at least `value`.
 
-        A binary semaphore is reset by the wait. Ctrl-C works.
+        The wait resets a binary semaphore. Ctrl-C interrupts the wait.
 
         Parameters
         ----------
         value : int, optional
-            Timelines: required. Other kinds: refused.
+            Smallest value of a timeline that ends the wait. Required for timelines, refused for other kinds.
         timeout_s : float or None
             Seconds; None: no limit.
 
         Raises
         ------
+        UnsupportedError
+            The host cannot wait for semaphores of this device.
+        BadArgumentError
+            ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``, with one `PendingOp` that says who could signal.
+            ``timeout``. The error has one `PendingOp`, which names the possible signallers.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -210,7 +240,7 @@ class Semaphore(Resource):
                 raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
                                        reason="value_required", handle_type=self.type)
             if not isinstance(value, bool):
-                with contextlib.suppress(TypeError):  # which check_int then says better
+                with contextlib.suppress(TypeError):  # check_int then raises a better error
                     value = operator.index(value)
             check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
         elif value is not None:
@@ -227,7 +257,7 @@ class Semaphore(Resource):
 
 
 def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreDesc, label: str) -> Semaphore:
-    """The facade's half of `Device.import_semaphore`."""
+    """Import a semaphore, as `Device.import_semaphore` describes."""
     _check_label(label)
     if not isinstance(desc, SemaphoreDesc):
         raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
@@ -245,7 +275,7 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
 def create_semaphore(
     device: Device, device_state: DeviceState, type: SemaphoreHandleType, initial_value: int, label: str
 ) -> Semaphore:
-    """The facade's half of `Device.create_semaphore`."""
+    """Create a semaphore, as `Device.create_semaphore` describes."""
     _check_label(label)
     if not isinstance(type, SemaphoreHandleType):
         raise BadArgumentError(f"type must be a SemaphoreHandleType, not {type!r}", reason="bad_type")
