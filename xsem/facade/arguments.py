@@ -1,4 +1,4 @@
-"""What `CommandList.append_wait` and `append_signal` take: every rule that is checked before a driver is called."""
+"""Arguments of `CommandList.append_wait` and `append_signal`: the rules checked before a driver is called."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Params = TypeVar("_Params", SignalParams, WaitParams)
 def pair(
     device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
 ) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
-    """One semaphore with one parameter, or sequences of one length; all of them of this device and not released."""
+    """Return the semaphores and their parameters: one of each, or sequences of one length."""
     given: Sequence[Any] = (params,)
     count = None
     if not isinstance(semaphores, Semaphore):
@@ -40,7 +40,10 @@ def pair(
 def batch(
     device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str, params: int | None = None
 ) -> Sequence[Semaphore]:
-    """One semaphore, or several that differ, as many as there are `params`; all of this device and not released."""
+    """Return one semaphore, or several different ones, all of this device and not released.
+
+    `params` is the number of parameters that the semaphores must match.
+    """
     if isinstance(semaphores, Semaphore):
         chosen: Sequence[Semaphore] = (semaphores,)
     else:
@@ -67,12 +70,12 @@ def _check_sequence(semaphores: object, call: str) -> None:
 
 
 def check_can_signal(state: SemaphoreState) -> None:
-    """Refuse a semaphore that no device signals.
+    """Refuse a semaphore that a device cannot signal.
 
     Raises
     ------
     BadArgumentError
-        ``signal_of_sync_file``: it was imported, and is another's signal.
+        ``signal_of_sync_file``: the sync file was imported, and contains the signal of its exporter.
     """
     if state.kind is SemaphoreKind.SYNC_FILE and state.imported:
         raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",
@@ -85,7 +88,7 @@ def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
     if param is None:
         return kind()
     if isinstance(param, WaitParams | SignalParams):
-        raise BadArgumentError(f"{kind.__name__} are needed, not {type(param).__name__}", reason="wrong_params")
+        raise BadArgumentError(f"{kind.__name__} is needed, not {type(param).__name__}", reason="wrong_params")
     if state.kind is not SemaphoreKind.TIMELINE:
         takes = {SemaphoreKind.KEYED_MUTEX: f"{kind.__name__}(key=…)",
                  SemaphoreKind.NVSCISYNC: f"{kind.__name__}(nvscisync_fence=…)"}
@@ -103,12 +106,12 @@ def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
 
 
 def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
-    """What each kind needs, and what it has no use for (cuSignal… and cuWaitExternalSemaphoresAsync)."""
+    """Check the fields that each kind requires or refuses (cuSignal… and cuWaitExternalSemaphoresAsync)."""
     if (
         state.kind is SemaphoreKind.TIMELINE and param.value is not None and param.key is None
         and param.nvscisync_fence is None and not param.skip_nvscibuf_memsync
     ):
-        return  # what nearly all are: the rest takes longer than the driver's call
+        return  # the usual case: the checks below take longer than the driver's call
     for field, kind, required, refused in (
         ("value", SemaphoreKind.TIMELINE, "value_required", "value_not_allowed"),
         ("key", SemaphoreKind.KEYED_MUTEX, "key_required", "key_not_allowed"),
@@ -122,12 +125,12 @@ def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> No
             raise BadArgumentError(f"{state.described} takes no {field}", reason=refused,
                                    handle_type=state.type)
     if param.skip_nvscibuf_memsync and state.kind is not SemaphoreKind.NVSCISYNC:
-        raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is for NvSciSync alone",
+        raise BadArgumentError(f"{state.described}: skip_nvscibuf_memsync is only for NvSciSync",
                                reason="flag_not_allowed", handle_type=state.type)
 
 
 def check_wait(state: SemaphoreState, param: WaitParams, device_state: DeviceState) -> None:
-    """Refuse a parameter that this semaphore cannot be waited for with, or a wait that it is not ready for.
+    """Refuse a parameter that does not suit the semaphore, or a wait that is not possible now.
 
     Raises
     ------
@@ -140,7 +143,7 @@ def check_wait(state: SemaphoreState, param: WaitParams, device_state: DeviceSta
     if not device_state.capabilities.resets_on_wait:
         state.check_reset()
     if param.timeout_ms not in (None, INFINITE) and state.kind is not SemaphoreKind.KEYED_MUTEX:
-        raise BadArgumentError(f"{state.described}: timeout_ms is for keyed mutexes alone; bound the host's wait",
+        raise BadArgumentError(f"{state.described}: timeout_ms is only for keyed mutexes; limit the host's wait",
                                reason="timeout_not_allowed", handle_type=state.type)
     if param.value is not None and state.last_signalled is not None:
         limit = device_state.capabilities.max_value_difference
@@ -152,7 +155,7 @@ def check_wait(state: SemaphoreState, param: WaitParams, device_state: DeviceSta
 
 
 def check_signal(state: SemaphoreState, param: SignalParams, limit: int) -> None:
-    """Refuse a parameter that this semaphore cannot be signalled with now.
+    """Refuse a parameter that does not suit the semaphore, or a signal that is not possible now.
 
     Raises
     ------
@@ -166,7 +169,7 @@ def check_signal(state: SemaphoreState, param: SignalParams, limit: int) -> None
 
 
 def check_same_device(device_state: DeviceState, used: Resource, what: str) -> None:
-    """Refuse something of another device, or released."""
+    """Refuse an object of another device, and a released object."""
     if used._device_state is not device_state:
         raise WrongDeviceError(
             f"the {what} belongs to another device than this list: {used._device_state.info.id}",
@@ -177,7 +180,7 @@ def check_same_device(device_state: DeviceState, used: Resource, what: str) -> N
 
 
 def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tuple[Memory, ...]:
-    """What ``acquire=`` or ``release=`` names, each once.
+    """Return the memory that ``acquire=`` or ``release=`` names.
 
     Raises
     ------
@@ -195,6 +198,6 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tup
             raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
         check_same_device(device_state, cast("Resource", memory), "memory")
     if len({id(memory) for memory in given}) != len(given):
-        raise BadArgumentError("a memory changes hands once in an operation: it is named twice",
+        raise BadArgumentError("a memory is named twice: name it once, it changes hands once in an operation",
                                reason="duplicate_memory")
     return given

@@ -1,4 +1,4 @@
-"""Command lists: what the device's work waits for and signals, in order."""
+"""Command lists: append waits, signals and work to a device, in order."""
 
 from __future__ import annotations
 
@@ -41,26 +41,44 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandList"]
 
-_NONE: Final[tuple[()]] = ()  # the defaults of what an append with a value alone has none of: the same object
+_NONE: Final[tuple[()]] = ()  # the default of events and memory: an append compares with this very object
 
 
 class CommandList(Resource):
-    """An in-order queue of a device; `Device.create_command_list` makes one, `Device.command_list` borrows a stream.
+    """An in-order queue of a device.
 
-    Appends may come from any thread, and each has reached the driver, in program order, when it returns. Everything is
-    checked before the driver is called: an append takes effect whole or not at all.
+    `Device.create_command_list` creates a list, and `Device.command_list` borrows a stream. Any thread may append. An
+    append has reached the driver, in program order, when it returns. xsem checks everything before it calls the driver:
+    an append takes effect whole or not at all.
 
     Attributes
     ----------
     device : Device
+        The device of the list.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     drawn = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    ...     shown = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    ...     commands = device.create_command_list()
+    ...     commands.append_wait(drawn, 1)
+    ...     commands.append_signal(shown, 1)
+    ...     commands.query()
+    ...     drawn.host_signal(1)
+    ...     commands.synchronize()
+    ...     shown.value()
+    False
+    1
     """
 
     def __init__(self, device: Device, queue: Queue, *, borrowed: bool = False) -> None:
-        # All wrappers of a borrowed stream share one queue, and no wrapper may end it for the others.
+        # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
         super().__init__(device, device._device_state.new_lifetime(queue.name, _nothing, light=True) if borrowed
                          else queue.lifetime)
         self._queue = queue
-        self._stopped: DriverError | None = None  # by work that was called at once
+        self._stopped: DriverError | None = None  # an exception of work that ran at once
 
     # ---- semaphores
     @overload
@@ -86,26 +104,35 @@ class CommandList(Resource):
         Parameters
         ----------
         semaphores : Semaphore or sequence of Semaphore
-            One, or several that must all be met. No semaphore twice.
+            One semaphore, or several that must all be met. No semaphore occurs twice.
         params : int, WaitParams, None, or a sequence of these
-            One for one semaphore, as many for several: never broadcast. Timelines take an int or
-            ``WaitParams(value=)``: later work waits until the value is at least that. Binary semaphores and sync files
-            take None; a met wait resets a binary one (where `Capabilities.resets_on_wait`). Keyed mutexes take
-            ``WaitParams(key=)`` with ``timeout_ms``; NvSciSync takes ``WaitParams(nvscisync_fence=)``.
+            One parameter for one semaphore, and the same number for several: xsem does not broadcast. Timelines take an
+            int or ``WaitParams(value=)``: later work waits until the value is at least this one. Binary semaphores and
+            sync files take None. Where `Capabilities.resets_on_wait` is True, a met wait resets a binary semaphore.
+            Keyed mutexes take ``WaitParams(key=)``, also with ``timeout_ms``. NvSciSync takes
+            ``WaitParams(nvscisync_fence=)``.
         wait_events : sequence of Event
-            The wait begins when their operations are done.
+            The wait begins when the operations of these events are done.
         signal_event : Event, optional
-            Bound to this operation.
+            Unbound event. The append binds it to this operation.
         acquire : sequence of Memory
-            Memory that the device takes over after the wait (needed where `Capabilities.needs_handover`).
+            Memory that the device takes over after the wait, needed where `Capabilities.needs_handover` is True.
 
         Raises
         ------
         BadArgumentError
-            Of a batch with one bad member nothing is appended.
+            ``value_required`` and the like, ``params_mismatch``, ``empty_batch``, ``duplicate_semaphore`` and others.
+            If one member of a batch is bad, nothing is appended.
         WouldBlockError
-            ``would_block``: the driver would hold this thread.
-        EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
+            ``would_block``: the driver would block this thread.
+        EventNotAppendedError
+            ``event_not_appended``: an event of `wait_events` is unbound.
+        BusyError
+            ``event_bound``: `signal_event` is bound already. ``not_reset``; ``sync_file_used``, ``nothing_signalled``.
+        ReleasedError, WrongDeviceError
+            The list or an argument is released, or an argument belongs to another device.
+        DriverError
+            The driver refused the append, or earlier work of the list failed.
         """
         bare = wait_events is _NONE and signal_event is None and acquire is _NONE
         if bare:
@@ -151,17 +178,27 @@ class CommandList(Resource):
 
         Parameters
         ----------
-        semaphores, params, wait_events, signal_event
-            As for `append_wait`, with `SignalParams`. A timeline's value must be above the last one signalled here,
-            unless ``SignalParams(allow_rewind=True)``. A keyed mutex is released with ``SignalParams(key=)``.
+        semaphores : Semaphore or sequence of Semaphore
+            As for `append_wait`.
+        params : int, SignalParams, None, or a sequence of these
+            As for `append_wait`, with `SignalParams`. The value of a timeline must be above the last value signalled
+            here. ``SignalParams(allow_rewind=True)`` permits a lower value. ``SignalParams(key=)`` releases a keyed
+            mutex.
+        wait_events : sequence of Event
+            The signal also waits for the operations of these events.
+        signal_event : Event, optional
+            As for `append_wait`.
         release : sequence of Memory
-            Memory handed over before the signal.
+            Memory that the device hands over before the signal.
 
         Raises
         ------
         BadArgumentError
-            ``value_not_above_last`` and others; of a batch with one bad member nothing is appended.
-        WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, BusyError, DriverError
+            ``value_not_above_last``, ``value_difference``, ``signal_of_sync_file`` and others. If one member of a batch
+            is bad, nothing is appended.
+        BusyError
+            ``event_bound``: `signal_event` is bound already. ``signalled_already``.
+        WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
         bare = wait_events is _NONE and signal_event is None and release is _NONE
@@ -190,15 +227,20 @@ class CommandList(Resource):
             self._queue.prepared.remember("signal", states, params)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        """The same wait over and over: ``prepared = commands.prepare_wait(sems)``, then ``prepared(values)``.
+        """Prepare a wait that the application repeats with new values.
 
-        Each call is an `append_wait` of these semaphores without events or memory. They are checked once, and what the
-        driver is given is laid out once: for batches of timelines that are waited for each frame.
+        xsem checks the semaphores once, and the driver prepares its arrays once. This suits batches of timelines that
+        are waited for in each frame.
 
         Parameters
         ----------
         semaphores : Semaphore or sequence of Semaphore
             As for `append_wait`.
+
+        Returns
+        -------
+        Prepared
+            Each call ``prepared(values)`` is an `append_wait` of these semaphores, without events and memory.
 
         Raises
         ------
@@ -208,25 +250,50 @@ class CommandList(Resource):
         return self._prepare("wait", semaphores)
 
     def prepare_signal(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        """The same signal over and over: as `prepare_wait`, with each call an `append_signal`.
+        """Prepare a signal that the application repeats with new values.
+
+        Parameters
+        ----------
+        semaphores : Semaphore or sequence of Semaphore
+            As for `append_wait`.
+
+        Returns
+        -------
+        Prepared
+            Each call ``prepared(values)`` is an `append_signal` of these semaphores, without events and memory.
 
         Raises
         ------
         BadArgumentError
             ``signal_of_sync_file`` and others.
+        ReleasedError, WrongDeviceError
+            As for `append_wait`.
         """
         return self._prepare("signal", semaphores)
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
-        """The application's own work, in order.
+        """Append the application's own work, in order.
 
-        A native queue has `work` called at once, on this thread: it must only enqueue, on this very stream. On `host`
-        the list's worker thread calls it in its turn. Events around it: `append_barrier`.
+        On a native queue, the call runs `work` at once on this thread. The function must only enqueue, and only on this
+        stream. On `host`, the worker thread of the list calls `work` in its turn. `append_barrier` adds events before
+        or after the work.
 
-        An exception in it stops the list: on a native queue it is raised here; from then on every append, `query` and
-        `synchronize` raises DriverError with reason ``work_failed``. Nothing that follows is done, so nothing that
-        depends on it is signalled.
+        An exception in `work` stops the list. On a native queue, this call raises it. From then on every append,
+        `query` and `synchronize` raises DriverError (``work_failed``). Later work is not done, and signals that depend
+        on it are not made.
+
+        Parameters
+        ----------
+        work : callable
+            Function without parameters. Its result is ignored.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_callable``.
+        WouldBlockError, ReleasedError, DriverError
+            As for `append_wait`.
         """
         self._check()
         if not callable(work):
@@ -245,7 +312,7 @@ class CommandList(Resource):
             self._queue.driver.append_work(run)
 
         try:
-            # Held: the work itself may release the list.
+            # The hold is needed because the work itself may release the list.
             with self._queue.lifetime.held():
                 self._queue.append("work", issue, reenters=True)
         except BaseException as error:
@@ -258,7 +325,20 @@ class CommandList(Resource):
             raise
 
     def append_barrier(self, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None) -> None:
-        """Make later work wait for `wait_events`, and bind `signal_event` to the end of all earlier work."""
+        """Make later work wait for events, and bind an event to the end of all earlier work.
+
+        Parameters
+        ----------
+        wait_events : sequence of Event
+            Later work waits for the operations of these events.
+        signal_event : Event, optional
+            Unbound event. The append binds it to the end of all earlier work and of `wait_events`.
+
+        Raises
+        ------
+        WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
+            As for `append_wait`.
+        """
         self._check()
         self._append("barrier", lambda fences, _, want: self._queue.driver.append_barrier(fences, want), (),
                      wait_events, signal_event, ())
@@ -266,15 +346,24 @@ class CommandList(Resource):
     def append_copy(
         self, dst: Buffer, src: Buffer, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
     ) -> None:
-        """Copy all bytes of one buffer to another of the same size.
+        """Copy all bytes of one buffer to another buffer of the same size.
 
-        Both are mappings of this device's memory, or page-locked host memory (`Device.host_buffer`): a copy with
-        ordinary host memory would block the host behind an unmet wait.
+        Parameters
+        ----------
+        dst, src : Buffer
+            Mappings of this device's memory, or page-locked host memory (`Device.host_buffer`). A copy with ordinary
+            host memory would block the host behind an unmet wait.
+        wait_events : sequence of Event
+            The copy begins when the operations of these events are done.
+        signal_event : Event, optional
+            As for `append_wait`.
 
         Raises
         ------
         BadArgumentError
-            ``size_mismatch``; ``overlap``: the ranges overlap.
+            ``size_mismatch``; ``overlap``: the two ranges overlap; ``not_a_buffer``.
+        WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
+            As for `append_wait`.
         """
         self._check()
         dst_record, src_record = self._buffer(dst), self._buffer(src)
@@ -292,12 +381,26 @@ class CommandList(Resource):
     def append_fill(
         self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
     ) -> None:
-        """Fill a buffer with a repeated pattern; one zero byte clears it.
+        """Fill a buffer with a repeated pattern.
+
+        Parameters
+        ----------
+        dst : Buffer
+            As for `append_copy`.
+        pattern : bytes
+            Pattern to repeat. One zero byte clears the buffer.
+        wait_events : sequence of Event
+            The fill begins when the operations of these events are done.
+        signal_event : Event, optional
+            As for `append_wait`.
 
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: empty, or its length does not divide the buffer's size.
+            ``bad_pattern``: the pattern is empty, its length does not divide the size of the buffer, or the device does
+            not support it; ``not_a_buffer``.
+        WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
+            As for `append_wait`.
         """
         self._check()
         lifetime = self._buffer(dst)
@@ -312,12 +415,19 @@ class CommandList(Resource):
 
     # ---- completion
     def query(self) -> bool:
-        """Whether everything appended so far is done; never blocks.
+        """Query whether everything appended so far is done. This method never blocks.
+
+        Returns
+        -------
+        bool
+            True if all operations are done.
 
         Raises
         ------
         DriverError
             Earlier work failed.
+        BusyError
+            ``capturing``: the list is being captured or recorded. Captured work does not run.
         """
         self._check()
         queue = self._queue
@@ -328,11 +438,13 @@ class CommandList(Resource):
         if queue.done_seq >= target:
             return True
         if queue.captured():
-            raise BusyError(f"{queue.name} is being captured: what is captured does not run", reason="capturing")
+            raise BusyError(f"{queue.name} is being captured: captured work does not run", reason="capturing")
         return False
 
     def synchronize(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
-        """Block the host until everything appended so far is done. Ctrl-C works.
+        """Block the host until everything appended so far is done.
+
+        Ctrl-C interrupts the wait.
 
         Parameters
         ----------
@@ -342,12 +454,14 @@ class CommandList(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with the pending operations; the stuck one is first, if xsem can identify it. The work is still
-            pending.
+            ``timeout``, with the pending operations. The stuck operation is the first, if xsem can identify it. The
+            work stays pending.
         DriverError
             Earlier work failed.
         BusyError
             ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
+        BadArgumentError
+            ``bad_timeout``.
         """
         check_timeout(timeout_s)
         self._check()
@@ -363,7 +477,15 @@ class CommandList(Resource):
         self._device_state.releaser.wake()
 
     def record(self) -> Recording:
-        """Record appends instead of executing them: ``with commands.record() as recording: …``, then ``replay``.
+        """Record appends and do not execute them.
+
+        Enter the recording with ``with commands.record() as recording:``, append inside the block, and call
+        `Recording.replay` after it.
+
+        Returns
+        -------
+        Recording
+            A recording that has not begun. The ``with`` block begins and ends it.
 
         Raises
         ------
@@ -376,7 +498,7 @@ class CommandList(Resource):
 
     # ---- inside
     def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, params: Any) -> bool:
-        """Append a batch that this list was given before, with new values; False where `_append` is to look at it."""
+        """Repeat a prepared batch with new values; return False if `_append` must decide."""
         prepared = self._queue.prepared.find_batch(operation, semaphores)
         if prepared is None or type(params) not in (list, tuple):
             return False
@@ -395,7 +517,8 @@ class CommandList(Resource):
             for state in states:
                 check_can_signal(state)
         append: Any = self.append_wait if operation == "wait" else self.append_signal
-        # Of a sequence of one the driver takes a value, and the application gives a sequence: the ordinary way does it.
+        # For a sequence of one semaphore, the driver takes a value and the application passes a sequence. The ordinary
+        # append converts it.
         single = isinstance(semaphores, Semaphore)
         prepared = self._queue.prepared.make(operation, states) if single or len(states) > 1 else None
         return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, prepared, self._append_prepared,
@@ -454,7 +577,11 @@ class CommandList(Resource):
 
     @property
     def native_handle(self) -> int:
-        """The native stream or queue."""
+        """The native stream or queue.
+
+        The list keeps ownership of its own stream, and the application of a borrowed one. From the first read on, xsem
+        expects that the application can capture the stream into a graph.
+        """
         self._check()
         # From here on the application can capture the stream.
         self._queue.exposed = True
@@ -465,4 +592,4 @@ class CommandList(Resource):
 
 
 def _nothing() -> None:
-    """A wrapper of a borrowed stream has nothing to close."""
+    """Close nothing: the application owns a borrowed stream."""
