@@ -26,23 +26,36 @@ _CUDA = 2
 
 
 class Buffer(Resource):
-    """A range of device memory, with shape, strides and dtype; made by `Memory.map_buffer` or `Device.host_buffer`.
+    """A range of device memory with shape, strides and dtype.
 
-    Exporting an array (`numpy`, ``from_dlpack``, ``asarray``) copies nothing and orders nothing: only a command list
-    does. An array keeps the buffer's memory mapped as long as it lives, also after `release`.
+    `Memory.map_buffer` and `Device.host_buffer` make buffers. The export of an array (`numpy`, ``from_dlpack``,
+    ``asarray``) copies nothing and orders nothing: only a command list orders work. An array keeps the memory of the
+    buffer mapped as long as the array lives, also after `release`.
 
     Attributes
     ----------
     device : Device
+        The device of the buffer.
     address : int
         Device address of the first element.
     size : int
-        Bytes of the range.
+        Size of the range in bytes.
     shape : tuple of int
+        Number of elements in each dimension.
     strides : tuple of int
-        Bytes.
+        Bytes from one element to the next, for each dimension.
     dtype : str
         A NumPy name, or ``"bfloat16"``.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)
+    ...     buffer = memory.map_buffer(shape=(2, 3), dtype="int32")
+    ...     buffer.numpy()[:] = [[1, 2, 3], [4, 5, 6]]
+    ...     buffer.view((3,), "int32", offset=12).copy_to_host().tolist()
+    [4, 5, 6]
     """
 
     def __init__(
@@ -65,14 +78,32 @@ class Buffer(Resource):
     def view(
         self, shape: Sequence[int], dtype: Any, *, offset: int = 0, strides: Sequence[int] | None = None
     ) -> Buffer:
-        """Another shape and dtype over a part of the same mapping, from `offset` bytes on; its `size` is what it needs.
+        """Return a buffer with another shape and dtype over a part of the same mapping.
 
-        Releasing a view leaves this buffer alone; this buffer's mapping lives until its views are released.
+        The release of a view does not release this buffer. The mapping of this buffer lives until all its views are
+        released.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Number of elements in each dimension.
+        dtype : str or dtype
+            As for `Memory.map_buffer`.
+        offset : int
+            Bytes from the start of this buffer to the first element.
+        strides : sequence of int, optional
+            Bytes. Default: rows without padding.
+
+        Returns
+        -------
+        Buffer
+            The view. Its `size` is the number of bytes that `shape` and `strides` need.
 
         Raises
         ------
         BadArgumentError
-            ``out_of_range``: it would reach beyond `size`.
+            ``out_of_range``: the view ends beyond `size`; ``bad_shape``, ``bad_strides``, ``bad_dtype``,
+            ``not_an_int``.
         """
         self._check()
         check_int("offset", offset, 0, UINT64_MAX, reason="out_of_range")
@@ -88,12 +119,17 @@ class Buffer(Resource):
                       layout, element, host=self._host)
 
     def numpy(self) -> Any:
-        """A NumPy array over the same memory, without a copy.
+        """Export the buffer as a NumPy array over the same memory, without a copy.
+
+        Returns
+        -------
+        numpy.ndarray
+            Writable array. It keeps the memory mapped as long as it lives.
 
         Raises
         ------
         BufferError
-            The host cannot reach the memory, or NumPy has no such dtype.
+            The host cannot access the memory, or NumPy has no such dtype.
         """
         import numpy as np
 
@@ -105,16 +141,28 @@ class Buffer(Resource):
         return np.asarray(HostArray(self.address, self.shape, self.strides, typestr, lease))
 
     def copy_to_host(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
-        """A new NumPy array with the contents; blocks the host.
+        """Copy the contents to a new NumPy array. The call blocks the host.
 
-        It is ordered after nothing: wait for the work that writes the buffer first.
+        The copy waits for no other work. Wait for the work that writes the buffer first.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Returns
+        -------
+        numpy.ndarray
+            Array of the caller, with this shape and dtype.
 
         Raises
         ------
         WaitTimeoutError
-            ``timeout``.
+            ``timeout``. The copy to a buffer of xsem is still pending.
         BufferError
             NumPy has no such dtype.
+        BadArgumentError
+            ``bad_timeout``.
         """
         import numpy as np
 
@@ -127,14 +175,22 @@ class Buffer(Resource):
         return np.ndarray(self.shape, dtype=typestr, buffer=data, strides=self.strides).copy()
 
     def copy_from_host(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
-        """Write an array of this shape (converted to this dtype where that loses nothing); blocks the host.
+        """Write an array into the buffer. The call blocks the host.
+
+        Parameters
+        ----------
+        array : array_like
+            Array of the same shape, borrowed for the call. xsem converts it to this dtype where the conversion loses
+            nothing.
+        timeout_s : float or None
+            Seconds; None: no limit.
 
         Raises
         ------
         BadArgumentError
-            ``shape_mismatch``, ``dtype_mismatch``.
+            ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``; the copy is still pending.
+            ``timeout``. The copy is still pending.
         BufferError
             NumPy has no such dtype.
         """
@@ -152,7 +208,7 @@ class Buffer(Resource):
             self.numpy()[...] = source
             return
         contiguous = self._layout.contiguous(self._dtype.itemsize)
-        # Bytes between the rows are not ours to change: they are read first and written back as they were.
+        # The bytes between the rows must not change: they are read first and written back.
         data = (bytearray(self._layout.extent) if contiguous
                 else copy_from_device(self.device._queues, lifetime, self.address, self._layout.extent, timeout_s))
         np.ndarray(self.shape, dtype=self._typestr(), buffer=data, strides=self.strides)[...] = source
@@ -162,14 +218,31 @@ class Buffer(Resource):
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule: ``torch.from_dlpack(buffer)``, ``cupy.from_dlpack(buffer)``, ``numpy.from_dlpack(buffer)``.
+        """Export the buffer as a DLPack capsule, without a copy.
 
-        `stream` is ignored: exporting orders nothing. A capsule of version 1.0 if the consumer says that it can.
+        The callers are ``torch.from_dlpack(buffer)``, ``cupy.from_dlpack(buffer)`` and ``numpy.from_dlpack(buffer)``.
+
+        Parameters
+        ----------
+        stream : int or None
+            Ignored: the export orders nothing.
+        max_version : tuple of int, optional
+            Newest DLPack version of the consumer. From (1, 0) on, the capsule is versioned (1.0).
+        dl_device : tuple of int, optional
+            DLPack device that the consumer needs: that of the buffer.
+        copy : bool, optional
+            True is refused.
+
+        Returns
+        -------
+        capsule
+            Capsule that keeps the memory mapped as long as the consumer's array lives.
 
         Raises
         ------
         BufferError
-            A copy or another device was asked for; strides are not whole elements, or the address is not aligned.
+            The consumer requests a copy or another device, a stride is not a whole number of elements, or the address
+            is not aligned.
         """
         lifetime = self._checked()
         if copy:
@@ -182,20 +255,46 @@ class Buffer(Resource):
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack device type and number."""
+        """Return the DLPack device.
+
+        Returns
+        -------
+        tuple of int
+            DLPack device type and device number.
+        """
         self._check()
         return self._dlpack_device
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3, for ``cupy.asarray`` and Numba; the consumer keeps this object alive. AttributeError off CUDA."""
+        """CUDA array interface, version 3, for ``cupy.asarray`` and Numba.
+
+        The consumer keeps this object alive.
+
+        Raises
+        ------
+        AttributeError
+            The buffer is not on a CUDA device.
+        BufferError
+            NumPy has no such dtype.
+        """
         if self._dlpack_device[0] != _CUDA:
             raise AttributeError("__cuda_array_interface__")
         return {**self._interface(), "version": 3, "stream": None}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Version 3, for ``numpy.asarray``; the consumer keeps this object alive. AttributeError off the host."""
+        """Array interface, version 3, for ``numpy.asarray``.
+
+        The consumer keeps this object alive.
+
+        Raises
+        ------
+        AttributeError
+            The host cannot access the memory.
+        BufferError
+            NumPy has no such dtype.
+        """
         if not self._host:
             raise AttributeError("__array_interface__")
         return self._interface() | {"version": 3}
@@ -204,7 +303,7 @@ class Buffer(Resource):
         lifetime = self._checked()
         typestr = self._typestr()
         if self._lease is None:
-            # The consumer holds this very object: the mapping must outlive release() until the object is collected.
+            # The consumer refers to this object: the mapping must outlive release() until the object is collected.
             self._lease = Lease(lifetime, self._device_state.releaser)
         return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "strides": self.strides}
 
@@ -227,9 +326,10 @@ class Buffer(Resource):
 def buffer_layout(
     size: int | None, room: int, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None
 ) -> tuple[int, Layout, DType]:
-    """Size in bytes, layout and dtype of a mapping that may be at most `room` bytes.
+    """Return the size in bytes, layout and dtype of a mapping of at most `room` bytes.
 
-    Without a size it is what the shape needs, or all the room; without a shape it is one dimension of whole elements.
+    Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one dimension
+    of whole elements.
     """
     element = parse_dtype(dtype)
     if size is not None:
@@ -257,4 +357,4 @@ def buffer_layout(
 
 
 def _nothing() -> None:
-    """A view has nothing to unmap."""
+    """Unmap nothing: the buffer of a view owns the mapping."""

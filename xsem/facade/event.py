@@ -1,4 +1,4 @@
-"""Events: completion of one appended operation, for the host, other lists and asyncio."""
+"""Events: the end of one appended operation, for the host, other lists and asyncio."""
 
 from __future__ import annotations
 
@@ -29,28 +29,49 @@ _RETRY_S: Final = 0.05
 class Event(Resource):
     """The end of one appended operation.
 
-    `Device.create_event` makes one unbound; an append with it as ``signal_event`` binds it to that operation, and
-    `reset` unbinds it. `Device.event` borrows a framework's own event, bound already. A wait takes the binding that the
-    event has when the wait is appended.
+    `Device.create_event` makes an unbound event. An append with the event as ``signal_event`` binds it to this
+    operation, and `reset` unbinds it. `Device.event` borrows an event of another library, which is bound already. A
+    wait uses the binding at the time of its append. ``await event`` waits in asyncio.
+
+    Attributes
+    ----------
+    device : Device
+        The device of the event.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     commands = device.create_command_list()
+    ...     event = device.create_event()
+    ...     commands.append_barrier(signal_event=event)
+    ...     event.wait(timeout_s=10)
+    ...     event.query()
+    True
     """
 
     def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
-        # In a cell of its own: the record, which the device may release, must not keep the event itself alive.
+        # A separate list: the device can release the lifetime, which must not keep the event itself alive.
         self._binding: list[Fence] = [] if fence is None else [fence]
-        self._claimed = Claimed()   # by the append that is about to bind it
-        self._claiming = threading.RLock()   # re-entrant: a signal handler may use the same event
+        self._claimed = Claimed()   # by an append, until it has bound the event
+        self._claiming = threading.RLock()   # re-entrant: a signal handler can use the same event
         super().__init__(device, device._device_state.new_lifetime("event", self._binding.clear, light=True))
 
     def query(self) -> bool:
-        """Whether the operation is done; never blocks.
+        """Query whether the operation is done. This method never blocks.
+
+        Returns
+        -------
+        bool
+            True if the operation is done.
 
         Raises
         ------
         EventNotAppendedError
             ``event_not_appended``.
         DriverError
-            It never will be: earlier work on its list failed.
+            The operation can never be done, because earlier work of its list failed.
         BusyError
             ``capturing``: the operation was captured or recorded, not executed.
         """
@@ -61,7 +82,9 @@ class Event(Resource):
         return done
 
     def wait(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
-        """Block the host until the operation is done. Ctrl-C works.
+        """Block the host until the operation is done.
+
+        Ctrl-C interrupts the wait.
 
         Parameters
         ----------
@@ -71,13 +94,15 @@ class Event(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with what is pending on the operation's list up to it.
+            ``timeout``, with the pending operations of the same list up to this one.
         EventNotAppendedError
             ``event_not_appended``.
         DriverError
-            It never will be.
+            The operation can never be done, because earlier work of its list failed.
         BusyError
             ``capturing``, as for `query`.
+        BadArgumentError
+            ``bad_timeout``.
         """
         check_timeout(timeout_s)
         fence = self._running()
@@ -89,17 +114,26 @@ class Event(Resource):
             raise timeout_error(self._device_state, "the event's operation", timeout_s, pending)
 
     def reset(self) -> None:
-        """Unbind it; a wait already appended, and callbacks already added, keep what they were bound to."""
+        """Unbind the event.
+
+        Waits that are already appended, and callbacks that are already added, keep their operation. A borrowed event
+        cannot be bound again.
+        """
         self._check()
-        # An append that is about to bind the event binds it after this.
+        # An append in progress binds the event after this call.
         self._binding.clear()
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
-        """Have ``callback(event)`` called once, when the operation bound now is done or has failed.
+        """Request one call of ``callback(event)`` when the operation bound now is done or has failed.
 
-        The callback runs on a thread of xsem's, soon after, and must not block. An exception in it, SystemExit
-        included, is logged and does not affect other callbacks. If the system gives no thread at that moment, a warning
-        to the logger ``"xsem"`` says so, and later calls on the device try again.
+        The callback runs on a thread of xsem soon after that, and must not block. An exception in it, also SystemExit,
+        is logged and does not affect other callbacks. If the system refuses a thread at that moment, a warning to the
+        logger ``"xsem"`` says so, and later calls on the device try again.
+
+        Parameters
+        ----------
+        callback : callable
+            Function of the application. Its parameter is this event.
 
         Raises
         ------
@@ -107,18 +141,22 @@ class Event(Resource):
             ``event_not_appended``.
         BusyError
             ``capturing``, as for `query`.
+        BadArgumentError
+            ``not_callable``.
         """
         if not callable(callback):
             raise BadArgumentError(f"callback must be callable, not {type(callback).__name__}", reason="not_callable")
         self._device_state.notifier.add(self._running(), lambda _: callback(self))
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait in asyncio. Cancelling ends the waiting, not the work; ``asyncio.timeout`` bounds it.
+        """Wait for the operation in asyncio.
+
+        A cancellation ends the wait and not the work. ``asyncio.timeout`` limits the wait.
 
         Raises
         ------
         EventNotAppendedError, DriverError, BusyError, ReleasedError
-            As for `wait`; ReleasedError if the device is released meanwhile.
+            As for `wait`. ReleasedError also if the device is released during the wait.
         """
         fence = self._running()
         loop = asyncio.get_running_loop()
@@ -133,13 +171,13 @@ class Event(Resource):
                 future.set_exception(failure)
 
         def reached(failure: Exception | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
                 loop.call_soon_threadsafe(finish, failure)
 
         notifier = self._device_state.notifier
         remove = notifier.add(fence, reached)
         try:
-            # If the system gives no thread now, this loop tries again: there may be no later call that does.
+            # If the system refuses a thread now, this loop tries again, because no later call is certain to do so.
             while notifier.stalled and not notifier.ensure():
                 yield from asyncio.sleep(_RETRY_S).__await__()
             yield from future.__await__()
@@ -152,8 +190,8 @@ class Event(Resource):
             return self._binding[0]
         except IndexError:
             raise EventNotAppendedError(
-                "the event is bound to no operation: nothing with it as signal_event has been appended since it was "
-                "made or reset",
+                "the event is not bound to an operation: no append had it as signal_event since it was created or "
+                "reset",
                 reason="event_not_appended",
             ) from None
 
@@ -166,15 +204,15 @@ class Event(Resource):
         """Claim the event for an append: of two threads, one is refused before the driver's call."""
         self._check()
         if self._foreign:
-            raise BadArgumentError("a borrowed event cannot be a signal_event: create_event() makes one that can",
+            raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")
         with self._claiming:
             if not self._claimed.live and not self._binding:
                 self._claimed.take(claim)
-                # Second look: a signal handler may have bound it in between.
+                # Second check: a signal handler can bind the event between the first check and the claim.
                 if not self._binding:
                     return
-        raise BusyError("the event is bound to an operation already; reset() unbinds it", reason="event_bound")
+        raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
 
     def _bind(self, fence: Fence) -> None:
         self._binding[:] = (fence,)
@@ -188,10 +226,12 @@ class Event(Resource):
 
 
 def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence, ...]:
-    """The points that events are bound to now.
+    """Return the fences that events are bound to now.
 
     Raises
     ------
+    BadArgumentError
+        ``not_an_event``.
     WrongDeviceError
         ``wrong_device``: an event of another device.
     EventNotAppendedError
@@ -206,10 +246,18 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence
 
 
 def check_event(device_state: DeviceState, event: object) -> None:
-    """Refuse what is not an event of this device."""
+    """Refuse an object that is not an event of this device.
+
+    Raises
+    ------
+    BadArgumentError
+        ``not_an_event``.
+    WrongDeviceError
+        ``wrong_device``.
+    """
     if not isinstance(event, Event):
-        raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows a "
-                               "framework's", reason="not_an_event")
+        raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows an "
+                               "event of a framework", reason="not_an_event")
     if event._device_state is not device_state:
         raise WrongDeviceError(
             "the event belongs to another device", expected=device_state.info.id, actual=event._device_state.info.id,
