@@ -14,7 +14,7 @@ Streams (`command_list`, `xsem.data.streams`)
     A 0 from an object is the legacy default stream, which the driver gets as CU_STREAM_LEGACY. The bare int 0 is
     refused. A stream of another device or context is refused. A borrowed queue that is out of order is refused where
     the driver can tell (OpenCL). Where it cannot, the list adds barriers (`in_order=False`, Level Zero).
-Prepared appends (`prepared`, `xsem.runtime.prepared_append`)
+Prepared appends (`prepared`, `xsem.runtime.queues.prepared_append`)
     `commands.prepare_signal(sems)` and `prepare_wait` return a callable that repeats one append with new values. xsem
     checks the semaphores once, and the driver prepares its arrays once (`CommandListDriver.prepare_signal`, whose
     default is `append_signal`). Each call has all the guarantees of an append. The prepared append registers as one

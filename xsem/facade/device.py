@@ -124,8 +124,9 @@ class Device(Resource):
         Raises
         ------
         BadHandleError
-            ``allocation_size_beyond_file``: the fd is a file that is shorter than `MemoryDesc.allocation_size`. On a
-            GPU driver, xsem cannot check the size. Other reasons as in `import_semaphore`.
+            ``allocation_size_beyond_file``: the file behind the fd, or on Level Zero the driver's allocation, is
+            smaller than `MemoryDesc.allocation_size`. On other GPU drivers, xsem cannot check the size. Other reasons
+            as in `import_semaphore`.
         BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
             As in `import_semaphore`.
         """

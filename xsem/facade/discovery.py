@@ -1,4 +1,4 @@
-"""The way in: which backends and devices there are, and opening one of them."""
+"""Discovery: find backends and devices, and open a device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ __all__ = ["backends", "devices", "exporter_for", "open_device"]
 
 
 def backends() -> tuple[BackendInfo, ...]:
-    """All backends and plugins, by name, with the reason of those that cannot be used here.
+    """List all installed backends and plugins.
 
-    Loads vendor libraries to find out.
+    The call loads vendor libraries to find out which backends are usable.
+
+    Returns
+    -------
+    tuple of BackendInfo
+        Sorted by name. `BackendInfo.unavailable` is the reason if a backend is not usable here.
     """
     found = registry()
     infos = [
@@ -36,19 +41,29 @@ def backends() -> tuple[BackendInfo, ...]:
 
 
 def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
-    """All devices, or one backend's.
+    """List all devices, or the devices of one backend.
 
     Parameters
     ----------
     backend : str, optional
-        Without it, backends that cannot be used here are passed over: `backends` says why.
+        Name of the backend. Without it, the call skips backends that are not usable here. `backends` shows the reason.
+
+    Returns
+    -------
+    tuple of DeviceInfo
+        Devices in the driver's order. `open_device` takes each of them.
 
     Raises
     ------
     BackendUnavailableError
-        The backend that was named cannot be used.
+        The named backend is not usable.
     BadArgumentError
         ``bad_device_id``: `backend` is not a str.
+
+    Examples
+    --------
+    >>> [info.id for info in devices("host")]
+    ['host:0']
     """
     if backend is not None:
         if not isinstance(backend, str):
@@ -58,7 +73,7 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
             return tuple(chosen.devices())
     infos: list[DeviceInfo] = []
     for loaded in registry().backends.values():
-        # A defect of one plugin must not hide the others' devices.
+        # A defect of one plugin must not hide the devices of the others.
         with contextlib.suppress(Exception):
             infos += loaded.backend.devices()
     return tuple(infos)
@@ -67,29 +82,39 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
 def open_device(
     device: str | DeviceInfo, *, uuid: UUIDLike | None = None, luid: bytes | None = None, native: object | None = None
 ) -> Device:
-    """Open a device. The backend is always named; nothing is chosen by default, least of all the CPU.
+    """Open a device.
+
+    The application always names the backend. xsem never chooses among several devices, and never falls back to the CPU.
 
     Parameters
     ----------
     device : str or DeviceInfo
-        ``"cuda:1"``; or ``"cuda"`` with `uuid` or `luid`, or where there is one device only; or an op of `devices`,
-        whose UUID and LUID the device must have then.
+        ``"cuda:1"``, or only ``"cuda"`` with `uuid` or `luid`. ``"cuda"`` is sufficient if the backend has one device.
+        A `DeviceInfo` comes from `devices`: the device must have its UUID and LUID.
     uuid : UUID, 16 bytes or str, optional
-        The exporter's device UUID; the device must have it.
+        Device UUID of the exporter. The device must have this UUID.
     luid : bytes, optional
-        Eight bytes (Windows); the device must have it.
+        LUID, eight bytes (Windows). The device must have this LUID.
     native : object, optional
-        The application's own context or device, as the backend's documentation says. It is borrowed, also on failure,
-        and must live until the device has been released and `Device.releasing` is empty, or the process ends.
+        The application's own context or device, as the backend's documentation describes. The application keeps
+        ownership, on success and on failure. The object must live until the device is released and `Device.releasing`
+        is empty, or until the process ends.
+
+    Returns
+    -------
+    Device
+        The open device. The caller releases it.
 
     Raises
     ------
     BackendUnavailableError
-        ``unknown_backend``, ``plugin_failed``, ``backend_excluded``, or what the backend lacks here.
+        ``unknown_backend``, ``plugin_failed``, ``backend_excluded``, or the reason why the backend is not usable here.
     DeviceNotFoundError
-        ``no_device``, ``no_such_device``, ``ambiguous_device``; `candidates` says what there is.
+        ``no_device``, ``no_such_device``, ``ambiguous_device``. `candidates` lists the devices.
     BadArgumentError
-        ``bad_device_id``, ``bad_uuid``, ``bad_luid``.
+        ``bad_device_id``, ``bad_uuid``, ``bad_luid``, ``bad_native``.
+    UnsupportedError
+        The backend does not take `native`.
 
     Examples
     --------
@@ -122,17 +147,22 @@ def open_device(
 
 
 def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
-    """Return the name of the device that exports for an importing device, as `open_device` takes it.
+    """Return the name of the device that exports for an importing device.
 
     Parameters
     ----------
     exporter : str
-        ``"vulkan"``: its device with the importing device's UUID. ``"vulkan:1"``: that device, which must have this
-        UUID. If either side has no UUID, as ``host``, the name stays as it is.
+        ``"vulkan"``: the device of this backend with the importing device's UUID. ``"vulkan:1"``: this device, which
+        must have the UUID. If either side has no UUID, for example ``host``, the name is returned unchanged.
     importer : str
         The importing device, for messages.
     uuid : UUID, 16 bytes or str, optional
-        The importing device's UUID.
+        UUID of the importing device.
+
+    Returns
+    -------
+    str
+        A name for `open_device`.
 
     Raises
     ------
@@ -156,7 +186,7 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
     listed = "; ".join(f"{info.id} {info.uuid}" for info in there)
     right = [info.id for info in there if info.uuid == wanted]
     raise WrongDeviceError(
-        f"{exporter} exports from another device than {importer}, whose UUID is {wanted}; there is: {listed}",
+        f"{exporter} exports from another device than {importer}, whose UUID is {wanted}; its devices: {listed}",
         expected=str(wanted), actual=", ".join(str(info.uuid) for info in found), reason="wrong_device", backend=name,
         likely_causes=(f"{right[0]} is {importer}, and so is {name} without a number",) if right else (),
     )
@@ -164,7 +194,7 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
 
 @contextlib.contextmanager
 def _asking(name: str) -> Iterator[None]:
-    """Around calls of a backend: its errors say whose they are."""
+    """Add the backend's name to the errors of calls to the backend."""
     try:
         yield
     except XsemError as error:
@@ -185,7 +215,7 @@ def _parse(device: str | DeviceInfo) -> tuple[str, int | None]:
 def _choose(
     name: str, candidates: tuple[DeviceInfo, ...], index: int | None, uuid: object | None, luid: bytes | None
 ) -> DeviceInfo:
-    """The one that fits; never the first of several."""
+    """Return the one matching device. Several matches raise, so the first of several is never chosen."""
     if not candidates:
         raise DeviceNotFoundError(f"the backend {name!r} has no devices here", reason="no_device", backend=name)
     matching = [
@@ -205,12 +235,12 @@ def _choose(
             f"{len(matching)} devices of {name!r} match {wish or 'the bare name'}: name one, or give a uuid: {listed}",
             reason="ambiguous_device", backend=name, candidates=tuple(matching),
         )
-    raise DeviceNotFoundError(f"no device of {name!r} has {wish}; there is: {listed}", reason="no_such_device",
+    raise DeviceNotFoundError(f"no device of {name!r} has {wish}; its devices: {listed}", reason="no_such_device",
                               backend=name, candidates=candidates)
 
 
 def _check_meant(device: str | DeviceInfo, found: DeviceInfo) -> None:
-    """Refuse another device under the number of the one that was listed: CUDA_VISIBLE_DEVICES moves them."""
+    """Refuse a device that has only the index of the listed one: CUDA_VISIBLE_DEVICES changes the indices."""
     if not isinstance(device, DeviceInfo):
         return
     for meant, now in ((device.uuid, found.uuid), (device.luid, found.luid)):

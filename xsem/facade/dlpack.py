@@ -1,9 +1,9 @@
 """DLPack capsules over any memory: versioned (1.0) and legacy.
 
-NumPy makes the capsule, of an array over the address, and this module writes into it what NumPy does not know: the
-device and bfloat16. A deleter in Python will not do: consumers drop a capsule that they refuse while an error is set,
-which a ctypes callback clears, and call the deleter on any thread, with or without the interpreter's lock, until the
-process ends. NumPy's is C, and made for all that.
+NumPy makes the capsule from an array over the address. This module then writes the device and bfloat16 into the
+capsule, because NumPy does not know them. A deleter in Python is not suitable. Consumers drop a refused capsule while
+an error is set, and a ctypes callback clears this error. Consumers also call the deleter on any thread, with or without
+the interpreter's lock, until the process ends. NumPy's deleter is C code that supports all of this.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 class HostArray:
-    """What a NumPy array has as its base: the interface that it was made from, and what keeps the memory mapped."""
+    """Base object of a NumPy array: the array interface, and the lease that keeps the memory mapped."""
 
     def __init__(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str, lease: object
@@ -78,13 +78,15 @@ def make_capsule(
     address: int, device: tuple[int, int], dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...],
     lease: object, *, versioned: bool,
 ) -> Any:
-    """A capsule over memory that `lease` keeps alive; a legacy one where NumPy (before 2.1) cannot make another.
+    """Make a capsule over memory that `lease` keeps mapped.
+
+    NumPy before 2.1 makes only legacy capsules, so the capsule is then a legacy one.
 
     Raises
     ------
     BufferError
-        A stride is not a whole number of elements: DLPack counts in elements. The address is not aligned: DLPack's
-        consumers take it to be, and on a GPU that is a fault that ends the context.
+        A stride is not a whole number of elements: DLPack counts in elements. The address is not aligned: consumers of
+        DLPack assume alignment, and on a GPU a misaligned access is a fault that ends the context.
     """
     import numpy as np
 
@@ -93,7 +95,7 @@ def make_capsule(
         raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
     if address % dtype.alignment:
         raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
-    # The array is never touched: the address may be a device's.
+    # The code never reads or writes the array, because the address can be that of a device.
     array: Any = np.asarray(HostArray(address, shape, strides_bytes, dtype.typestr or f"<u{dtype.itemsize}", lease))
     capsule = array.__dlpack__(max_version=(1, 0)) if versioned and _numpy_is_versioned(np) else array.__dlpack__()
     if _is_valid(capsule, _VERSIONED):

@@ -24,11 +24,22 @@ __all__ = ["MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
 
 
 class MipmappedArray(Resource):
-    """An image mapped onto external memory; made by `Memory.map_mipmapped_array`.
+    """An image mapped onto external memory, made by `Memory.map_mipmapped_array`.
 
     Attributes
     ----------
+    device : Device
+        The device of the image.
     desc : MipmapDesc
+        Layout of the image.
+
+    Examples
+    --------
+    `host` has no images. On a device with `Feature.IMAGE`::
+
+        desc = xsem.MipmapDesc(extent=(640, 480, 0), format="uint8", channels=4)
+        with memory.map_mipmapped_array(desc) as image:
+            pixels = image.level(0).read()      # shape (480, 640, 4)
     """
 
     def __init__(self, device: Device, lifetime: Lifetime, token: Token, desc: MipmapDesc) -> None:
@@ -37,12 +48,22 @@ class MipmappedArray(Resource):
         self._array = token
 
     def level(self, index: int) -> MipmapLevel:
-        """Level `index`, 0 the largest; it lives as long as the array.
+        """Return one level of the image (cuMipmappedArrayGetLevel).
+
+        Parameters
+        ----------
+        index : int
+            Number of the level; 0 is the largest level.
+
+        Returns
+        -------
+        MipmapLevel
+            The level. It is valid as long as the image is.
 
         Raises
         ------
         BadArgumentError
-            ``bad_levels``: there is no such level.
+            ``bad_levels``: the image does not have this level; ``not_an_int``.
         """
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
@@ -55,12 +76,19 @@ class MipmappedArray(Resource):
 
 
 class MipmapLevel:
-    """One level of a `MipmappedArray`.
+    """One level of a `MipmappedArray`, made by `MipmappedArray.level`.
 
     Attributes
     ----------
     extent : tuple of int
-        Width, height, depth in elements.
+        Width, height and depth in elements.
+
+    Examples
+    --------
+    `host` has no images. On a device with `Feature.IMAGE`::
+
+        level = image.level(0)
+        level.write(255 - level.read())
     """
 
     def __init__(self, array: MipmappedArray, token: Token, index: int) -> None:
@@ -71,12 +99,20 @@ class MipmapLevel:
 
     @property
     def native_handle(self) -> int:
-        """The vendor's handle of the level."""
+        """The vendor's handle of the level, as an int. The image keeps ownership.
+
+        Raises
+        ------
+        UnsupportedError
+            The level has no native handle.
+        """
         self._array._check()
         return self._array._device_state.driver.native_handle(self._level)
 
     def read(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
-        """Copy the level to a new NumPy array; blocks the host. Ctrl-C works.
+        """Copy the level to a new NumPy array. The call blocks the host.
+
+        Ctrl-C interrupts the wait.
 
         Parameters
         ----------
@@ -86,12 +122,13 @@ class MipmapLevel:
         Returns
         -------
         numpy.ndarray
-            (layers or depth, height, width, channels) less the absent ones, of the image's component type.
+            Array of the image's component type. Its shape is (layers or depth, height, width, channels), without the
+            absent dimensions.
 
         Raises
         ------
         WaitTimeoutError
-            ``timeout``. The copy to a buffer of xsem's is still pending. The image and the device stay usable.
+            ``timeout``. The copy to a buffer of xsem is still pending. The image and the device stay usable.
         BadArgumentError
             ``bad_timeout``.
         """
@@ -103,19 +140,21 @@ class MipmapLevel:
         return out
 
     def write(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
-        """Write an array of that shape and of the image's component type; blocks the host. Ctrl-C works.
+        """Write an array into the level. The call blocks the host.
+
+        Ctrl-C interrupts the wait.
 
         Parameters
         ----------
         array : array_like
-            Borrowed for the call.
+            Array of the shape that `read` returns and of the image's component type, borrowed for the call.
         timeout_s : float or None
             Seconds; None: no limit.
 
         Raises
         ------
         WaitTimeoutError
-            ``timeout``. The copy is still pending and still takes effect, from a copy of the array.
+            ``timeout``. The copy is still pending. It takes effect later, from a copy of the array.
         BadArgumentError
             ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
         """
@@ -151,7 +190,7 @@ def map_mipmapped_array(
     device: Device, memory: Token, memory_type: MemoryHandleType, allocation_size: int, memory_lifetime: Lifetime,
     mappings: Mappings, desc: MipmapDesc, *, overlap: bool,
 ) -> MipmappedArray:
-    """The facade's half of `Memory.map_mipmapped_array`."""
+    """Map an image, as `Memory.map_mipmapped_array` describes."""
     device_state = device._device_state
     if not isinstance(desc, MipmapDesc):
         raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
@@ -190,7 +229,10 @@ def _check_declared(device_state: DeviceState, desc: MipmapDesc) -> None:
 
 
 def _least_bytes(desc: MipmapDesc) -> int:
-    """Whatever the tiling, no image has fewer bytes than its elements; how many more is the driver's to know."""
+    """Return the bytes of all elements: the smallest size of the image for any tiling.
+
+    Only the driver knows the full size.
+    """
     element = desc.channels * parse_dtype(desc.format).itemsize
     return sum(element * max(1, desc.layers) * math.prod(max(1, length >> level) for length in desc.extent)
                for level in range(desc.levels))

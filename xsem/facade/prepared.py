@@ -1,4 +1,4 @@
-"""Signals and waits of the same semaphores, over and over, with new values."""
+"""Prepared waits and signals: one append of the same semaphores, repeated with new values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,35 @@ __all__ = ["Prepared"]
 
 
 class Prepared:
-    """What `CommandList.prepare_signal` and `CommandList.prepare_wait` return: call it with the values.
+    """A prepared wait or signal, made by `CommandList.prepare_wait` or `CommandList.prepare_signal`.
 
-    It keeps the semaphores alive. One that is released is freed as ever, and refused from then on.
+    A call with values appends once. The object keeps its semaphores alive. A semaphore can still be released: it is
+    freed as usual, and each later call raises `ReleasedError`.
 
     Parameters
     ----------
     values : int, or a sequence of int
-        One for one semaphore; as many as there are semaphores for a sequence of them. None, `SignalParams` and
-        `WaitParams` are taken, too, as by `CommandList.append_signal` and `CommandList.append_wait`: values of
-        timelines alone are the fast way.
+        One value for one semaphore; for a sequence of semaphores, a sequence of the same length. None, `SignalParams`
+        and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`. Only int values of
+        timelines take the fast path.
 
     Raises
     ------
     XsemError
-        As those: nothing was appended.
+        As for `CommandList.append_signal` and `CommandList.append_wait`. Nothing was appended.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
+    ...     frames = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    ...     commands = device.create_command_list()
+    ...     signal = commands.prepare_signal(frames)
+    ...     for frame in (1, 2, 3):
+    ...         signal(frame)
+    ...     commands.synchronize()
+    ...     frames.value()
+    3
     """
 
     def __init__(
@@ -44,14 +58,14 @@ class Prepared:
         self,
         values: int | SignalParams | WaitParams | Sequence[int | SignalParams | WaitParams | None] | None = None,
     ) -> None:
-        """Append with these values."""
+        """Append the wait or signal with these values, as the class describes."""
         prepared = self._prepared
         if prepared is not None:
             if self._single:
                 if type(values) is int and self._append_prepared(prepared, values):
                     return
             elif type(values) is list or type(values) is tuple:
-                values = tuple(values)  # the books remember it
+                values = tuple(values)  # a copy, because the operations in flight keep it
                 if prepared.takes(values) and self._append_prepared(prepared, values):
                     return
         self._append(self._semaphores, values)
@@ -61,7 +75,7 @@ class Prepared:
         return f"<Prepared for {count} semaphore{'' if count == 1 else 's'}>"
 
     def __del__(self) -> None:
-        # Where the constructor failed there is none.
+        # If the constructor failed, the attribute does not exist.
         prepared = getattr(self, "_prepared", None)
         if prepared is not None:
             prepared.dropped = True

@@ -1,4 +1,4 @@
-"""Recorded work: appended once, replayed with new timeline values."""
+"""Recordings: work appended once and replayed with new timeline values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,26 @@ __all__ = ["Recording"]
 
 
 class Recording(Resource):
-    """What was appended inside ``with commands.record() as recording:``; made by `CommandList.record`.
+    """Appends that are checked once and replayed, made by `CommandList.record`.
 
-    Leaving the block ends the recording and keeps it; `release` gives it up. Objects used in it stay alive with it: one
-    that is released meanwhile is freed after the recording.
+    The recording contains the appends inside ``with commands.record() as recording:``. The end of the block ends the
+    recording and keeps it. `release` gives it up. Objects used in a recording live as long as it does: an object that
+    is released earlier is freed after the recording. If an exception leaves the block, the recording is released.
+
+    Attributes
+    ----------
+    device : Device
+        The device of the recording.
+
+    Examples
+    --------
+    `host` has no recordings. On a device with `Feature.RECORDING`::
+
+        with commands.record() as recording:
+            commands.append_wait(drawn, 1)
+            commands.append_signal(filtered, 1)
+        for frame in range(1, 101):
+            recording.replay({drawn: frame, filtered: frame})
     """
 
     def __init__(self, device: Device, queue: Queue, check_stopped: Callable[[], None]) -> None:
@@ -37,9 +53,9 @@ class Recording(Resource):
         self._recorded: list[Token] = []
         self._entries: list[Operation] = []
         self._kept: list[Lifetime] = []
-        self._by = object()   # the holder of its records
+        self._by = object()   # the holder of the recorded objects' lifetimes
         self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
-        # To forget it is a call on the list, whose lock must be waited for.
+        # To free a recording is a call on the list, so it waits for the list's lock.
         super().__init__(device, device._device_state.new_lifetime("recording", self._free, parent=queue.lifetime,
                                                                    on_thread=True))
 
@@ -47,11 +63,11 @@ class Recording(Resource):
         self._check()
         self._check_stopped()
         queue = self._queue
-        # The list stays open until the recording has ended, whatever is released inside the block.
+        # The list stays open until the recording has ended, also if it is released inside the block.
         try:
             with queue.lock:
                 if queue.recording or self._recorded:
-                    raise BusyError("a recording can be made once, and one at a time on a list", reason="recording")
+                    raise BusyError("a recording is made once, and only one at a time on a list", reason="recording")
                 queue.lifetime.hold(self._by)
                 queue.recorded_by = self._by
                 queue.recording = self._open = True
@@ -68,12 +84,12 @@ class Recording(Resource):
 
     def __exit__(self, *exc: object) -> None:
         if generation() != self._device_state.generation:
-            return  # the child of a fork inside the block: its parent ends the recording, and an error goes on as it is
+            return  # a child of a fork inside the block: the parent ends the recording, and an error propagates
         try:
             self._end()
         except XsemError as error:
             self._device_state.annotate_error(error)
-            # The block's own error goes on: it says more than that what it left could not be ended.
+            # An error of the block itself takes precedence: it says more than the failure to end the recording.
             if exc[0] is None:
                 raise
         finally:
@@ -81,7 +97,7 @@ class Recording(Resource):
                 self.release()
 
     def _end(self) -> None:
-        """End the recording, at most once. The list then executes its appends again."""
+        """End the recording, at most once. Then the list executes its appends again."""
         queue = self._queue
         try:
             with queue.lock:
@@ -101,19 +117,20 @@ class Recording(Resource):
         Parameters
         ----------
         values : mapping of Semaphore to int or (int, int)
-            New values of timelines in it: one for wait and signal alike, or (wait, signal). All waits for a timeline
-            take its one value, and all its signals. Where none is given: as recorded.
+            New values of timelines in the recording: one value for waits and signals, or (wait value, signal value).
+            All waits for a timeline take its wait value, and all signals take its signal value. A timeline that is not
+            in the mapping keeps its recorded values.
 
         Raises
         ------
         BusyError
-            ``recording``: it has not ended, or nothing was recorded.
+            ``recording``: the recording has not ended, or does not exist.
         BadArgumentError
-            ``not_a_semaphore``, ``not_a_timeline``, ``not_an_int``, ``value_out_of_range``; ``value_not_above_last``:
-            a value that it signals, new or as recorded, is not above the last one signalled here; ``not_recorded``: the
-            recording does not use the timeline.
+            ``not_a_semaphore``, ``not_a_timeline``, ``not_an_int``, ``value_out_of_range``. ``value_not_above_last``: a
+            value to signal, new or recorded, is not above the last value signalled here. ``value_difference``.
+            ``not_recorded``: the recording does not use the timeline.
         WouldBlockError, ReleasedError, WrongDeviceError, DriverError
-            As for an append: nothing was appended.
+            As for an append. After each of these errors, nothing was appended.
         """
         self._check()
         self._check_stopped()
@@ -158,18 +175,18 @@ class Recording(Resource):
             raise
 
     def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
-        """What it waits for or signals, with the last value as recorded."""
+        """Return the semaphores that the recording waits for or signals, with the last recorded value of each."""
         return {state: value for op in self._entries if op.operation == operation
                 for state, value in op.targets}
 
     def _rewinds(self) -> set[SemaphoreState]:
-        """The timelines whose recorded value may be below the last one."""
+        """Return the timelines whose recorded signal may be below the last value."""
         return {state for op in self._entries if op.operation == "signal" and op.rewinds
                 for state, _ in op.targets}
 
     def _check_semaphore(self, semaphore: Semaphore) -> None:
         if not isinstance(semaphore, Semaphore):
-            raise BadArgumentError(f"values are by Semaphore, not by {type(semaphore).__name__}",
+            raise BadArgumentError(f"the keys of values are Semaphores, not {type(semaphore).__name__}",
                                    reason="not_a_semaphore")
         if semaphore._device_state is not self._device_state:
             raise WrongDeviceError("the semaphore belongs to another device", expected=self._device_state.info.id,

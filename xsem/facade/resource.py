@@ -1,4 +1,4 @@
-"""Base of everything that is released: idempotent, at the end of ``with``, or when dropped."""
+"""Base class of all released objects: `release`, the end of ``with``, or collection."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from xsem.runtime.lifetime import Lifetime
 from xsem.spi import Token
 
 if TYPE_CHECKING:
-    # The one import upwards; the other modules of this room take the name from here.
+    # The only import from a higher module. The other modules of this package take the name from here.
     from xsem.facade.device import Device as Device  # noqa: PLC0414 - the form that exports a name
 
 __all__ = ["Resource"]
 
 
 class Resource:
-    """Something opened on a device.
+    """Base class of all objects that are opened on a device.
 
-    `release` returns at once, is idempotent, and takes effect when everything appended so far that uses the object is
-    done. Leaving a ``with`` block releases. Using a released object raises `ReleasedError`; using one that was opened
-    before ``os.fork()`` raises `ForkedError`.
+    `release` returns at once and is idempotent. It takes effect when everything appended so far that uses the object is
+    done. The end of a ``with`` block releases the object. Use of a released object raises `ReleasedError`. Use of an
+    object that was opened before ``os.fork()`` raises `ForkedError`.
+
+    Attributes
+    ----------
+    device : Device
+        The device of the object.
     """
 
     _device_state: DeviceState
@@ -34,24 +39,27 @@ class Resource:
 
     @property
     def released(self) -> bool:
-        """Whether it, or its device, was released."""
+        """Whether the object or its device was released."""
         return self._lifetime.released
 
     @property
     def native_handle(self) -> int:
-        """The vendor's handle, as an int; it stays xsem's.
+        """The vendor's handle of the object, as an int. xsem keeps ownership.
 
         Raises
         ------
         UnsupportedError
-            ``native_handle``: there is none.
+            ``native_handle``: the object has no native handle.
         """
         self._check()
         with self._lifetime.held():
             return self._device_state.driver.native_handle(self._token())
 
     def release(self) -> None:
-        """Give it up; returns at once, and does nothing the second time (or in a forked child)."""
+        """Release the object.
+
+        The call returns at once. A second call has no effect. A call in a forked child has no effect, too.
+        """
         if generation() == self._device_state.generation:
             self._lifetime.release()
 
@@ -70,7 +78,7 @@ class Resource:
         self.release()
 
     def __del__(self) -> None:
-        # A constructor that failed left no record; a finalizer calls no driver.
+        # If the constructor failed, the attribute does not exist. A finalizer calls no driver.
         lifetime = getattr(self, "_lifetime", None)
         if lifetime is not None:
             lifetime.drop()
