@@ -78,7 +78,7 @@ class CommandList(Resource):
         super().__init__(device, device._device_state.new_lifetime(queue.name, _nothing, light=True) if borrowed
                          else queue.lifetime)
         self._queue = queue
-        self._stopped: DriverError | None = None  # an exception of work that ran at once
+        self._stopped: DriverError | None = None  # set if work that ran at once raised
 
     # ---- semaphores
     @overload
@@ -182,7 +182,7 @@ class CommandList(Resource):
             As for `append_wait`.
         params : int, SignalParams, None, or a sequence of these
             As for `append_wait`, with `SignalParams`. The value of a timeline must be above the last value signalled
-            here. ``SignalParams(allow_rewind=True)`` permits a lower value. ``SignalParams(key=)`` releases a keyed
+            here. ``SignalParams(allow_rewind=True)`` permits any other value. ``SignalParams(key=)`` releases a keyed
             mutex.
         wait_events : sequence of Event
             The signal also waits for the operations of these events.
@@ -336,6 +336,8 @@ class CommandList(Resource):
 
         Raises
         ------
+        BadArgumentError
+            ``not_an_event``, ``foreign_event``.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
@@ -485,7 +487,7 @@ class CommandList(Resource):
         Returns
         -------
         Recording
-            A recording that has not begun. The ``with`` block begins and ends it.
+            The recording. Its ``with`` block begins and ends it.
 
         Raises
         ------

@@ -276,7 +276,7 @@ class Device(Resource):
         Returns
         -------
         CommandList
-            The new list. `Capabilities.independent_lists` lists can be used at once.
+            The new list. `Capabilities.independent_lists` is the number of lists that can be used at once.
 
         Raises
         ------
@@ -404,8 +404,8 @@ class Device(Resource):
     def releasing(self) -> tuple[str, ...]:
         """Return the names of the objects that are released and not yet freed.
 
-        An object stays in this state for two reasons. A pending operation, a mapping or an array still uses it, or the
-        driver's call that frees it has not returned. The method also works on a released device, which is freed last.
+        An object stays in this state while a pending operation, a mapping or an array uses it, or while the driver's
+        call that frees it is in progress. The method also works on a released device, which is freed last.
 
         Returns
         -------

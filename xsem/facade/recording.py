@@ -124,7 +124,7 @@ class Recording(Resource):
         Raises
         ------
         BusyError
-            ``recording``: the recording has not ended, or does not exist.
+            ``recording``: the recording is not complete, or another one is in progress on the list.
         BadArgumentError
             ``not_a_semaphore``, ``not_a_timeline``, ``not_an_int``, ``value_out_of_range``. ``value_not_above_last``: a
             value to signal, new or recorded, is not above the last value signalled here. ``value_difference``.
@@ -135,7 +135,7 @@ class Recording(Resource):
         self._check()
         self._check_stopped()
         if not self._recorded or self._queue.recording:
-            raise BusyError("the recording has not been made yet: append inside its `with` block", reason="recording")
+            raise BusyError("the recording is not complete: append inside its `with` block first", reason="recording")
         triples: list[tuple[Token, int, int]] = []
         lifetimes = [self._lifetime]
         waits = self._targets("wait")
