@@ -55,7 +55,7 @@ _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
 # All modules share the functions that are attributes of ctypes.pythonapi, with their declared types. So these two come
-# from prototypes of their own. A private copy of pythonapi is no option: on Windows PyDLL(None) is a TypeError.
+# from prototypes of their own. A private copy of pythonapi is not possible: on Windows PyDLL(None) is a TypeError.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
