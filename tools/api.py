@@ -16,7 +16,10 @@ BESIDES = ("ipc", "spi", "types", "errors")   # public modules in addition to th
 # Magic methods that @dataclass or Python implies. The others are listed.
 _IMPLIED = frozenset({"__slots__", "__post_init__", "__del__", "__repr__", "__str__", "__reduce__"})
 # Classes that only xsem constructs, so that their __init__ is not listed.
-_MADE_BY_XSEM = ("xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel", "xsem.facade.prepared.Prepared")
+_MADE_BY_XSEM = (
+    "xsem.facade.resource.Releasable", "xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel",
+    "xsem.facade.prepared.Prepared",
+)
 
 
 def lines(root: Path = ROOT) -> Iterator[str]:

@@ -14,7 +14,7 @@ from xsem.facade.buffer import Buffer, buffer_layout
 from xsem.facade.command_list import CommandList
 from xsem.facade.event import Event
 from xsem.facade.memory import Memory
-from xsem.facade.resource import Resource
+from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
 from xsem.plugins import check_implements, check_list_implements
 from xsem.runtime.device_state import DeviceState
@@ -38,7 +38,7 @@ from xsem.types import (
 __all__ = ["Device"]
 
 
-class Device(Resource):
+class Device(Releasable):
     """One open device of one backend, made by `open_device`.
 
     `release`, or the end of a ``with`` block, releases the device and everything opened through it. The driver's device

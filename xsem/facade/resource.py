@@ -13,29 +13,19 @@ if TYPE_CHECKING:
     # The only import from a higher module. The other modules of this package take the name from here.
     from xsem.facade.device import Device as Device  # noqa: PLC0414 - the form that exports a name
 
-__all__ = ["Resource"]
+__all__ = ["Releasable", "Resource"]
 
 
-class Resource:
-    """Base class of all objects that are opened on a device.
+class Releasable:
+    """Base class of a device and of all objects that are opened on it.
 
     `release` returns at once and is idempotent. It takes effect when everything appended so far that uses the object is
     done. The end of a ``with`` block releases the object. Use of a released object raises `ReleasedError`. Use of an
     object that was opened before ``os.fork()`` raises `ForkedError`.
-
-    Attributes
-    ----------
-    device : Device
-        The device of the object.
     """
 
     _device_state: DeviceState
     _lifetime: Lifetime
-
-    def __init__(self, device: Device, lifetime: Lifetime) -> None:
-        self.device = device
-        self._device_state = device._device_state
-        self._lifetime = lifetime
 
     @property
     def released(self) -> bool:
@@ -82,3 +72,18 @@ class Resource:
         lifetime = getattr(self, "_lifetime", None)
         if lifetime is not None:
             lifetime.drop()
+
+
+class Resource(Releasable):
+    """Base class of all objects that are opened on a device.
+
+    Attributes
+    ----------
+    device : Device
+        The device of the object.
+    """
+
+    def __init__(self, device: Device, lifetime: Lifetime) -> None:
+        self.device = device
+        self._device_state = device._device_state
+        self._lifetime = lifetime
