@@ -1,4 +1,4 @@
-"""Callbacks when points are reached: one thread per device that exists only while somebody waits for one."""
+"""Completion callbacks of fences. One thread per device calls them; it exists only while a request is open."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _PAUSE_FIRST_S: Final = 0.0002
 _PAUSE_LAST_S: Final = 0.005
 
 Callback = Callable[[Exception | None], object]
-"""Given None, or why the point will never be reached: the driver's error, or ReleasedError of the device."""
+"""Called with None when the fence is reached. If it never will be: with the driver's error, or the device's
+ReleasedError."""
 
 
 class Watched(Protocol):
-    """What a notifier must know of a point."""
+    """A fence, as the notifier sees it."""
 
     @property
     def queue(self) -> object | None: ...
@@ -48,39 +49,41 @@ class _Request:
         if callback is not None:
             try:
                 callback(outcome)
-            except BaseException:  # also SystemExit: it would end the thread, and with it all other callbacks
+            except BaseException:  # also SystemExit: it would end the thread, so that the other callbacks never run
                 _log.exception("a done callback raised")
 
 
 class Notifier:
-    """Polls points: no driver tells Python of an event, and a wait for one would keep the others waiting."""
+    """Polls fences. No driver notifies Python of an event, and a blocking wait for one would delay all others."""
 
     def __init__(self, name: str, polling: Callable[[], AbstractContextManager[None]]) -> None:
-        # Entered around each look at the points; keeps the device open that long, and raises once it is released.
+        # The context of each poll. It keeps the device open, and raises after the device's release.
         self._polling = polling
-        # SimpleQueue.put takes no lock that a signal or a finalizer could come in between.
+        # No signal handler and no finalizer can interrupt SimpleQueue.put while it holds a lock.
         self._new: SimpleQueue[_Request] = SimpleQueue()
-        # The thread's requests. Not a local variable: after an exception the thread goes on with them.
+        # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
         self._thread = Background(f"xsem-notify-{name}", self._work,
                                   lambda: bool(self._requests) or not self._new.empty())
 
     @property
     def stalled(self) -> bool:
-        """Whether the system refused a thread for the requests; `ensure` tries again."""
+        """Whether the system refused a thread for the requests. `ensure` tries again."""
         return self._thread.stalled
 
     def ensure(self) -> bool:
-        """Start the thread, unless it runs; return False if the system refuses it now."""
+        """Start the thread, unless it runs. Return False if the system refuses it now."""
         return self._thread.ensure()
 
     def add(self, fence: Watched, callback: Callback) -> Callable[[], None]:
-        """Have `callback` called once, on the notifier's thread, when the point is reached or never will be.
+        """Request one call of `callback` when the fence is reached, or when it never will be.
+
+        The notifier's thread makes the call.
 
         Returns
         -------
         callable
-            Takes the request back; the callback may be running by then.
+            Cancels the request. The callback may already be running then.
         """
         request = _Request(fence, callback)
         self._new.put(request)
@@ -104,7 +107,8 @@ class Notifier:
                 return
 
     def _call_settled(self) -> bool:
-        # A function of its own: a variable that outlives its loop would keep an event, and its device, over the pause.
+        # A separate function: its loop variables end here. In the caller they would keep an event and its device alive
+        # during the pause.
         for request, outcome in self._settled(self._requests):
             request.call(outcome)
         count = len(self._requests)
@@ -118,7 +122,7 @@ class Notifier:
             with self._polling():
                 for request in requests:
                     fence = request.fence
-                    # Lists are in order: behind what is not reached, nothing is.
+                    # A queue is in order: no fence behind an unreached one is reached.
                     if fence.queue is not None and unreached.get(fence.queue, fence.seq + 1) <= fence.seq:
                         continue
                     try:
@@ -129,8 +133,8 @@ class Notifier:
                     except BaseException as error:
                         settled.append((request, _outcome(error)))
         except Exception as error:
-            # The device was released: call all, so that nobody waits for ever. A copy for each: they are raised in
-            # different tasks.
+            # The device was released: call every callback, so that no task waits for ever. Each gets a copy, because
+            # different tasks raise them.
             known = {request for request, _ in settled}
             settled += [(request, copy.copy(error)) for request in requests if request not in known]
         return settled
@@ -140,7 +144,7 @@ def _outcome(error: BaseException) -> Exception:
     """Turn an exception of `Watched.done` into the argument of a callback."""
     if isinstance(error, Exception):
         return error
-    failure = DriverError(f"the driver raised {type(error).__name__} when it was asked for the event",
+    failure = DriverError(f"the driver raised {type(error).__name__} in a query of the event",
                           reason="work_failed", from_earlier_work=True)
     failure.__cause__ = error
     return failure

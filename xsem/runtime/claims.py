@@ -1,7 +1,7 @@
-"""Claims of one call on an object; a claim ends with its call.
+"""Reservations of an object for one call.
 
-A function call in ``finally`` is not a safe end: Ctrl-C before it or inside it would leave the object claimed for ever.
-A claim therefore ends with one assignment, which Ctrl-C cannot interrupt.
+A function call in ``finally`` is not a safe end of a claim. Ctrl-C before it or inside it would leave the object
+claimed for ever. A claim therefore ends with one assignment, because Ctrl-C cannot interrupt an assignment.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["Claim", "Claimed"]
 
 
 class Claim:
-    """The claim of one call, made before its ``try``.
+    """The claim of one call. The call makes it before its ``try``.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Claim:
 
 
 class Claimed:
-    """The claimed object's side: the claim that holds it now, if any."""
+    """The claim on one object, if any. It is an attribute of the object."""
 
     __slots__ = ("_by",)
 
@@ -42,7 +42,7 @@ class Claimed:
         self._by = claim
 
     def take_back(self, claim: Claim) -> bool:
-        """Undo `take`, at most once; return False if another claim was taken since."""
+        """Undo `take`, at most once. Return False if this claim does not hold the object any more."""
         if self._by is not claim:
             return False
         self._by = None

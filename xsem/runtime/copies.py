@@ -1,4 +1,4 @@
-"""Blocking copies between device memory and the host, on a list of xsem's own that nobody else uses."""
+"""Blocking copies between device memory and the host, on a separate list that only xsem uses."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 def copy_from_device(
     queues: QueueTable, source: Lifetime, address: int, size: int, timeout_s: float | None
 ) -> bytearray:
-    """`size` bytes at a device address; blocks the host.
+    """Read `size` bytes at a device address. Blocks the host.
 
     Raises
     ------
     WaitTimeoutError
-        The copy is still pending and will still be made, into memory that is then given back.
+        The copy is still pending. It goes to a staging buffer, which is freed after the copy.
     """
     data = bytearray(size)
     _copy(queues, source, data, timeout_s, "read", lambda driver, staging, want: driver.append_copy(
@@ -36,7 +36,13 @@ def copy_from_device(
 def copy_to_device(
     queues: QueueTable, target: Lifetime, address: int, data: bytearray | memoryview, timeout_s: float | None
 ) -> None:
-    """Write bytes to a device address; blocks the host until they are there."""
+    """Write bytes to a device address. Blocks the host until the copy is done.
+
+    Raises
+    ------
+    WaitTimeoutError
+        The copy is still pending. It reads a staging buffer, which is freed after the copy.
+    """
     _copy(queues, target, data, timeout_s, "write", lambda driver, staging, want: driver.append_copy(
         address, staging, len(data), (), want))
 
@@ -45,7 +51,13 @@ def copy_level(
     queues: QueueTable, array: Lifetime, level: Token, data: memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
 ) -> None:
-    """Copy an image level to the host, or from it, as rows without padding; blocks the host."""
+    """Copy an image level to the host ("read") or from it ("write"), as rows without padding. Blocks the host.
+
+    Raises
+    ------
+    WaitTimeoutError
+        The copy is still pending. It uses a staging buffer, which is freed after the copy.
+    """
     _copy(queues, array, data, timeout_s, direction, lambda driver, staging, want: driver.append_level_copy(
         level, staging, direction == "read", (), want))
 
@@ -59,7 +71,7 @@ def _copy(
     with device_state.calling(), device_state.making(
             "staging buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
         _, staging = making.call(device_state.driver.host_buffer, size)
-        # Through a record: if the wait runs out, the copy may still write here; it is given back when that is done.
+        # A lifetime frees the buffer after the copy: after a timeout of the wait, the copy may still write to it.
         staged = making.lifetime()
     try:
         if direction == "write":

@@ -1,4 +1,4 @@
-"""Which device and driver a descriptor belongs to: written on export, compared on import."""
+"""The device identity of a descriptor: the UUIDs of device and driver, written on export, compared on import."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ __all__ = ["check_identity", "identity_for"]
 
 
 def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
-    """Refuse a descriptor that another device or driver stamped.
+    """Refuse a descriptor of another device or driver.
 
-    An import on the wrong GPU succeeds on some drivers and gives silent garbage. Types that are not bound to a device
-    (dma-buf, sync file, NvSci, Direct3D) are not compared, nor is a stamp of None: "not known".
+    On some drivers an import on the wrong GPU succeeds and gives silent garbage. Types that are not bound to a device
+    (dma-buf, sync file, NvSci, Direct3D) are not compared. A UUID of None in the descriptor means "not known" and is
+    not compared either.
 
     Raises
     ------
     WrongDeviceError
-        ``wrong_device``, ``wrong_driver``.
+        ``wrong_device``: another device, or `info` has no UUID. ``wrong_driver``: another driver, where both are known.
     """
     if not desc.type.device_bound:
         return
@@ -33,7 +34,7 @@ def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
             reason="wrong_device",
             backend=info.backend,
             handle_type=desc.type,
-            likely_causes=(f"open_device({info.backend!r}, uuid=desc.device_uuid) opens the right one",),
+            likely_causes=(f"open_device({info.backend!r}, uuid=desc.device_uuid) opens the right device",),
         )
     if desc.driver_uuid is not None and info.driver_uuid is not None and desc.driver_uuid != info.driver_uuid:
         raise WrongDeviceError(
@@ -43,7 +44,7 @@ def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
             reason="wrong_driver",
             backend=info.backend,
             handle_type=desc.type,
-            likely_causes=("the two processes use different drivers, or releases of one, for this device",),
+            likely_causes=("the two processes use different drivers for this device, or different releases of one",),
         )
 
 
@@ -55,14 +56,23 @@ class _Device(Protocol):
 def identity_for(
     exporter: DeviceInfo, importer: _Device | UUIDLike | None, *, device_bound: bool
 ) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
-    """Device and driver UUID for a descriptor that `exporter` makes for `importer`: an open device, or its UUID.
+    """Return the device UUID and the driver UUID for a descriptor.
 
-    What is not bound to a device (dma-buf, sync file) may go to any: nobody compares its stamp.
+    An object that is not bound to a device (dma-buf, sync file) may go to any device, because an import does not
+    compare its UUIDs.
+
+    Parameters
+    ----------
+    exporter : DeviceInfo
+    importer : device, UUID or None
+        An open device, or the UUID of one. None means the exporting device.
+    device_bound : bool
+        As in the handle type.
 
     Raises
     ------
     BadArgumentError
-        ``bad_uuid``: the importer is neither.
+        ``bad_uuid``: the importer is neither a device nor a UUID.
     WrongDeviceError
         ``wrong_device``: the importer is not the exporting device.
     """
@@ -72,11 +82,12 @@ def identity_for(
     known = info if isinstance(info, DeviceInfo) else None
     uuid = known.uuid if known is not None else parse_uuid(cast("UUIDLike", importer), "for_device")
     if exporter.uuid is None:
-        # Belongs to no device: whoever is named may take it. Its driver is not the exporter's, so that stays unsaid.
+        # The exporter belongs to no device, so every importer is valid. The importer has another driver than the
+        # exporter, so the driver's UUID stays unknown.
         return uuid, None
     if device_bound and exporter.uuid != uuid:
         raise WrongDeviceError(
-            f"what {exporter.id} exports means nothing on {known.id if known else uuid}: they are different devices",
+            f"an export of {exporter.id} is not valid on {known.id if known else uuid}: they are different devices",
             expected=_named(exporter),
             actual=_named(known) if known else str(uuid),
             reason="wrong_device",

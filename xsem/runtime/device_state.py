@@ -1,4 +1,4 @@
-"""One open device as its objects see it: the driver, what it declares, its releases, and who is on it."""
+"""The shared state of one open device: driver, capabilities, lifetimes, fences and callbacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class DeviceState:
-    """What `Device` opens and everything on it shares. Not public."""
+    """The state that a `Device` and all objects on it share. Not public."""
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
         self.info = info
@@ -45,7 +45,15 @@ class DeviceState:
                                  gate=self.gate)
 
     def check(self) -> None:
-        """Refuse use in a forked child and after release; do what finalizers left to be done."""
+        """Refuse a use in a forked child or after release; then do the jobs of finalizers.
+
+        Raises
+        ------
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
+        """
         check_generation(self.generation, self.info.id)
         self.lifetime.check()
         self.releaser.drain()
@@ -53,19 +61,28 @@ class DeviceState:
             self.notifier.ensure()
 
     def require(self, feature: Feature) -> None:
-        """Refuse a call whose feature is not declared."""
+        """Refuse a call if the device does not declare its feature.
+
+        Raises
+        ------
+        UnsupportedError
+            The feature is not declared.
+        """
         if feature not in self.capabilities.features:
             self.unsupported(feature.value)
 
     def unsupported(self, capability: str) -> NoReturn:
-        """Raise `UnsupportedError` for something the device does not declare."""
+        """Raise `UnsupportedError` for a capability that the device does not declare."""
         raise UnsupportedError(
             f"{self.info.id} does not declare {capability}", capability=capability, backend=self.info.backend
         )
 
     @contextmanager
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
-        """Around a driver call of xsem's own: quiet, the device stays open, errors say what they are about."""
+        """The context of a driver call that xsem makes on its own account.
+
+        The call is quiet, the device stays open, and errors name the backend and the handle type.
+        """
         try:
             with self.lifetime.held(), self.driver.quiet():
                 yield
@@ -76,14 +93,14 @@ class DeviceState:
     def annotate_error(
         self, error: XsemError, handle_type: SemaphoreHandleType | MemoryHandleType | None = None
     ) -> None:
-        """Add what the driver that raised an error could not know."""
+        """Add the backend and the handle type to an error, where the driver did not set them."""
         if error.backend is None:
             error.backend = self.info.backend
         if error.handle_type is None:
             error.handle_type = handle_type
 
     def _close(self) -> None:
-        # Points must go before the driver does, also those that somebody still refers to: nobody may ask them any more.
+        # All fences are released before the driver closes, even those with references: no query of them may follow.
         for key in self._fences.copy():
             self._return_fence(key)
         self.driver.close()
@@ -92,16 +109,24 @@ class DeviceState:
         self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Lifetime | None = None,
         light: bool = False, on_thread: bool = False,
     ) -> Lifetime:
-        """A record of something on this device; `parent` is the device's own unless given.
+        """Create the lifetime of an object on this device.
 
-        `may_block`: where the device declares that releases may block, `free` is called on the releasing thread, at a
-        moment when no wait is pending. `on_thread`: `free` waits for a lock of xsem's, so it is for the releasing
-        thread on every device.
+        Parameters
+        ----------
+        what, free, light
+            As in `Lifetime`.
+        may_block : bool
+            `free` can block unless the device declares `release_never_blocks`. If so, the releasing thread calls `free`
+            while no wait is pending.
+        parent : Lifetime, optional
+            The lifetime of the device, unless given.
+        on_thread : bool
+            `free` waits for a lock of xsem. The releasing thread calls it on every device.
 
         Raises
         ------
         ReleasedError
-            The parent, or the device, was released meanwhile; the new object is released with it.
+            The parent or the device was released meanwhile. The new object is released with it.
         """
         gate = self.gate if may_block else None
         parent = parent or self.lifetime
@@ -119,7 +144,7 @@ class DeviceState:
     def making(
         self, what: str, free: Callable[[DeviceDriver, Any], None], parent: Lifetime | None = None
     ) -> Iterator[Making]:
-        """Own a new object of the driver until a public object owns it.
+        """Own a new driver object until a public object owns it.
 
         If the block raises, also by Ctrl-C, the new object is released.
 
@@ -128,7 +153,7 @@ class DeviceState:
         what : str
             As in `new_lifetime`.
         free : callable
-            Releases the object; its arguments are the driver and the result of the driver's call.
+            Releases the object. Its arguments are the driver and the result of the driver's call.
         parent : Lifetime, optional
             As in `new_lifetime`.
         """
@@ -139,15 +164,15 @@ class DeviceState:
             making.undo()
             raise
 
-    # ---- points
+    # ---- fences
     def add_fence(self, token: Token) -> int:
-        """Take charge of a point's token: it goes back to the driver once, with `detach_fence` or with the device."""
+        """Register the token of a fence, and return its key. `detach_fence` or the device's close releases it once."""
         key = next(self._fence_keys)
         self._fences[key] = token
         return key
 
     def detach_fence(self, key: int) -> None:
-        """From a finalizer: give a point's token back to the driver in a later call."""
+        """Release the token of a fence in a later call. Finalizers may call this method."""
         self.releaser.post_later(lambda: self._detach_fence(key))
 
     def _detach_fence(self, key: int) -> None:
@@ -164,16 +189,16 @@ class DeviceState:
         try:
             self.driver.release_point(token)
         except Exception:
-            _log.warning("releasing a point failed", exc_info=True)
+            _log.warning("releasing a fence failed", exc_info=True)
 
 
 class Making:
-    """Owns a new object of the driver until a public object owns it; made by `DeviceState.making`. Not public.
+    """Owns a new driver object until a public object owns it. `DeviceState.making` creates it. Not public.
 
     Attributes
     ----------
     made : list
-        Result of the driver's call; empty before the call, and after the release.
+        The result of the driver's call. Empty before the call and after the release.
     """
 
     __slots__ = ("_device_state", "_free", "_lifetime", "_parent", "_what", "made")
@@ -195,12 +220,12 @@ class Making:
         return made
 
     def lifetime(self) -> Lifetime:
-        """Make the lifetime record of the new object.
+        """Create the lifetime of the new object.
 
         Raises
         ------
         ReleasedError
-            The parent, or the device, was released meanwhile.
+            The parent or the device was released meanwhile. The new object is released too.
         """
         made, free, driver = self.made, self._free, self._device_state.driver
 

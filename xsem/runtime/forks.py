@@ -1,4 +1,4 @@
-"""Which side of an os.fork() this process is on: one counter that grows in every child."""
+"""The fork generation of this process: a counter that grows by one in each forked child."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Clock", "check_generation", "generation"]
 class Clock:
     """Counts forks."""
 
-    # A class attribute keeps the read on the hot path to one lookup; os.getpid() is a system call on each append.
+    # A class attribute needs one lookup per append. os.getpid() would be a system call per append.
     now = 0
 
 
@@ -20,17 +20,24 @@ def _in_child() -> None:
     Clock.now += 1
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_in_child)
 
 
 def generation() -> int:
-    """How many forks lie between the first process and this one."""
+    """Return the number of forks between the first process and this one."""
     return Clock.now
 
 
 def check_generation(opened_in: int, what: str) -> None:
-    """Refuse an object that was opened on the other side of a fork.
+    """Refuse an object that was opened before a fork.
+
+    Parameters
+    ----------
+    opened_in : int
+        `generation` when the object was opened.
+    what : str
+        Name of the object, for the message.
 
     Raises
     ------

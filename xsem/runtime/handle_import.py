@@ -1,9 +1,9 @@
-"""Handing a driver a handle of its own, and finding out what became of it.
+"""Imports with a duplicate of the caller's handle, and the fate of that duplicate.
 
-The caller's fd is never given away: the driver gets a duplicate. What a driver does with an fd when an import fails
-differs by vendor and by release (NVIDIA's leaves it open, SwiftShader's closes it, Intel's closes it since one
-release), so where the backend does not know, the kernel is asked whether the number still means the same open file.
-Closing it blindly could close another thread's file that got the number in between.
+The caller's fd never goes to the driver; the driver gets a duplicate. The fate of an fd after a failed import differs
+by vendor and by release: NVIDIA's driver leaves it open, SwiftShader closes it, Intel's driver closes it since one
+release. If the backend does not know the fate, xsem asks the kernel whether the number still means the same open file.
+Closing the number without that answer could close a file of another thread that got the same number meanwhile.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 def import_with_duplicate(
     desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token], made: list[Token] | None = None
 ) -> Token:
-    """Call ``importer(desc, duplicate)``; whatever happens, the caller's handle is as before and nothing is leaked.
+    """Call ``importer(desc, duplicate)``. The caller's handle stays as it is, on success and on failure.
+
+    On success, the driver owns the duplicate if it detached it; otherwise this function closes it. On failure, the
+    fate in `ImportFailure` decides. For the fate "unknown", the kernel decides (`DriverFd.settle`).
 
     Parameters
     ----------
+    desc : SemaphoreDesc or MemoryDesc
+    importer : callable
+        The driver's import. Its second argument is None if `desc` has no fd and no NT handle.
     made : list, optional
-        Receives the token as soon as the importer returns it, so that a later Ctrl-C does not lose it.
+        Receives the token as soon as the importer returns, so that a later Ctrl-C does not lose the token.
 
     Raises
     ------
     BadHandleError
-        The handle is closed, or plainly not what `desc` says (see `_check_sort`).
+        The handle is closed, or its file cannot be an object of the type in `desc` (see `_check_sort`).
     XsemError
-        The driver's.
+        The driver refused the import.
     """
     made = [] if made is None else made
     kept = _duplicate(desc)
@@ -60,10 +66,10 @@ def import_with_duplicate(
             _settle(failure.fate, fd, given)
             raise failure.error from failure.error.__cause__
         except BaseException:
-            # A defect of the backend, or Ctrl-C in its midst: how far it came is not known.
+            # A defect of the backend, or Ctrl-C inside it: its progress is unknown.
             _settle("unknown", fd, given)
             raise
-        given.close()  # nothing, where the driver took it
+        given.close()  # no effect if the driver detached it
         return made[0]
 
 
@@ -93,7 +99,7 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
             error.handle_type = desc.type
             raise
         try:
-            # The duplicate is looked at, not the number: that may be another file a moment later.
+            # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
             _check_sort(desc, duplicate.fileno(), number)
         except BaseException:
             duplicate.close()
@@ -117,29 +123,29 @@ def _number(handle: Handle) -> int:
         number = handle.fileno()
     except ReleasedError:
         raise
-    except (ValueError, OSError) as error:  # a closed file object says so with ValueError
+    except (ValueError, OSError) as error:  # a closed file object raises ValueError
         raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
     if type(number) is not int:
         raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
     return number
 
 
-# Character devices that are no vendor's object: null, zero, random (1), terminals, and a DRM node, which is the device
-# itself and not something exported from it.
+# Character devices that cannot be a vendor's object: null, zero and random (major number 1), terminals, and a DRM node.
+# A DRM node is the device itself, not an object exported from it.
 _MEM_MAJOR: Final = 1
 _TTY_MAJORS: Final = frozenset({4, 5, *range(136, 144)})
 _DRM_MAJOR: Final = 226
 
 
 def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
-    """Refuse what no exporter can have made. What looks right may still be wrong: the driver has the last word.
+    """Refuse a file that cannot come from an exporter. The driver decides on all other files.
 
     lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
     """
     status = os.fstat(fd)
     sort, reason = "", ""
-    # First, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes: the kernel opens
-    # sync files read-only, and exporters of dma-bufs may do so.
+    # This check comes first, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes:
+    # the kernel opens sync files read-only, and exporters of dma-bufs may do so.
     if _is_path(fd):
         sort, reason = "opened with O_PATH, which gives no access to the file", "fd_is_path"
     elif stat.S_ISFIFO(status.st_mode):
@@ -162,7 +168,7 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
             sort, reason = "a DRM device node, not an object exported from it", "fd_is_device"
     if reason:
         raise BadHandleError(
-            f"file descriptor {number} is {sort}; {desc.type.value} needs what the exporter gave", reason=reason,
+            f"file descriptor {number} is {sort}; {desc.type.value} needs the fd of an exported object", reason=reason,
             handle_type=desc.type, likely_causes=("the wrong number was passed", "it was closed and its number reused"),
         )
     if isinstance(desc, MemoryDesc) and stat.S_ISREG(status.st_mode) and status.st_size < desc.allocation_size:

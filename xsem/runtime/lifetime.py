@@ -1,12 +1,15 @@
-"""When a driver object may be freed, and who frees it.
+"""The lifetime of driver objects: the conditions for a free, and the thread that makes it.
 
-A `Lifetime` stands for one driver object. The object is freed once three things hold: it has been released; nothing
-holds it (mappings of a memory, arrays over a mapping, calls in progress); all operations appended with it are done. The
-fences of its queues tell that (`xsem.runtime.queues.completion`), never a completion of each append.
+A `Lifetime` stands for one driver object. The object is freed when three conditions hold:
 
-A release that can be done at once is done on the caller's thread. All others are done by one thread per device, which
-exists only while a release is pending. Finalizers call no driver and take no lock: they put a job into the device's
-inbox, which later calls and that thread empty.
+- the object has been released;
+- it has no holder: a mapping of a memory, an array over a mapping, or a call in progress;
+- all operations that were appended with it are done. Markers of the queues tell this
+  (`xsem.runtime.queues.completion`), not a completion of each append.
+
+If a free is possible at once, the caller's thread makes it. Otherwise the releasing thread of the device makes it. That
+thread exists only while a release is pending. A finalizer calls no driver and takes no lock. It puts a job into the
+device's inbox; later calls and the releasing thread do the jobs.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _TOO_MANY: Final = 1000
 
 
 class QueueProgress(Protocol):
-    """What a record must know of a list's books."""
+    """The progress of a queue, or of a prepared append, as the lifetimes of its objects see it."""
 
     @property
     def done_seq(self) -> int: ...
@@ -59,19 +62,26 @@ class Lifetime:
     Parameters
     ----------
     releaser : Releaser
-        The device's.
+        The releaser of the device.
     what : str
-        For messages: "semaphore 'frames'".
+        Name of the object in messages, such as "semaphore 'frames'".
     free : callable
-        The driver call, made exactly once.
+        Makes the driver call. Called exactly once.
     may_block : bool
-        `free` can hold its thread, so only the releasing thread makes it.
+        `free` can block its thread, so only the releasing thread calls it.
     parent : Lifetime, optional
-        Held until this record has been freed.
+        Held until this object has been freed.
     light : bool
-        `free` makes no driver call: dropping the object is not worth a thread, a later call will do.
+        `free` makes no driver call. A dropped object waits for a later call of xsem and starts no thread.
     gate : ReleaseGate, optional
-        `free` is called at its moments only.
+        `free` is called only while this gate knows of no pending wait.
+
+    Attributes
+    ----------
+    uses : dict
+        Number of the last operation that uses the object, by queue or prepared append.
+    released : bool
+        The application has given the object up.
     """
 
     __slots__ = (
@@ -93,43 +103,56 @@ class Lifetime:
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
         self._light = light
-        self._hold = object()   # the holder on the parent; `self` would keep this record alive
+        self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
         self._holders: set[object] = set()
         self._visitors: set[object] = set()
         self._pinned = False
         self._many_uses = _MANY_USES
-        self.released = False   # assigned last: `__del__` finds a complete record
+        self.released = False   # assigned last: if it is there, `__del__` finds a complete lifetime
         with releaser.lock:
             releaser.lifetimes.add(self)
             if parent is not None:
-                # Also where the parent is released by now: the caller holds it, and must have something to release.
+                # Also if the parent is released by now: the caller checks the parent next, and releases this lifetime.
                 parent._holders.add(self._hold)
 
     def __del__(self) -> None:
-        # Ctrl-C came before the record had an owner, so no other code can release it.
+        # Ctrl-C came before the lifetime had an owner, so no other code can release it.
         if not getattr(self, "released", True):
             self.drop()
 
     # ---- use
     def check(self) -> None:
-        """Refuse use after release."""
+        """Refuse a use after release.
+
+        Raises
+        ------
+        ReleasedError
+            ``released``.
+        """
         if self.released:
             raise ReleasedError(f"the {self.what} has been released", reason="released")
 
     def use(self, queue: QueueProgress, seq: int) -> None:
-        """Note that operation `seq` of a list is about to be appended with this object."""
-        # The note comes first: of a release in another thread at the same time, either it sees the note or we see it.
+        """Note that operation `seq` of a queue is about to use this object.
+
+        Raises
+        ------
+        ReleasedError
+            ``released``.
+        """
+        # The note precedes the check. A concurrent release in another thread sees the note, or this call sees the
+        # release.
         self.uses[queue] = seq
         self.check()
         if len(self.uses) > self._many_uses:
-            # Closed lists take no more appends, so nobody is about to note another use of theirs.
+            # A closed queue gets no more appends, so no thread is about to note another use by it.
             for other in self.uses.copy():
                 if other.closed:
                     self.uses.pop(other, None)
             self._many_uses = max(_MANY_USES, 2 * len(self.uses))
 
     def hold(self, by: object) -> None:
-        """Keep the object from being freed until `unhold` with the same `by`, an object that only the caller has.
+        """Keep the object until `unhold` with the same `by`. Only the caller has the object `by`.
 
         The holders are a set and not a count, so that a caller can repeat `unhold` after Ctrl-C.
 
@@ -138,14 +161,14 @@ class Lifetime:
         ReleasedError
             ``released``.
         """
-        # Add first, then look: a concurrent release either sees this holder, or is seen here.
+        # The addition precedes the check: a concurrent release sees this holder, or this call sees the release.
         self._holders.add(by)
         if self.released:
             self.unhold(by)
             self.check()
 
     def unhold(self, by: object) -> None:
-        """Undo `hold`; no effect if that is undone already."""
+        """Undo `hold`. A second call has no effect."""
         try:
             self._holders.discard(by)
         finally:
@@ -154,7 +177,7 @@ class Lifetime:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold for the length of a driver call."""
+        """Hold the object during a driver call."""
         by = object()
         try:
             self.hold(by)
@@ -169,9 +192,9 @@ class Lifetime:
 
     @contextmanager
     def visited(self) -> Iterator[bool]:
-        """Keep the object from being freed inside, also if it is released; yield False if it is freed already.
+        """Keep the object during a query of pending work, also if it is released. Yield False if it is freed already.
 
-        For queries of pending work. The end of a visit frees nothing, unlike that of a hold: the releasing thread does.
+        Unlike the end of a hold, the end of a visit never frees the object. The releasing thread frees it.
         """
         by = object()
         try:
@@ -184,25 +207,25 @@ class Lifetime:
             self._visitors.discard(by)
 
     def pin(self) -> None:
-        """Keep the object until its device is released: a captured graph that we cannot see refers to it."""
+        """Keep the object until its device is released, because a graph that xsem cannot see refers to it."""
         self._pinned = True
 
     # ---- release
     def release(self) -> None:
-        """Release the object; it is freed when nothing uses it any more. Returns at once.
+        """Release the object. Returns at once; the object is freed later if it is still in use.
 
         A second call has no effect, or completes a release that Ctrl-C interrupted.
         """
         with self._releaser.lock:
             if not self.released:
-                # First: a `PreparedAppend` remembers this number, and checks `released` only after a change of it.
+                # The count comes first: a `PreparedAppend` checks `released` only after a change of this number.
                 self._releaser.releases += 1
                 self.released = True
             self._releaser.unsettled.add(self)
         self._releaser.submit(self)
 
     def drop(self) -> None:
-        """Release from a finalizer: no lock, no driver call."""
+        """Release the object from a finalizer, without a lock and without a driver call."""
         if self.released:
             return
         if self._light:
@@ -212,24 +235,24 @@ class Lifetime:
 
     @property
     def idle(self) -> bool:
-        """Whether it could be freed now, as far as the books know."""
+        """Whether the object is released and unused: no holder, no pin, no pending operation. Makes no driver call."""
         if not self.released or self._holders or (self._pinned and not self._releaser.closing):
             return False
-        # copy() makes nothing that the collector watches: no finalizer and no other thread comes in between.
+        # copy() creates no object that the garbage collector tracks, so no finalizer and no other thread interrupts it.
         return all(queue.done_seq >= seq for queue, seq in self.uses.copy().items())
 
     @property
     def held_by_others(self) -> bool:
-        """Whether something holds it whose end will submit it again."""
+        """Whether the object has a holder, or is pinned. The end of the hold or of the device submits it again."""
         return bool(self._holders) or (self._pinned and not self._releaser.closing)
 
     @property
     def gated(self) -> bool:
-        """Whether it can be freed only when no wait is pending anywhere."""
+        """Whether a free waits for the release gate, that is, until no wait is pending on the backend's devices."""
         return self._gate is not None
 
     def free(self) -> bool:
-        """Make the driver call if it was not made yet and may be made now; whether this call made it."""
+        """Free the object if that is possible now and was not done before. Return whether this call freed it."""
         if self._gate is None:
             return self._free_now()
         freed: list[bool] = []
@@ -247,8 +270,8 @@ class Lifetime:
                 called = True
                 self._free()
         except Exception:
-            called = True   # also where `quiet` raises: it raises the next time, too
-            # Nobody can be told: the caller's release() returned long ago.
+            called = True   # also if `quiet` raised: it would raise again
+            # A log entry is the only report, because the caller's release() has returned.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
             if claimed:
@@ -258,10 +281,10 @@ class Lifetime:
         return called
 
     def end(self) -> None:
-        """Let go of a freed record and of the hold on its parent. No effect before that, or a second time."""
+        """Forget this lifetime and end the hold on its parent, after the free. No effect before, or a second time."""
         if self.over:
             self.uses.clear()
-            with self._releaser.lock:   # `release_all` reads them
+            with self._releaser.lock:   # `release_all` reads `lifetimes`
                 self._releaser.lifetimes.discard(self)
                 self._releaser.ending.discard(self)
             if self.parent is not None:
@@ -269,7 +292,7 @@ class Lifetime:
 
 
 class Lease:
-    """Keeps a record from being freed until this object is collected: an array that we handed out refers to it."""
+    """A hold that ends when this object is collected. An exported array refers to the lease of its mapping."""
 
     __slots__ = ("__weakref__", "_end", "_releaser")
 
@@ -285,14 +308,14 @@ class Lease:
 
 
 class _EndOfLease(weakref.ref[Lease]):
-    """The holder of the record: a weak reference whose callback queues it as a job for a later call.
+    """The holder of the lifetime: a weak reference. Its callback queues the reference as a job for a later call.
 
-    The callback is C code, which Ctrl-C cannot prevent. The finalizer of the lease ends the hold sooner, but Ctrl-C in
-    a finalizer ends the finalizer, and Python drops the exception.
+    The callback is C code, so Ctrl-C cannot prevent it. The finalizer of the lease ends the hold sooner, but Ctrl-C can
+    end the finalizer. Python then drops the exception.
     """
 
     __slots__ = ("_lifetime",)
-    __hash__ = object.__hash__   # by identity: the lease, whose hash a weak reference has, is gone
+    __hash__ = object.__hash__   # by identity: a weak reference has the hash of its lease, and the lease is gone
     __eq__ = object.__eq__
 
     def __new__(cls, lease: Lease, jobs: deque[Callable[[], None]], _lifetime: Lifetime) -> Self:
@@ -305,39 +328,43 @@ class _EndOfLease(weakref.ref[Lease]):
         self.take_effect()
 
     def take_effect(self) -> None:
-        """End the hold on the record."""
+        """End the hold on the lifetime."""
         self._lifetime.unhold(self)
 
 
 class Releaser:
-    """One device's releases: the inbox, the lock of all its records, and the releasing thread.
+    """The releases of one device: the inbox, the lock of all its lifetimes, and the releasing thread.
 
     Attributes
     ----------
+    lock : RLock
+        Protects the lifetimes of the device, and the progress of its queues.
+    closing : bool
+        The device is released.
     crowded : bool
-        Many released objects wait only for a moment without pending waits. An append of a wait then calls `use_moment`
-        first.
+        At least 64 released objects wait only for a moment without pending waits. An append of a wait then calls
+        `use_moment` first.
     """
 
     def __init__(self, name: str, quiet: Callable[[], AbstractContextManager[None]]) -> None:
         self._name = name
-        # Re-entrant: a finalizer of the application's may release things, and can run while this thread is inside.
+        # Re-entrant: a finalizer of the application can run while this thread holds the lock, and may release objects.
         self.lock = threading.RLock()
         self.quiet = quiet
         self.closing = False
-        self.releases = 0  # so far: whoever remembers it knows that nothing has been released since
-        self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # each is kept alive by its owner
-        self.ending: set[Lifetime] = set()  # those of them that are released: thousands may be alive beside them
+        self.releases = 0  # number of releases so far; an unchanged number means no release since
+        self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # the owner of each keeps it alive
+        self.ending: set[Lifetime] = set()  # the released ones of `lifetimes`, which may have thousands of others
         self._generation = generation()
-        # Jobs for `drain`, and whether there may be any: set after one was added, taken back before they are done.
+        # Jobs for `drain`. `jobs` is set after a job was added, and cleared before `drain` does the jobs.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.later: deque[Callable[[], None]] = deque()
-        self._pending: deque[Lifetime] = deque()   # for the releasing thread; may hold a record twice
-        self.unsettled: set[Lifetime] = set()   # released, but `submit` is not over: Ctrl-C may interrupt it
+        self._pending: deque[Lifetime] = deque()   # for the releasing thread; may contain a lifetime twice
+        self.unsettled: set[Lifetime] = set()   # released, but `submit` has not ended: Ctrl-C may interrupt it
         self._nap: SimpleQueue[None] = SimpleQueue()   # an element ends a pause of the thread
         self._rounds = 0
-        # Unused objects that wait only for the release gate; not polled one by one, because there may be thousands.
+        # Unused objects that wait only for the release gate. They are not polled one by one: there may be thousands.
         self._ready: dict[Lifetime, None] = {}
         self._held_back = False
         self.crowded = False
@@ -347,14 +374,14 @@ class Releaser:
                                   lambda: bool(self.inbox or self._pending or self._ready or self._last_jobs))
 
     def post(self, job: Callable[[], None]) -> None:
-        """From a finalizer: have `job` done soon, on another thread or in a later call."""
+        """Queue a job from a finalizer. The releasing thread or a later call does it soon."""
         if generation() == self._generation:
             self.inbox.append(job)
             self.jobs = True
             self._thread.wake()
 
     def post_later(self, job: Callable[[], None]) -> None:
-        """From a finalizer: have `job` done with a later call; not worth a thread."""
+        """Queue a job from a finalizer. A later call does it; only a released device starts the thread for it."""
         if generation() == self._generation:
             self.later.append(job)
             self.jobs = True
@@ -363,28 +390,28 @@ class Releaser:
 
     @property
     def _last_jobs(self) -> bool:
-        """Whether jobs wait for a later call of a device that is released, and so has none."""
+        """Whether jobs wait for a later call although the device is released, so that no later call may come."""
         return self.closing and bool(self.later)
 
     def release_all(self, last: Lifetime) -> None:
-        """The device goes: release everything on it, and `last`, the device's own record, when all that is freed."""
+        """Release all objects of the device. `last`, the lifetime of the device, is freed after all others."""
         self.closing = True
         with self.lock:
-            # First: what another thread opens from here on is refused. All that was opened before is in `lifetimes`.
+            # This comes first: the device now refuses new objects of other threads. `lifetimes` has all earlier ones.
             last.released = True
             self.unsettled.add(last)
             lifetimes = [lifetime for lifetime in self.lifetimes if lifetime is not last]
-        # A dropped object of a cycle is only among the jobs: the collector clears weak references before it calls
-        # finalizers.
+        # A dropped object of a reference cycle is only among the jobs, because the garbage collector clears weak
+        # references before it calls finalizers.
         if self._last_jobs:
             self._start()
         for lifetime in lifetimes:
-            # Released records too: one that was pinned or held until now may have no other caller that submits it.
+            # Also the released ones: no other call may submit a lifetime that was pinned or held until now.
             lifetime.release()
         self.submit(last)
 
     def drain(self) -> None:
-        """Do the jobs that finalizers left. Called at the start of other calls."""
+        """Do the jobs of finalizers. Other calls begin with this one."""
         self.jobs = False
         for jobs in (self.later, self.inbox):
             while jobs and not exiting():
@@ -398,8 +425,8 @@ class Releaser:
                     raise
                 except BaseException:
                     _log.warning("a deferred release failed", exc_info=True)
-                # Removed after it is done: a job that Ctrl-C interrupts is repeated. Two threads may do one job;
-                # a second run has no effect.
+                # The job is removed after its end, so a job that Ctrl-C interrupts is repeated. Two threads may do
+                # one job; the second run has no effect.
                 with contextlib.suppress(ValueError):
                     jobs.remove(job)
         for lifetime in self.unsettled.copy():
@@ -413,10 +440,10 @@ class Releaser:
             self.jobs = True
 
     def submit(self, lifetime: Lifetime) -> None:
-        """A released record: free it now where that is possible without waiting, otherwise on the releasing thread."""
+        """Free a released object now if that needs no wait; otherwise the releasing thread frees it."""
         if exiting():
             return
-        # Listed until this method ends: after Ctrl-C, the next `drain` submits the record again.
+        # In `unsettled` until this method ends: after Ctrl-C, the next `drain` submits the lifetime again.
         self.unsettled.add(lifetime)
         settled = lifetime.over
         lifetime.end()
@@ -427,13 +454,13 @@ class Releaser:
             if not lifetime.freed and not lifetime.held_by_others:
                 self._pending.append(lifetime)
                 self._start()
-        # Still listed while another thread frees it: Ctrl-C may interrupt that thread.
+        # It stays in `unsettled` while another thread frees it: Ctrl-C may interrupt that thread.
         if settled or not lifetime.freed:
             self.unsettled.discard(lifetime)
 
     def releasing(self) -> tuple[str, ...]:
-        """What is released and not freed yet; what is being freed counts until the driver's call returns."""
-        # A copy, made in one go: other threads free meanwhile, and so do finalizers that run in this one.
+        """Return the names of objects released and not freed yet. An object counts until the driver's call returns."""
+        # The copy is one step, because other threads, and finalizers on this one, free objects meanwhile.
         return tuple(sorted(lifetime.what for lifetime in self.ending.copy()))
 
     def _work(self) -> None:
@@ -463,7 +490,10 @@ class Releaser:
             self._pending.extend(waiting)
 
     def _settle(self, waiting: Iterable[Lifetime]) -> dict[Lifetime, None]:
-        """Free what can be freed; what is left, but for records held by something that will submit them again."""
+        """Free the objects that can be freed now, and return the rest.
+
+        The rest has no lifetimes with a holder, because the end of the hold submits those again.
+        """
         left: dict[Lifetime, None] = {}
         for lifetime in waiting:
             if lifetime.gated and lifetime.idle:
@@ -476,7 +506,7 @@ class Releaser:
         """Free the objects that wait for the release gate, if no wait is pending now."""
         while self._ready:
             lifetime = next(iter(self._ready))
-            # A record that is held is taken out: the end of the hold submits it again.
+            # A lifetime with a holder is removed: the end of the hold submits it again.
             if not lifetime.freed and not lifetime.held_by_others and not lifetime.free():
                 break
             del self._ready[lifetime]
@@ -491,17 +521,21 @@ class Releaser:
             )
 
     def wake(self, limit_s: float = _NUDGE_S) -> None:
-        """Let the thread free what had to wait for a moment without pending waits: this may be one. Takes a moment."""
+        """Give the releasing thread up to `limit_s` to free the objects that wait for the release gate.
+
+        For callers that know a moment without pending waits, such as `synchronize()`. Returns at once if no object
+        waits for the gate.
+        """
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
             self._nap.put(None)
             time.sleep(_PAUSE_FIRST_S)
 
     def use_moment(self, gate: ReleaseGate) -> None:
-        """Let the releasing thread free objects before a wait is appended, if no wait is pending now.
+        """Let the releasing thread free objects before the append of a wait, if no wait is pending now.
 
-        An append calls this where `crowded`. In a loop that soon appends the next wait, the thread itself meets few
-        such moments.
+        An append calls this method if `crowded`. In a loop with a wait per frame, the releasing thread itself finds
+        few moments without a pending wait.
         """
         now = time.monotonic()
         if now - self._looked >= _LOOK_S:
@@ -511,7 +545,7 @@ class Releaser:
 
 
 def _look(lifetimes: Iterable[Lifetime]) -> None:
-    """Ask the lists of some records how far they are: each once, however many records wait for it."""
+    """Update the progress of the queues that some lifetimes wait for. Each queue is polled once."""
     wanted: dict[QueueProgress, int] = {}
     for lifetime in lifetimes:
         for queue, seq in lifetime.uses.copy().items():

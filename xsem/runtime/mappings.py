@@ -13,14 +13,14 @@ __all__ = ["Mapping", "Mappings"]
 
 
 class Mapping:
-    """A range of a memory that a buffer or an image occupies, or is about to occupy.
+    """A range of a memory, for one buffer or image.
 
     Attributes
     ----------
     start, end : int
-        Bytes.
+        Offsets in bytes; `end` is exclusive.
     lifetime : Lifetime or None
-        Lifetime record of the buffer or image; None until it is mapped.
+        Lifetime of the buffer or image. None while the range is only reserved.
     given_up : bool
         The range is free again: the driver refused the mapping, or Ctrl-C came.
     """
@@ -35,7 +35,7 @@ class Mapping:
 
     @property
     def in_use(self) -> bool:
-        """Whether another mapping must not overlap this one."""
+        """Whether the range is occupied, so that another mapping must not overlap it."""
         if self.given_up:
             return False
         return self.lifetime is None or not self.lifetime.released or self.lifetime.held_by_others
@@ -47,7 +47,7 @@ class Mappings:
     Parameters
     ----------
     lock : RLock
-        The lock of the device's lifetime records.
+        The lock of the device's lifetimes.
     """
 
     def __init__(self, lock: threading.RLock) -> None:
@@ -56,14 +56,22 @@ class Mappings:
 
     @contextmanager
     def reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[Mapping]:
-        """Reserve the range before the driver's call: of two threads that want the same bytes, one is refused.
+        """Reserve a range before the driver's call. If two threads want the same bytes, one is refused.
 
-        The range is free again if the block raises: the driver refused, or Ctrl-C came before the mapping had an owner.
+        If the block raises, the range is free again: the driver refused, or Ctrl-C came before the mapping had an
+        owner.
+
+        Parameters
+        ----------
+        start, end : int
+            Offsets in bytes; `end` is exclusive.
+        overlap : bool
+            Permit an overlap with ranges in use.
 
         Raises
         ------
         BadArgumentError
-            ``overlap``.
+            ``overlap``: the range overlaps one in use.
         """
         mapping = Mapping(start, end)
         try:

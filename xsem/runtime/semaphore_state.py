@@ -1,4 +1,4 @@
-"""What is remembered of one semaphore: its token, its record and the last value signalled through it."""
+"""State of one semaphore: its token, its lifetime, and the last value signalled in this process."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ _BATCHES: Final = 8
 
 
 class Holder(Protocol):
-    """Keeps the last values of several semaphores together."""
+    """Holds the last values of several semaphores together."""
 
     def give_back(self) -> None:
-        """Write each into its semaphore."""
+        """Write each value into the state of its semaphore."""
 
 
 class SemaphoreState:
-    """Shared by the public `Semaphore` and the books, which must not keep the public object alive.
+    """The state that the public `Semaphore` and the queues share. A queue must not keep the public object alive.
+
+    "Signalled here" means: signalled through this object, and not by another process, API or import.
 
     Attributes
     ----------
     lock : RLock
-        Of the last values; one for all semaphores of a device. Re-entrant: a finalizer of the application's may signal,
-        and can run while this thread is inside.
+        Protects the last values. All semaphores of a device share it. Re-entrant: a finalizer of the application can
+        run while this thread holds the lock, and may signal.
     rewound : bool
-        A value that is not above its predecessor was signalled here.
+        A value not above its predecessor was signalled here.
     origin : Origin or None
-        For an import whose exporter is in this process: the exported semaphore.
+        The exported semaphore, for an import whose exporter is in this process.
     last : int or None
         The value last signalled here, unless `holder` has a newer one. Protected by `lock`.
     holder : Holder or None
-        Has the value until it is asked for.
+        Holds the last value until the first read of it.
     """
 
     __slots__ = (
@@ -90,11 +92,14 @@ class SemaphoreState:
 
     @property
     def described(self) -> str:
-        """Type and label, as reports name it."""
+        """Type and label, as in reports."""
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
 
     def seen_before(self, batch: int) -> bool:
-        """Whether this number of a batch that begins with this semaphore is among the last ones; now it is."""
+        """Return whether this batch was seen lately, and remember it.
+
+        `batch` is the hash of a batch that begins with this semaphore. The state remembers the last 8.
+        """
         if batch in self._batches:
             return True
         self._batches = (*self._batches[1 - _BATCHES:], batch)
@@ -103,12 +108,12 @@ class SemaphoreState:
     # ---- timeline values
     @property
     def last_signalled(self) -> int | None:
-        """The value last signalled here."""
+        """The value last signalled here, or the initial value; None if neither is known."""
         with self.lock:
             return self.current()
 
     def current(self) -> int | None:
-        """`last_signalled`, for a caller that holds the lock."""
+        """Return `last_signalled`. The caller holds the lock."""
         if self.holder is not None:
             self.holder.give_back()
         return self.last
@@ -119,7 +124,7 @@ class SemaphoreState:
         Raises
         ------
         BadArgumentError
-            ``value_not_above_last``; ``value_difference``: more than `limit` above the last one.
+            ``value_not_above_last``; ``value_difference``: more than `limit` above the last value.
         """
         previous = self.last_signalled
         if previous is None:
@@ -138,7 +143,7 @@ class SemaphoreState:
             )
 
     def restore(self, value: int, previous: int | None) -> None:
-        """The signal of `value` was not appended after all."""
+        """Undo the signal of `value`, because it was not appended."""
         with self.lock:
             if self.current() == value:
                 self.last = previous
@@ -154,50 +159,50 @@ class SemaphoreState:
         """
         if self._unreset:
             raise BusyError(
-                f"{self.described} has been waited for and this device does not reset it: the exporter must (Level "
-                "Zero external semaphores, rule 7); call mark_reset() when it has",
+                f"a wait for {self.described} was appended, and this device does not reset it: the exporter must reset "
+                "it (Level Zero external semaphores, rule 7); call mark_reset() after the reset",
                 reason="not_reset",
                 handle_type=self.type,
             )
 
     def claim_wait(self) -> None:
-        """Check and take note of a wait about to be appended; `mark_reset` undoes it."""
+        """Check and note a wait of a binary semaphore before its append. `mark_reset` undoes the note."""
         if self.kind is SemaphoreKind.BINARY:
             with self.lock:
                 self.check_reset()
                 self._unreset = True
 
     def mark_reset(self) -> None:
-        """The exporter has reset it."""
+        """Note that the exporter has reset the semaphore."""
         with self.lock:
             self._unreset = False
 
-    # ---- sync files: imported for one wait, or made here to be exported
+    # ---- sync files: imported for one wait, or created here for export
     def claim_signal(self, claim: Claim) -> None:
-        """Claim the semaphore for the append of a signal, for one export or one wait after it.
+        """Claim the semaphore for the append of a signal. The signal serves one export or one wait.
 
         Raises
         ------
         BusyError
             ``signalled_already``.
         """
-        self._turn(claim, False, "has been signalled already: export it, or wait for it, once first",
+        self._turn(claim, False, "has a signal already: export it, or wait for it, before the next one",
                    reason="signalled_already")
 
     def claim_use(self, claim: Claim) -> None:
-        """Claim the signal for an export or for the append of a wait; either uses it up.
+        """Claim the signal for an export or for the append of a wait. Either one uses the signal up.
 
         Raises
         ------
         BusyError
-            ``nothing_signalled``; ``sync_file_used``: the wait that it was imported for has been appended.
+            ``nothing_signalled``; ``sync_file_used``: the one wait of the import has been appended.
         """
         if self.imported:
-            self._turn(claim, True, "was imported for one wait, which has been appended: import it again for another",
-                       reason="sync_file_used")
+            self._turn(claim, True, "was imported for one wait, and that wait was appended: import it again for the "
+                                    "next wait", reason="sync_file_used")
         else:
-            self._turn(claim, True, "has no signal: none has been appended since it was last exported or waited for, "
-                                    "and a sync file is made of one", reason="nothing_signalled")
+            self._turn(claim, True, "has no signal: each export and each wait uses one up; append a signal first",
+                       reason="nothing_signalled")
 
     def take_back(self, claim: Claim) -> None:
         """Undo `claim_signal` or `claim_use`: the call with this claim failed."""
@@ -207,7 +212,7 @@ class SemaphoreState:
 
     def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
         with self.lock:
-            # While the driver's call of one thread is under way, no other thread exports, waits or signals.
+            # During the driver's call of one thread, no other thread may export, wait or signal.
             if self._turning.live or self._signal_is_there is not there:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
             self._turning.take(claim)
@@ -225,7 +230,7 @@ class Origin:
         self._state = weakref.ref(state)
 
     def value(self) -> int | None:
-        """The timeline's value now; None if the exporter cannot read it, or is released."""
+        """Return the timeline's value now; None if the exporter cannot read the value, or is released."""
         device_state, state = self._device_state(), self._state()
         if device_state is None or state is None or Feature.READ_VALUE not in device_state.capabilities.features:
             return None
@@ -240,7 +245,7 @@ _origins: weakref.WeakKeyDictionary[OwnedHandle, Origin] = weakref.WeakKeyDictio
 
 
 def note_origin(handle: OwnedHandle, device_state: DeviceState, state: SemaphoreState) -> None:
-    """Remember the semaphore that `handle` was exported from."""
+    """Remember the semaphore behind an exported handle."""
     _origins[handle] = Origin(device_state, state)
 
 

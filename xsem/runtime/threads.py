@@ -1,4 +1,4 @@
-"""A thread of xsem's own that exists only while there is something for it to do."""
+"""Background threads of xsem. Each exists only while it has work."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ atexit.register(_at_exit)
 
 
 def exiting() -> bool:
-    """Whether the interpreter is going down: from then on xsem makes no driver call of its own accord."""
+    """Return whether the interpreter exits. From then on, xsem makes no driver call on its own account."""
     return _Exit.under_way
 
 
 class Background:
-    """Runs `work` on a daemon thread of its own whenever there is something to do.
+    """Runs `work` on a separate daemon thread while there is work.
 
-    A refused start, and a `work` that raises, are tried again: no request is lost.
+    A refused start is tried again, and so is a `work` that raises. No request is lost.
 
     Parameters
     ----------
     name : str
-        The thread's.
+        Name of the thread.
     work : callable
-        Does what there is to do and returns when nothing is left. An exception is logged, and `work` is called again.
+        Does all work and then returns. An exception is logged, and `work` is called again.
     busy : callable
-        Whether something is left to do; asked once more when `work` has returned.
+        Returns whether work is left. Called once more after `work` has returned.
 
     Attributes
     ----------
     stalled : bool
-        The last attempt to start the thread failed; `ensure` makes another one.
+        The last attempt to start the thread failed. `ensure` makes another attempt.
     """
 
     def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
         self._name = name
         self._work = work
         self._busy = busy
-        # Holds one element while no thread runs: pop() is an atomic claim that even a finalizer may make.
+        # Holds one element while no thread runs. pop() is an atomic claim, possible also in a finalizer.
         self._idle: deque[None] = deque([None], maxlen=1)
         # The claim is not sufficient: Ctrl-C at the start of the thread returns the claim although the thread runs. A
         # second thread then waits here for the end of the first one.
@@ -81,7 +81,7 @@ class Background:
             # Not threading.Thread: its start() takes locks, and a finalizer can run while this thread holds them.
             _thread.start_new_thread(self._launch, ())
         except IndexError:
-            return not self.stalled  # the thread runs, and calls `busy` before it ends
+            return not self.stalled  # the thread runs; it calls `busy` before it ends
         except BaseException as error:
             self.stalled = True
             self._idle.append(None)
@@ -92,7 +92,7 @@ class Background:
         return True
 
     def ensure(self) -> bool:
-        """`wake` for ordinary calls. A refused start is logged as a warning, once."""
+        """Start the thread, as `wake` does, and log a refused start once as a warning. Not for finalizers."""
         if self.wake():
             return True
         if not self._said:
@@ -102,7 +102,8 @@ class Background:
         return False
 
     def _launch(self) -> None:
-        # This thread is unknown to threading, whose list would gain a dummy that outlives it as soon as somebody logs.
+        # The threading module does not know this thread. The first log record in it would add a dummy thread to the
+        # list of that module, and the dummy would outlive the thread.
         try:
             threading.Thread(target=self._main, name=self._name, daemon=True).start()
         except (RuntimeError, MemoryError):
@@ -119,7 +120,7 @@ class Background:
                 try:
                     self._idle.pop()
                 except IndexError:
-                    return  # another thread was started for what came in between
+                    return  # another thread was started for the new work
                 if failed:
                     time.sleep(_AGAIN_S)
 

@@ -1,4 +1,4 @@
-"""How long the host waits, and how: in slices, so that Ctrl-C works."""
+"""Timeouts of host waits. A wait runs in slices, so that Ctrl-C works."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from xsem.errors import BadArgumentError
 __all__ = ["DEFAULT_TIMEOUT_S", "check_timeout", "wait_in_slices"]
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-"""Seconds that every host wait lasts at most unless told otherwise; None means no limit."""
+"""Default timeout of every host wait, in seconds. A timeout of None means no limit."""
 
 SLICE_NS: Final = 50_000_000
 _FOREVER_S: Final = 1e9
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Refuse what is not a duration.
+    """Refuse a timeout that is neither None nor a duration in seconds.
 
     Raises
     ------
@@ -27,15 +27,27 @@ def check_timeout(timeout_s: float | None) -> None:
     """
     if timeout_s is None:
         return
-    # `not … >= 0` refuses NaN too; math.isnan() would raise for an int that no float can hold.
+    # `not … >= 0` also refuses NaN. math.isnan() would raise for an int beyond the range of float.
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s >= 0:
         raise BadArgumentError(f"timeout_s is seconds >= 0 or None, not {timeout_s!r}", reason="bad_timeout")
 
 
 def wait_in_slices(wait: Callable[[int], bool], timeout_s: float | None) -> bool:
-    """Call ``wait(nanoseconds)`` until it answers True or `timeout_s` is over; whether it answered True.
+    """Call ``wait(nanoseconds)`` until it returns True or the timeout ends.
 
-    Python runs signal handlers between the slices only: a driver's own wait would not see Ctrl-C.
+    Python runs signal handlers only between the slices. A long wait in the driver would not see Ctrl-C.
+
+    Parameters
+    ----------
+    wait : callable
+        Blocks for at most the given number of nanoseconds, and returns whether the wait is over.
+    timeout_s : float or None
+        None means no limit.
+
+    Returns
+    -------
+    bool
+        True if `wait` returned True; False after a timeout.
     """
     if timeout_s is None or timeout_s > _FOREVER_S:
         while not wait(SLICE_NS):
