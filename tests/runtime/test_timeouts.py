@@ -319,7 +319,7 @@ def test_message_names_what_is_stuck(opened: Opened) -> None:
         commands.synchronize(timeout_s=0.001)
     text = str(caught.value)
     for part in ("fake:0/list-1 was not done within 0.001 s", "wait timeline_semaphore_fd 'frames' >= 7", "now 5",
-                 "last signalled here 0", "and 1 more behind it", "nobody known here can signal"):
+                 "last signalled here 0", "and 1 more behind it", "no known signaller for"):
         assert part in text, part
 
 

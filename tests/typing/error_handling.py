@@ -28,7 +28,7 @@ def drain(device: xsem.Device, commands: xsem.CommandList) -> None:
     except xsem.WaitTimeoutError as error:
         for op in error.pending:
             log.error("%s %s >= %s (now %s, last signalled here %s, by %s)", op.operation, op.semaphore, op.value,
-                      op.current_value, op.last_signalled_here, ", ".join(op.possible_signallers) or "nobody known")
+                      op.current_value, op.last_signalled_here, ", ".join(op.possible_signallers) or "unknown")
         raise
     except KeyboardInterrupt:
         log.info("pending: %s", device.pending())        # Ctrl-C works inside the wait

@@ -1,1 +1,1 @@
-"""What is pending, why a host wait timed out, and the watchdog that reports it."""
+"""Reports: pending operations, the likely causes of a timeout, and the watchdog."""

@@ -1,4 +1,4 @@
-"""What is pending on a device, and why a wait ran out: the books turned into data and sentences."""
+"""The pending operations of a device as data, and the likely cause of a timed-out wait."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ __all__ = [
 ]
 
 Stuck: TypeAlias = tuple[str, int, list[PendingOp]]
-"""A stuck list: its name, the number of the operation that holds it, and its pending operations."""
+"""A stuck list: its name, the number of its first pending operation, and its pending operations."""
 
 
 def device_pending(queues: QueueTable) -> tuple[PendingOp, ...]:
-    """All that is not known to be done on a device, list by list, oldest first in each; nothing once it is released."""
+    """Return all operations of a device that are not known to be done, by list, oldest first in each list.
+
+    The result is empty after the device's release.
+    """
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
         look = _Look(queues)
         return tuple(op for queue in queues.live() for _, _, ops in _stuck(queue, look) for op in ops)
@@ -40,23 +43,26 @@ def device_pending(queues: QueueTable) -> tuple[PendingOp, ...]:
 
 
 def overdue_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
-    """Lists with an operation that is pending for `after_s` seconds or more, according to the driver.
+    """Return the lists with an operation pending for `after_s` seconds or more, according to the driver.
 
-    The driver may block this thread as long as a wait is unmet, for example in a kernel's first launch behind it.
+    The driver may block this thread while a wait is unmet, for example during a kernel's first launch behind the wait.
     """
     found: list[Stuck] = []
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
         look = _Look(queues)
         for queue in sorted(_overdue(queues, after_s), key=lambda queue: not queue.may_wait):
-            # A marker is appended under the list's lock. If the driver blocks this thread there, the lock must not be
-            # that of a list which gets the missing signal. So the lists with waits come first.
+            # A marker is appended under the queue's lock, and the driver may block this thread there. The lock must
+            # not belong to a queue that gets the missing signal. So the queues with waits come first.
             if queue.may_wait or not found:
                 found += _stuck(queue, look)
     return found
 
 
 def recorded_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
-    """Like `overdue_lists`, from xsem's own records: no driver call, and no lock that an append holds during one."""
+    """Return the lists of `overdue_lists` from xsem's own data.
+
+    This function makes no driver call. It takes no lock that an append holds during a driver call.
+    """
     look = _Look(queues, ask=False)
     return [(queue.name, operations[0].seq, list(look.describe(queue, operations)))
             for queue in _overdue(queues, after_s) if (operations := queue.pending())]
@@ -76,7 +82,7 @@ def _stuck(queue: CompletionTracker, look: _Look) -> list[Stuck]:
 
 
 def queue_pending(queues: QueueTable, queue: FencedQueue, up_to: int) -> list[PendingOp]:
-    """Pending operations of a queue up to operation `up_to`, after a wait for that timed out.
+    """Return the pending operations of a queue up to operation `up_to`, after a wait for `up_to` timed out.
 
     The operation that holds the others comes first, if it can be identified.
     """
@@ -84,7 +90,7 @@ def queue_pending(queues: QueueTable, queue: FencedQueue, up_to: int) -> list[Pe
         look = _Look(queues)
         queue.poll()
         operations = [op for op in queue.pending() if op.seq <= up_to]
-        # Whatever the values say, the last one was not done when the time was over.
+        # At least the last operation was not done at the timeout, even if the values say otherwise now.
         return list(look.describe(queue, _not_done(operations, look) or operations[-1:]))
     return []
 
@@ -92,7 +98,7 @@ def queue_pending(queues: QueueTable, queue: FencedQueue, up_to: int) -> list[Pe
 def host_wait_timeout(
     queues: QueueTable, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float
 ) -> WaitTimeoutError:
-    """The error for `Semaphore.host_wait`."""
+    """Return the error for a `Semaphore.host_wait` that timed out after `age_s` seconds."""
     for queue in queues.live():
         queue.poll()
     look = _Look(queues)
@@ -110,7 +116,14 @@ def host_wait_timeout(
 
 
 class _Look:
-    """What one report needs to know of a device, each thing found out once."""
+    """The facts about a device for one report. Each value is read at most once.
+
+    Parameters
+    ----------
+    queues : QueueTable
+    ask : bool
+        False: make no driver call, so that no value is known.
+    """
 
     def __init__(self, queues: QueueTable, *, ask: bool = True) -> None:
         self._queues = queues
@@ -122,7 +135,7 @@ class _Look:
 
     # ---- values
     def value(self, state: SemaphoreState) -> int | None:
-        """A timeline's value now; None if neither the device nor an exporter in this process can read it."""
+        """Return a timeline's value now; None if neither the device nor an exporter in this process can read it."""
         if not self._ask or state.kind is not SemaphoreKind.TIMELINE:
             return None
         if state not in self._values:
@@ -132,7 +145,7 @@ class _Look:
     def _read(self, state: SemaphoreState) -> int | None:
         if not self._can_read:
             return None if state.origin is None else state.origin.value()
-        # It may be released and waiting to be freed: that must not happen in the midst of this.
+        # The semaphore may be released and not freed yet. It must not be freed during the read.
         with state.lifetime.visited() as there:
             if there:
                 with contextlib.suppress(XsemError), self._device_state.driver.quiet():
@@ -143,7 +156,7 @@ class _Look:
     def describe(
         self, queue: FencedQueue, operations: Sequence[Operation | PreparedOperation]
     ) -> Iterator[PendingOp]:
-        """The entries as data."""
+        """Yield the operations as data, one item for each semaphore."""
         now = time.monotonic()
         for op in operations:
             for state, value in op.targets or ((None, None),):
@@ -164,12 +177,12 @@ class _Look:
         self, state: SemaphoreState, value: int | None, queue: FencedQueue | None,
         wait: Operation | PreparedOperation | None,
     ) -> tuple[str, ...]:
-        """Who could satisfy a wait, as far as this process can know."""
+        """Return the possible signallers of a wait, as far as this process knows them."""
         if self._signals is None:
             self._signals = self._find_signals()
         found: list[str] = []
         for signals in self._signals.get(state, ()):
-            # The first of a list is the one that matters; a frame loop has hundreds behind it.
+            # Only the first signal of a list matters. A frame loop has hundreds behind it.
             first = signals.first(value)
             if first is not None:
                 seq, signalled = first
@@ -196,12 +209,12 @@ class _Look:
 
 
 class _Signals:
-    """The signals of one semaphore that are pending on one list, oldest first."""
+    """The pending signals of one semaphore on one queue, oldest first."""
 
     def __init__(self, queue: FencedQueue) -> None:
         self.queue = queue
         self._signals: list[tuple[int, int | None]] = []
-        self._highest: list[float] = []  # so far: rises, so that it can be searched, also where the values went back
+        self._highest: list[float] = []  # the highest value up to each signal: sorted, also if the values went back
 
     def add(self, seq: int, value: int | None) -> None:
         self._signals.append((seq, value))
@@ -209,7 +222,7 @@ class _Signals:
         self._highest.append(max(reach, self._highest[-1]) if self._highest else reach)
 
     def first(self, value: int | None) -> tuple[int, int | None] | None:
-        """Number and value of the first that satisfies a wait for `value`."""
+        """Return number and value of the first signal that meets a wait for `value`; None if no signal does."""
         at = 0 if value is None else bisect.bisect_left(self._highest, value)
         return self._signals[at] if at < len(self._signals) else None
 
@@ -217,10 +230,13 @@ class _Signals:
 def _not_done(
     operations: Sequence[Operation | PreparedOperation], look: _Look
 ) -> Sequence[Operation | PreparedOperation]:
-    """The entries from the first on that is not known to be done. A queue is in order: what precedes that is done."""
+    """Return the operations from the first one that is not known to be done.
+
+    A queue is in order, so all operations before one that is done are done too.
+    """
     unmet = next((at for at, op in enumerate(operations) if _is_unmet_wait(op, look)), len(operations))
     start = max(_reached(operations, unmet), _left_its_value(operations, unmet, look))
-    # From here on a value may have come from somebody else, so it counts only where no wait can hold the list.
+    # From here on, another signaller may have made a value. So a value counts only where no wait can hold the queue.
     at = start
     while at < unmet:
         op = operations[at]
@@ -236,7 +252,7 @@ def _not_done(
 
 
 def _reached(operations: Sequence[Operation | PreparedOperation], end: int) -> int:
-    """Up to where the points of operations with events of their own are reached."""
+    """Return the number of leading operations that are done, according to the fences of single operations."""
     marked = [(at, op.fence) for at, op in enumerate(operations[:end]) if op.fence is not None]
     with contextlib.suppress(XsemError):
         count = bisect.bisect_left(marked, True, key=lambda each: not each[1].done())
@@ -245,7 +261,10 @@ def _reached(operations: Sequence[Operation | PreparedOperation], end: int) -> i
 
 
 def _left_its_value(operations: Sequence[Operation | PreparedOperation], end: int, look: _Look) -> int:
-    """Up to where a timeline has the very value that one of these operations gives it: nobody else signals that one."""
+    """Return the number of leading operations that are done, according to exact values.
+
+    A timeline that has exactly the value of a signal got it from that signal: no other signal has this value.
+    """
     for at in range(end, 0, -1):
         op = operations[at - 1]
         if _passed(op, look) and any(look.value(state) == value for state, value in op.targets):

@@ -1,4 +1,4 @@
-"""Pending signals: appended, and not known to be done."""
+"""Pending signals of a timeline: appended and not known to be done."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ __all__ = ["queued_signal"]
 
 
 def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple[str, int | None] | None:
-    """Find a pending signal of this timeline: name of the list, and value; None if all signals are done.
+    """Find a pending signal of a timeline.
 
     A timeline that has reached the value of a signal has received that signal. One read of the value is therefore
     enough, unless a signal is pending or the values went back here.
 
     Parameters
     ----------
+    queues : QueueTable
+    state : SemaphoreState
     last : int
         The value last signalled here.
+
+    Returns
+    -------
+    tuple or None
+        Name of the list, and value of the signal; None if all signals are done.
     """
     uses = [(use, seq) for use, seq in state.lifetime.uses.copy().items() if use.done_seq < seq]
     if not uses:
@@ -37,7 +44,7 @@ def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple
 
 
 def _value(device_state: DeviceState, state: SemaphoreState) -> int:
-    """The value of the timeline; -1 if the device cannot read it."""
+    """Return the value of the timeline; -1 if the device cannot read it."""
     if Feature.READ_VALUE not in device_state.capabilities.features:
         return -1
     return device_state.driver.semaphore_value(state.token)

@@ -1,4 +1,4 @@
-"""Why a host wait timed out: the pending operations in words, with the likely causes."""
+"""The error of a timed-out host wait: the pending operations in words, with the likely causes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ _PENDING: Final = " pending)"
 
 
 def is_wait(operation: str) -> bool:
-    """Whether what it names semaphores for is a wait: a replay is work, and names those that it waits for."""
+    """Return whether the semaphores of the operation are waited for. A replay is work, and lists those of its waits."""
     return operation in ("wait", "work")
 
 
 def timeout_error(
     device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp]
 ) -> WaitTimeoutError:
-    """The error for a host wait that ran out, with the stuck operation in words."""
+    """Return the error for a host wait that timed out.
+
+    Parameters
+    ----------
+    device_state : DeviceState
+    what : str
+        Subject of the message: the list, operation or semaphore.
+    timeout_s : float or None
+        The timeout that ended.
+    pending : sequence of PendingOp
+        Pending operations; the first holds the others, if that is known.
+    """
     message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
     causes: list[str] = []
     if pending:
@@ -44,7 +55,7 @@ def timeout_error(
 
 
 def _doubtful(pending: Sequence[PendingOp]) -> list[PendingOp]:
-    """Waits that may each be the unmet one; empty if there is only one candidate."""
+    """Return the waits that may be the unmet one; empty if only one operation can be."""
     head = pending[0]
     if is_wait(head.operation) and None not in (head.value, head.current_value):
         return []
@@ -63,7 +74,7 @@ def _causes_of_one(waits: Sequence[PendingOp]) -> list[str]:
 
 
 def _fell(op: PendingOp) -> bool:
-    """Whether the signal for this wait was appended here and is done, but the value is below it now."""
+    """Return whether the signal of this wait was appended here and is done, but the value is lower now."""
     now, last = op.current_value, op.last_signalled_here
     return (
         now is not None and last is not None and op.value is not None and now < op.value <= last
@@ -86,12 +97,12 @@ def _sentence(op: PendingOp) -> str:
 
 def _causes(op: PendingOp) -> list[str]:
     if op.semaphore is None or not is_wait(op.operation):
-        return ["the device is still busy with it, or something outside this list holds it"]
+        return ["the device is still busy with this operation, or something outside this list holds it back"]
     if _fell(op):
         fell = f"a signal of {op.current_value} was done after one of {op.last_signalled_here}"
         return [f"{fell}: lists that signal one timeline are not in order with each other; have one wait for the other"]
     if not op.possible_signallers:
-        return [f"nobody known here can signal {op.semaphore}: no signal was appended, nor its handle exported"]
+        return [f"no known signaller for {op.semaphore}: no signal was appended here, and its handle was not exported"]
     causes = []
     if all(BEHIND in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "

@@ -1,4 +1,7 @@
-"""A watchdog for waits that happen in somebody else's call, where no timeout of xsem's can help."""
+"""The watchdog of a device. It reports pending operations while the host waits in another library's call.
+
+No timeout of xsem applies to such a call.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,35 @@ __all__ = ["Report", "watch"]
 
 _log = logging.getLogger("xsem")
 
-# A look costs little, but not nothing; and no wait may be longer than the platform's longest.
+# Limits of the interval between two looks: a look costs time, and a platform limits the timeout of a wait.
 _SHORTEST_S: Final = 0.01
 _LONGEST_S: Final = 3600.0
 _NEVER_S: Final = 1e9
-# Time limit for the driver's answer. After it, the report comes from xsem's own records.
+# Time limit for the driver's answer. After it, the report comes from xsem's own data.
 _ANSWER_S: Final = 1.0
 
 Report: TypeAlias = Callable[[tuple[PendingOp, ...]], object]
+"""The application's report function; its argument is the pending operations of newly stuck lists."""
 
 
 def watch(queues: QueueTable, after_s: float, report: Report | None) -> None:
-    """Start the device's watchdog, or replace the one it has."""
+    """Start the watchdog of the device, or replace it.
+
+    Parameters
+    ----------
+    queues : QueueTable
+    after_s : float
+        Report operations that are pending for this many seconds.
+    report : callable or None
+        Called on the watchdog's thread. None: log each operation as a warning.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_timeout``, ``not_callable``.
+    OutOfMemoryError
+        ``out_of_memory``: the thread cannot be started.
+    """
     if isinstance(after_s, bool) or not isinstance(after_s, int | float) or not after_s > 0:
         raise BadArgumentError(f"after_s is seconds > 0, not {after_s!r}", reason="bad_timeout")
     if report is not None and not callable(report):
@@ -59,20 +79,20 @@ def _run(table: weakref.ref[QueueTable], stop: threading.Event, after_s: float, 
             return
         asker = asker or _Asker(f"xsem-ask-{queues.device_state.info.id}", after_s)
         reported = _look(queues, after_s, report, reported, asker)
-        # Not held over the wait: a device that the application drops must be collected.
+        # No reference during the wait: a device that the application drops must be collected.
         del queues
 
 
 class _Asker:
-    """Asks the driver about overdue lists on a separate thread, because the driver may block that thread."""
+    """Queries the driver for overdue lists on a separate thread, because the driver may block that thread."""
 
     def __init__(self, name: str, after_s: float) -> None:
-        # A new marker is not reached at once, even if all work before it is done. So the driver is asked about a list
+        # A new marker is not reached at once, even if all work before it is done. So the driver is queried for a list
         # after half the time, and again when the list is overdue.
         self._after_s = after_s / 2
         self._asked: deque[weakref.ref[QueueTable]] = deque()
         self._answers: SimpleQueue[list[Stuck] | None] = SimpleQueue()
-        self._open = False  # a question is not answered yet
+        self._open = False  # True while a question waits for its answer
         self._thread = Background(name, self._work, lambda: bool(self._asked))
 
     def ask(self, queues: QueueTable) -> list[Stuck] | None:
@@ -85,7 +105,7 @@ class _Asker:
                     self._thread.ensure()
                 return None
         elif not recorded_lists(queues, self._after_s):
-            return []  # nothing is overdue, so the driver is not asked
+            return []  # no list is overdue, so no driver call is needed
         self._asked.append(weakref.ref(queues))
         self._open = True
         try:
@@ -111,7 +131,13 @@ class _Asker:
 def _look(
     queues: QueueTable, after_s: float, report: Report, reported: set[tuple[str, int]], asker: _Asker
 ) -> set[tuple[str, int]]:
-    """Report the lists that are stuck and were not reported for the same operation; what is reported by now."""
+    """Report the stuck lists that were not reported for the same operation before.
+
+    Returns
+    -------
+    set
+        Name and first pending operation of each stuck list.
+    """
     found = asker.ask(queues)
     answered = found is not None
     stuck: set[tuple[str, int]] = set()
@@ -141,5 +167,5 @@ def _warn(pending: tuple[PendingOp, ...]) -> None:
             "pending for %.1f s: %s %s %s on %s (now %s, last signalled here %s, could be signalled by: %s)",
             op.age_s, op.operation, op.semaphore or "", "" if op.value is None else op.value, op.command_list,
             "unknown" if op.current_value is None else op.current_value, op.last_signalled_here,
-            ", ".join(op.possible_signallers) or "nobody known",
+            ", ".join(op.possible_signallers) or "no known signaller",
         )

@@ -1,1 +1,1 @@
-"""Native queues: what is in flight on each, and the one way of an append to the driver."""
+"""Native queues: the operations in flight on each, and the append of an operation to the driver."""

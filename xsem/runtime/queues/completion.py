@@ -1,7 +1,8 @@
-"""How far one native queue is: its markers, its pending operations, and its failure.
+"""The progress of one native queue: its markers, its pending operations, and its failure.
 
-Ends are seen by markers: a barrier with a point, appended when something is released, when somebody waits, and once
-every `MARK_EVERY` operations so that the books stay flat. An operation's own completion is never asked for.
+A marker is a barrier with a fence. When its fence is reached, all earlier operations of the queue are done. xsem
+appends a marker at a release, at a host wait, and once every `MARK_EVERY` operations, which bounds the list of pending
+operations. xsem asks for no completion of each single operation.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ class _Marker:
 
 
 class CompletionTracker:
-    """What is known of the operations that one native queue was given.
+    """The progress of the operations on one native queue.
 
     Attributes
     ----------
     seq : int
-        Number of the last operation appended, or tried.
+        Number of the last operation, appended or attempted.
     done_seq : int
         All operations up to this one are known to be done.
     operations : deque of Operation or OperationFacts
-        Operations after `done_seq`, oldest first; `pending` gives them to be read.
+        Operations after `done_seq`, oldest first. Readers call `pending`.
     failure : DriverError or None
-        The queue's work failed: nothing more of it will be done.
+        The queue's work failed. The rest of it will never run.
     recording : bool
         Appends are recorded, not executed.
     exposed : bool
-        A capture can begin on the queue, so the driver is asked about it. The application has the native handle, or
-        the queue has waited for a foreign event, which may belong to a capture.
+        A capture can begin on the queue, so each append queries the driver. The application has the native handle, or
+        the queue has waited for a borrowed event, which may belong to a capture.
     closed : bool
-        The list is closed: nothing will be appended any more.
+        The native queue is closed and gets no more appends.
     """
 
     def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
@@ -63,7 +64,7 @@ class CompletionTracker:
         self.driver = driver
         self.name = name
         self.borrowed = borrowed
-        # Re-entrant: work that is called at once may append to the list it was appended to.
+        # Re-entrant: work that the driver calls at once may append to its own list.
         self.lock = threading.RLock()
         self.seq = 0
         self.done_seq = 0
@@ -76,29 +77,32 @@ class CompletionTracker:
         self._markers: deque[_Marker] = deque()
         self._limit = device_state.capabilities.max_pending
         self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
-        self._issuing = False  # the driver is in an append of this list
-        self._issued = 0  # the driver is through with all appends up to this one
+        self._issuing = False  # the driver is in an append to this queue
+        self._issued = 0  # the driver has returned from all appends up to this one
         self._last_wait = 0  # the last operation that can hold the queue
-        self._slots = 0  # operations given to the driver, markers included: they count towards max_pending
+        self._slots = 0  # operations given to the driver, markers included: max_pending counts both
         self._done_slots = 0
-        self._marked = 0  # slots at the newest marker
-        self._polled = 0  # and when the markers were last looked at
-        self._due = 0  # slots from which on an append has to mark, to poll or to be refused
+        self._marked = 0  # `_slots` at the newest marker
+        self._polled = 0  # `_slots` at the last poll of the markers
+        self._due = 0  # from this value of `_slots` on, an append has to mark, to poll or to be refused
         self._set_due()
         self._warned = False
 
     def appended(self) -> int:
         """Return the number of the last operation that this thread can wait for.
 
-        Inside an append that a signal handler interrupted, that is the operation before it: the append goes on only
-        after the handler.
+        Inside an append that a signal handler interrupted, this is the operation before that append. The append can
+        continue only after the handler.
         """
-        # Not `acquire(blocking=False)`: Ctrl-C after it would leave the lock taken.
+        # Not `acquire(blocking=False)`: Ctrl-C after that call would leave the lock held.
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     # ---- markers
     def ensure_fence(self, seq: int) -> None:
-        """See to it that a marker will tell when `seq` is done; without waiting for anybody, so it may do nothing."""
+        """Ensure that a marker tells when `seq` is done, if a marker is possible now; otherwise do nothing.
+
+        This method never waits for the lock of the queue.
+        """
         if self.failure is not None:
             self._retire_failed()
         elif not self._has_fence(seq):
@@ -113,21 +117,21 @@ class CompletionTracker:
                         pass
 
     def wait(self, seq: int, timeout_ns: int) -> bool:
-        """Block until operation `seq` is done or the time is over; whether it is done.
+        """Block until operation `seq` is done or the time is over. Return whether it is done.
 
         Raises
         ------
         DriverError
             Earlier work failed.
         BusyError
-            ``capturing``: a captured operation does not run, so the driver cannot be asked. ``in_append``: this thread
+            ``capturing``: a captured operation does not run, so the queue takes no marker. ``in_append``: this thread
             is inside an append to the queue, so it can append no marker now.
         """
         if self.done_seq >= seq:
             return True
         deadline = time.monotonic_ns() + timeout_ns
         try:
-            # With a timeout: the driver may hold another thread in an append of this list.
+            # With a timeout: the driver may block another thread in an append to this queue.
             if not self.lock.acquire(timeout=timeout_ns / 1e9):
                 return False
             if not self._has_fence(seq):
@@ -142,8 +146,8 @@ class CompletionTracker:
             self.raise_failure()
             marker = self._newest_marker()
         finally:
-            # Here and below, the lock is acquired inside `try`: Ctrl-C can come between that call and the next line. No
-            # Python function is called before the release, because Ctrl-C could come there, too.
+            # Here and below, the lock is acquired inside `try`, because Ctrl-C can come between that call and the next
+            # line. No Python function is called before the release, because Ctrl-C could come there, too.
             try:  # noqa: SIM105
                 self.lock.release()
             except RuntimeError:
@@ -157,7 +161,7 @@ class CompletionTracker:
         return self.done_seq >= seq
 
     def waits(self) -> bool:
-        """Whether a wait may be pending; asks the driver where that is not known."""
+        """Return whether a wait may be pending. Queries the driver if a wait is not known to be done."""
         if self._last_wait > self.done_seq and self.failure is None and not self.closed:
             self.ensure_fence(self._last_wait)
             self.poll()
@@ -165,11 +169,11 @@ class CompletionTracker:
 
     @property
     def may_wait(self) -> bool:
-        """Whether a wait is among the operations that are not known to be done; makes no driver call."""
+        """Whether a wait is among the operations that are not known to be done. Makes no driver call."""
         return self._last_wait > self.done_seq
 
     def captured(self) -> bool:
-        """Whether appends are being captured or recorded now, as far as that can be asked without waiting."""
+        """Return whether appends are captured or recorded now. False if another thread holds the lock of the queue."""
         try:
             return self.lock.acquire(blocking=False) and self._is_captured()
         finally:
@@ -179,8 +183,8 @@ class CompletionTracker:
                 pass
 
     def pending(self) -> list[Operation | PreparedOperation]:
-        """Operations after `done_seq`, oldest first."""
-        # The copy is made in one step: other threads append.
+        """Return the operations after `done_seq`, oldest first."""
+        # The copy is one step, because other threads append.
         return [PreparedOperation(*each) if isinstance(each, tuple) else each for each in list(self.operations)]
 
     def _is_captured(self) -> bool:
@@ -197,7 +201,7 @@ class CompletionTracker:
         return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
 
     def maybe_fence(self) -> None:
-        """Mark, and look at the markers, where enough has been appended for that; the lock is not held."""
+        """Append a marker and poll the markers if enough has been appended since. The caller does not hold the lock."""
         if self._slots - self._marked >= self._mark_every:
             with self.lock:
                 self._try_mark()
@@ -208,20 +212,20 @@ class CompletionTracker:
         try:
             self._mark()
         except Exception:
-            # Whoever appended or released has no use for this; the next look tries again.
+            # This error does not concern the caller's append or release. The next attempt comes later.
             if not self._warned:
                 self._warned = True
                 _log.warning("%s took no marker; trying again later", self.name, exc_info=True)
 
     def _mark(self) -> None:
-        """Append a marker, the lock held; nothing where that would disturb a capture, or hold this thread.
+        """Append a marker, unless that would disturb a capture or block this thread. The caller holds the lock.
 
         Raises
         ------
         XsemError
-            The driver took no marker, this time.
+            The driver refused the marker.
         """
-        # A finalizer of the application's can come here from the midst of an append of this very thread.
+        # A finalizer of the application can call this during an append of the same thread: `_issuing` is True then.
         # Not `self.seq`: a signal handler can run before the driver gets that operation.
         seq = self._issued
         if self._issuing or self.closed or self._has_fence(seq) or self._is_captured():
@@ -245,7 +249,7 @@ class CompletionTracker:
         self._set_due()
 
     def _set_due(self) -> None:
-        """Work out when an append must look at more than itself; never too late, since all this only grows."""
+        """Compute `_due`. It is never too late, because all its terms only grow."""
         due = min(self._marked, self._polled) + self._mark_every - 1
         self._due = due if self._limit is None else min(due, self._done_slots + self._limit - 1)
 
@@ -253,7 +257,7 @@ class CompletionTracker:
         return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
 
     def poll(self) -> None:
-        """Take note of the markers that have been reached."""
+        """Query the driver for the markers, and retire the operations before each marker that is reached."""
         self._polled = self._slots
         self._set_due()
         if self._markers:
@@ -272,7 +276,7 @@ class CompletionTracker:
             try:
                 if not done(head.fence.token):
                     return
-                # Where all are reached one question does for hundreds of operations with events of their own.
+                # If all markers are reached, one query covers hundreds of operations with fences of their own.
                 if tail is not head and done(tail.fence.token):
                     head = tail
             except Exception as error:
@@ -281,7 +285,7 @@ class CompletionTracker:
             self.reached(head.seq)
 
     def reached(self, seq: int) -> None:
-        """A point after `seq` was seen reached: all markers up to it are, too."""
+        """Retire all markers up to `seq`, because a fence at `seq` or later is reached."""
         with self.device_state.releaser.lock:
             while self._markers and self._markers[0].seq <= seq:
                 head = self._markers.popleft()
@@ -306,7 +310,7 @@ class CompletionTracker:
 
     # ---- failure
     def fail(self, failure: DriverError) -> None:
-        """The queue's work failed: nothing that was appended will use anything any more."""
+        """Note that the work of the queue failed. The appended operations use no objects any more."""
         self.device_state.annotate_error(failure)
         with self.device_state.releaser.lock:
             if self.failure is None:
@@ -316,25 +320,31 @@ class CompletionTracker:
     def _retire_failed(self) -> None:
         with self.device_state.releaser.lock:
             self._markers.clear()
-            # Not up to `seq`: another thread may just be giving the driver an operation with objects of ours.
+            # Not up to `seq`: another thread may be appending an operation now, and the driver may use its objects.
             self._retire(self._issued, self._slots)
 
     def detach(self) -> None:
-        """The list is closed: let go of points and of what waited for them."""
+        """Note that the native queue is closed, and drop its markers and operations."""
         with self.device_state.releaser.lock:
             self.closed = True
             self._markers.clear()
             self.operations.clear()
 
     def raise_failure(self) -> None:
-        """Raise what `fail` was told."""
+        """Raise the failure of the queue, if any.
+
+        Raises
+        ------
+        DriverError
+            The failure that `fail` noted.
+        """
         if self.failure is not None:
-            # A copy: one exception raised over and over would gather the traceback of every caller.
+            # A copy: one exception raised many times would collect the tracebacks of all callers.
             raise copy.copy(self.failure) from self.failure.__cause__
 
 
 def _failure(name: str, error: Exception) -> DriverError:
-    """What `driver.done` raised, as the failure that it means."""
+    """Turn an exception of `driver.done` into the failure of the queue."""
     if isinstance(error, DriverError):
         return error
     failure = DriverError(f"work on {name} failed: {error}", reason="work_failed", from_earlier_work=True)

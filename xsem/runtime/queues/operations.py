@@ -1,4 +1,4 @@
-"""One appended operation, and the driver's fence that tells its completion."""
+"""Appended operations, and the driver's fences that tell their completion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
 
 
 class FencedQueue(Protocol):
-    """The queue of a fence, as the users of the fence see it."""
+    """The queue of a fence, as users of the fence see it."""
 
     name: str
 
@@ -28,7 +28,7 @@ class FencedQueue(Protocol):
         """Note that the work of the queue failed."""
 
     def poll(self) -> None:
-        """Ask the driver how far the queue is."""
+        """Query the driver for the progress of the queue."""
 
     def reached(self, seq: int) -> None:
         """Note that all operations up to this one are done."""
@@ -38,9 +38,18 @@ class FencedQueue(Protocol):
 
 
 class Fence:
-    """A completion token of the driver; given back when nothing refers to it any more, or when the device closes.
+    """A completion token of the driver. It is released when it is collected, or when the device closes.
 
     A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
+
+    Attributes
+    ----------
+    queue : FencedQueue or None
+        None for the fence of a borrowed event.
+    seq : int
+        Number of the operation on `queue`.
+    captured : bool
+        The operation was captured or recorded, not executed.
     """
 
     __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "token")
@@ -57,7 +66,13 @@ class Fence:
         self._key = device_state.add_fence(token)
 
     def done(self) -> bool:
-        """Whether it is reached; raises if it never will be."""
+        """Return whether the fence is reached. Never blocks.
+
+        Raises
+        ------
+        DriverError
+            The fence will never be reached.
+        """
         driver = self.device_state.driver
         try:
             with driver.quiet():
@@ -68,7 +83,13 @@ class Fence:
             raise
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until it is reached or the time is over."""
+        """Block until the fence is reached or the time is over. Return whether it is reached.
+
+        Raises
+        ------
+        DriverError
+            The fence will never be reached.
+        """
         driver = self.device_state.driver
         try:
             with driver.quiet():
@@ -79,30 +100,42 @@ class Fence:
             raise
 
     def check_running(self) -> None:
-        """Refuse a point of a captured operation.
+        """Refuse the fence of a captured operation.
 
         Raises
         ------
         BusyError
-            ``capturing``: what was captured runs when its graph is launched, and to ask would break the capture
+            ``capturing``: a captured operation runs when its graph is launched. A query would break the capture
             (CUDA_ERROR_CAPTURED_EVENT).
         """
         if self.captured:
-            raise BusyError("the event's operation was captured or recorded, not executed: it can be waited for inside "
-                            "that capture alone", reason="capturing")
+            raise BusyError("the event's operation was captured or recorded, not executed: wait for the event only "
+                            "inside that capture", reason="capturing")
 
     def __del__(self) -> None:
-        # Where the constructor failed there is no key.
+        # The attribute is missing if the constructor failed.
         key = getattr(self, "_key", None)
         if key is not None:
             self.device_state.detach_fence(key)
 
 
 class Operation:
-    """One appended operation. `kept` is what must live until it is done: points that it waits for.
+    """One appended operation.
 
-    `targets` are the semaphores of a wait or signal; of a replay those that it waits for, and `signals` those that it
-    signals.
+    Attributes
+    ----------
+    seq : int
+        Number of the operation on its queue; assigned by the append.
+    targets : sequence
+        Semaphores and values of a wait or a signal. For a replay: those that it waits for.
+    signals : sequence
+        Semaphores and values that a replay signals. Empty for other operations.
+    kept : sequence of Fence
+        The fences that the operation waits for. They must live until it is done.
+    fence : Fence or None
+        Fence of the operation itself, if the append wanted one.
+    rewinds : bool
+        A signal with ``allow_rewind``: its value need not be above the one before.
     """
 
     __slots__ = ("appended_at", "fence", "kept", "operation", "rewinds", "seq", "signals", "targets")
@@ -110,7 +143,7 @@ class Operation:
     def __init__(
         self, operation: OperationName, targets: Targets, kept: Sequence[Fence], rewinds: bool, signals: Targets = (),
     ) -> None:
-        self.seq = 0   # its number on the list, assigned by the append
+        self.seq = 0
         self.operation = operation
         self.targets = targets
         self.kept = kept
@@ -121,11 +154,11 @@ class Operation:
 
 
 OperationFacts: TypeAlias = tuple[int, PreparedAppend, Any, float]
-"""Of an append: its number, what was appended, the values, and when. `PreparedOperation` is made of it for who asks."""
+"""A prepared append in flight: number, prepared append, values, time. `PreparedOperation` is the form for readers."""
 
 
 class PreparedOperation(NamedTuple):
-    """What `xsem.runtime.queues.operations.OperationName` is of other operations."""
+    """One use of a prepared append, with the attributes of an `Operation`."""
 
     seq: int
     prepared: PreparedAppend
@@ -134,26 +167,26 @@ class PreparedOperation(NamedTuple):
 
     @property
     def kept(self) -> tuple[()]:
-        """It waits for no points."""
+        """Empty: the operation waits for no fences."""
         return ()
 
     @property
     def fence(self) -> None:
-        """It has none."""
+        """None: the operation has no fence of its own."""
 
     @property
     def rewinds(self) -> bool:
-        """It may not."""
+        """False: the value of a prepared signal always rises."""
         return False
 
     @property
     def signals(self) -> tuple[()]:
-        """For replays."""
+        """Empty: the operation is not a replay."""
         return ()
 
     @property
     def operation(self) -> Literal["wait", "signal"]:
-        """Which."""
+        """The kind of the operation."""
         return self.prepared.operation
 
     @property

@@ -1,8 +1,7 @@
-"""Signals and waits of timelines alone, whose semaphores are checked once: what is left to do at each call.
+"""Prepared appends: waits and signals of fixed timelines on one queue, validated once and repeated.
 
-A `PreparedAppend` is a wait or signal of fixed timelines on one queue, validated once and repeated. It registers once
-as a user of its semaphores, so no call examines each of them. A signal of several timelines keeps their last values
-together, until other code signals one of them or reads its value.
+A `PreparedAppend` registers once as a user of its semaphores, so a call need not examine each of them. A signal of
+several timelines holds their last values together until other code signals one of them or reads its value.
 """
 
 from __future__ import annotations
@@ -20,21 +19,23 @@ __all__ = ["PreparedAppend", "prepared_signal"]
 
 
 class PreparedAppend:
-    """One semaphore's or several semaphores' waits on one list; a subclass each for signals.
+    """A wait for one or several timelines on one queue. Subclasses are signals.
+
+    For the lifetimes of its semaphores it is a `QueueProgress`.
 
     Attributes
     ----------
     queue : QueueProgress
     states : tuple of SemaphoreState
     gate : ReleaseGate or None
-        Of the releases that an append of it must let end first: signals have none.
+        The gate whose releases must end before the append of a wait. None for signals.
     call : callable
-        The driver's call; its argument is that of `note`. Raises a bare ValueError for a value that is not an unsigned
+        The driver's call. Its argument is that of `note`. Raises a bare ValueError for a value that is not an unsigned
         64-bit int.
     last_seq : int
         Number of its last operation.
     seen : int
-        `Releaser.releases` when none of the semaphores had been released.
+        `Releaser.releases` at a moment when no semaphore was released.
     dropped : bool
         It will not be used any more.
     """
@@ -59,28 +60,28 @@ class PreparedAppend:
             state.lifetime.uses[self] = 1
         self.released()  # after the notes, as at each call
 
-    # ---- as a list's note in a record (`QueueProgress`): it is done when the last operation is
+    # ---- `QueueProgress` for the lifetimes of the semaphores: the use has number 1, and ends with the last operation
     @property
     def done_seq(self) -> int:
-        """1 where no operation of it is pending."""
+        """1 if none of its operations is pending, otherwise 0."""
         return 1 if self.queue.done_seq >= self.last_seq else 0
 
     @property
     def closed(self) -> bool:
-        """Whether the note can be forgotten: nothing is pending, and nothing will be appended."""
+        """Whether lifetimes can forget this use: no operation is pending, and none will follow."""
         return self.queue.closed or (self.done_seq == 1 and (self.dropped or self.released()))
 
     def ensure_fence(self, _seq: int) -> None:
-        """See to it that a marker tells when its last operation is done."""
+        """Ensure that a marker tells when the last operation is done."""
         self.queue.ensure_fence(self.last_seq)
 
     def poll(self) -> None:
-        """Look how far the list is."""
+        """Update the progress of the queue."""
         self.queue.poll()
 
     # ---- calls
     def released(self) -> bool:
-        """Whether one of the semaphores has been released, looked at anew."""
+        """Return whether one of the semaphores has been released. Examines each of them."""
         now = self._releaser.releases
         if any(state.lifetime.released for state in self.states):
             return True
@@ -88,23 +89,23 @@ class PreparedAppend:
         return False
 
     def takes(self, values: tuple[Any, ...]) -> bool:
-        """Whether `note` accepts the application's values: one int for each semaphore, and not a bool."""
+        """Return whether `note` accepts the application's values: one int for each semaphore, and not a bool."""
         return len(values) == len(self.states) and set(map(type, values)) == {int}
 
     def note(self, values: Any) -> bool:
-        """Check and store the values; return False if the ordinary append must decide on them."""
+        """Check and store the values. Return False if the ordinary append must decide on them."""
         return True
 
     def take_back(self, values: Any) -> None:
         """Undo the last `note`: the driver refused the operation."""
 
     def targets(self, values: Any) -> Sequence[tuple[SemaphoreState, int | None]]:
-        """For the books."""
+        """Return the semaphores with their values, for `PreparedOperation`."""
         return ((self.states[0], values),) if type(values) is int else tuple(zip(self.states, values, strict=True))
 
 
 class _Signal(PreparedAppend):
-    """Of one semaphore."""
+    """A signal of one timeline."""
 
     __slots__ = ("_before", "_state")
 
@@ -132,7 +133,7 @@ class _Signal(PreparedAppend):
 
 
 class _Signals(PreparedAppend):
-    """Signals of several semaphores. It keeps their last values together until one of them is read."""
+    """A signal of several timelines. It holds their last values together until other code needs one of them."""
 
     __slots__ = ("_above", "_before", "_held", "_last")
 
@@ -145,11 +146,11 @@ class _Signals(PreparedAppend):
         super().__init__(queue, releaser, states, call, gate)
         self._last: Sequence[int | None] = ()
         self._before: Sequence[int | None] = ()
-        self._above = UINT64_MAX  # a value above this one is above all that are held
+        self._above = UINT64_MAX  # a value above this one is above all held values
         self._held = False
 
     def takes(self, values: tuple[Any, ...]) -> bool:
-        # What is held is 1 at least: a bool is never above that, and what is no number is refused by the comparison.
+        # A held value is at least 1, so a bool is never above it. The comparison in `note` refuses other types.
         return len(values) == len(self.states) if self._held else super().takes(values)
 
     def note(self, values: Any) -> bool:
@@ -157,7 +158,7 @@ class _Signals(PreparedAppend):
             before: Sequence[Any] = self._last if self._held else [state.current() for state in self.states]
             first, same, rises = values[0], False, False
             try:
-                same = values.count(first) == len(values)  # the number of the frame, for all of them
+                same = values.count(first) == len(values)  # one value for all, such as the number of the frame
                 if self._held:
                     rises = (same and first > self._above) or all(map(operator.gt, values, before))
                 else:
@@ -168,7 +169,7 @@ class _Signals(PreparedAppend):
             if not rises:
                 return False
             if not self._held:
-                # First the values that the semaphores have already: an interrupt in this loop then changes nothing.
+                # Start with the present values of the semaphores: Ctrl-C in this loop then changes no value.
                 self._last = before
                 for state in self.states:
                     state.holder = self
@@ -178,16 +179,16 @@ class _Signals(PreparedAppend):
         return True
 
     def take_back(self, values: Any) -> None:
-        changes = self._last is values   # not if Ctrl-C came before `note` had stored them
+        changes = self._last is values   # False if Ctrl-C came before `note` stored the values
         if changes:
             for state, value, last in zip(self.states, values, self._before, strict=True):
                 state.restore(value, last)
 
     def give_back(self) -> None:
-        """Let all the semaphores have their last values themselves; the lock is held."""
+        """Write the held values back into the states of the semaphores. The caller holds the lock."""
         self._held = False
         for state, value in zip(self.states, self._last, strict=True):
-            # Some may have their value already: an interrupt may have come in this loop, or in `note`.
+            # Some states may have their value already, after Ctrl-C in this loop or in `note`.
             if state.holder is self:
                 state.last, state.holder = value, None
 
@@ -195,6 +196,6 @@ class _Signals(PreparedAppend):
 def prepared_signal(
     queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState], call: Callable[[Any], object]
 ) -> PreparedAppend:
-    """Make the prepared append of a signal; `PreparedAppend` itself is a wait."""
+    """Create the prepared append of a signal. The base class `PreparedAppend` is a wait."""
     kind = _Signal if len(states) == 1 else _Signals
     return kind(queue, releaser, states, call, None)

@@ -1,4 +1,4 @@
-"""The prepared appends of one queue: found by their semaphores, or made."""
+"""The prepared appends of one queue, by their semaphores."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from xsem.types import SemaphoreKind
 __all__ = ["PreparedCache"]
 
 _MOST_BATCHES: Final = 16
-"""Batches that begin with the same semaphore; a further one replaces the oldest."""
+"""Limit of the batches that begin with the same semaphore. A further batch replaces the oldest."""
 _MANY: Final = 32
-"""Entries of one kind, from which on unusable ones are looked for."""
+"""From this number of waits (or signals) on, the cache looks for unusable ones and drops them."""
 
 _state_of = operator.attrgetter("_state")
 
 
 class PreparedCache:
-    """Waits and signals that a queue may repeat.
+    """The prepared waits and signals of one queue.
 
     Attributes
     ----------
     waits, signals : dict
-        By the state of one semaphore, or by the states of a batch.
+        Prepared appends by the state of one semaphore, or by the tuple of states of a batch.
     """
 
     def __init__(self, queue: CompletionTracker) -> None:
@@ -41,7 +41,14 @@ class PreparedCache:
         self._many = _MANY
 
     def make(self, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> PreparedAppend | None:
-        """Have the driver prepare an append; None if each append must examine more than values."""
+        """Let the driver prepare an append.
+
+        Returns
+        -------
+        PreparedAppend or None
+            None if each append must check more than its values: the device limits the difference of values, or a
+            semaphore is not a timeline.
+        """
         queue, device_state = self._queue, self._queue.device_state
         if (
             device_state.capabilities.max_value_difference != UINT64_MAX
@@ -56,7 +63,7 @@ class PreparedCache:
             return prepared_signal(queue, releaser, states, queue.driver.prepare_signal(tokens))
 
     def find_batch(self, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
-        """Return the entry for a list or tuple of several semaphores; None for anything else."""
+        """Return the prepared append of a list or tuple of semaphores; None if unknown, or for another argument."""
         if type(semaphores) is not list and type(semaphores) is not tuple:
             return None
         try:
@@ -67,9 +74,10 @@ class PreparedCache:
     def remember(
         self, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], params: object
     ) -> None:
-        """Prepare an append that was just made, if `params` are ints only, for the next one of these semaphores.
+        """Prepare the next append of these semaphores, after an ordinary one whose `params` were only ints.
 
-        A batch is prepared when it comes a second time: to prepare a batch that never returns costs several appends.
+        A batch is prepared when it comes a second time. Preparing a batch that never returns costs as much as several
+        appends.
         """
         values = params if isinstance(params, Sequence) else (params,)
         if self._queue.recording or self._queue.closed or set(map(type, values)) != {int}:
@@ -84,13 +92,13 @@ class PreparedCache:
         try:
             prepared = self.make(operation, states)
         except XsemError:
-            return  # the append itself took effect: the next one goes the ordinary way, and raises what there is to say
+            return  # the append itself succeeded; the next append is an ordinary one, and raises the error if any
         if prepared is None:
             return
         if len(states) > 1:
             self._make_room(operation, states[0], key)
         if len(entries) >= self._many:
-            for other, old in entries.copy().items():   # a copy: another thread may append meanwhile
+            for other, old in entries.copy().items():   # a copy, because another thread may append meanwhile
                 if old.closed:
                     self._drop(entries, other)
             for begin in self._batches.copy():

@@ -1,4 +1,4 @@
-"""What has been appended to one native queue: one `Queue` for each, shared by all lists that wrap it."""
+"""The append of operations to one native queue. All lists that wrap the native queue share one `Queue`."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ _now = time.monotonic
 
 
 class Queue(CompletionTracker):
-    """The books of one native queue.
+    """One native queue with its operations in flight.
 
     Attributes
     ----------
     recorded : list of Operation
-        What was appended while `recording`.
+        Operations appended while `recording` is True.
     recorded_uses : list of Lifetime
-        Records of the objects that `recorded` uses, held by `recorded_by`.
+        Lifetimes of the objects that `recorded` uses. `recorded_by` holds them.
+    recorded_by : object
+        The holder of `recorded_uses`.
     wrappers : set of CommandList
+        The lists that wrap this queue, by weak references.
     prepared : PreparedCache
+        The prepared appends of this queue.
     """
 
     def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
@@ -67,19 +71,39 @@ class Queue(CompletionTracker):
         lifetimes: Sequence[Lifetime] = (), targets: Targets = (), kept: Sequence[Fence] = (), want_fence: bool = False,
         rewinds: bool = False, waits: bool = False, signals: Targets = (), reenters: bool = False,
     ) -> Fence | None:
-        """Hand one operation to the driver and note it; the point if `want_fence`.
+        """Append one operation: note it, and make the driver's call.
 
-        `call` makes the driver's call; its argument is `want_fence`. `note` changes the semaphores' state before it.
-        The change is undone if the driver refuses. An operation that Ctrl-C interrupts inside `call` counts as
-        appended, because the driver may have it.
+        An operation that Ctrl-C interrupts inside `call` counts as appended, because the driver may have it.
 
-        `waits`: the operation can hold the queue, although it is not a wait. `signals`: the values that it signals,
-        although it is not a signal. `reenters`: `call` itself may append to this list.
+        Parameters
+        ----------
+        operation : OperationName
+        call : callable
+            Makes the driver's call and returns the token of a fence or None. Its argument is `want_fence`.
+        note : callable, optional
+            Changes the state of the semaphores before `call`. The changes are undone if the driver refuses.
+        lifetimes : sequence of Lifetime
+            Lifetimes of the objects that the operation uses.
+        targets, kept, rewinds, signals
+            As in `Operation`.
+        want_fence : bool
+            Return a fence of the operation.
+        waits : bool
+            The operation can hold the queue, although it is not a wait.
+        reenters : bool
+            `call` itself may append to this queue.
+
+        Returns
+        -------
+        Fence or None
+            The fence of the operation if `want_fence` is True.
 
         Raises
         ------
-        ReleasedError, WouldBlockError, and what the driver raises
+        ReleasedError, WouldBlockError
             Nothing was appended.
+        XsemError
+            The driver refused the operation, or earlier work of the queue failed. Nothing was appended.
         """
         may_wait = bool(waits or kept or operation == "wait")
         gate = self.device_state.gate if may_wait else None
@@ -91,12 +115,12 @@ class Queue(CompletionTracker):
         with self.lock, _OPEN if gate is None else gate.lock:
             op = Operation(operation, targets, kept, rewinds, signals)
             outer = self._issuing
-            # No call between here and `try`: Ctrl-C there would leave a number that is never issued and never done.
+            # Between here and `try` is no call: Ctrl-C there would leave a number that is never issued and never done.
             seq = op.seq = self.seq = self.seq + 1
             try:
                 if gate is not None:
                     gate.inside += 1
-                # The list itself before anything is asked of its driver: from here on nobody closes it under us.
+                # The queue itself comes first, before any driver call: from here on no other thread can close it.
                 self.lifetime.use(self, seq)
                 self.raise_failure()
                 foreign = bool(kept) and any(fence.queue is None for fence in kept)
@@ -132,16 +156,16 @@ class Queue(CompletionTracker):
                     gate.inside -= 1
                 self._issuing = outer
                 if self.seq != seq:
-                    # Work that appended to its own list is done after what it appended.
+                    # Work that appended to its own queue is done after the operations that it appended.
                     seq = op.seq = self.seq = self.seq + 1
                     self.lifetime.uses[self] = seq
                 self._issued = seq
             if foreign and not captured and self.driver.capturing():
-                # A wait for an event of a capture takes this queue into that capture.
+                # A wait for an event from a capture makes this queue part of that capture.
                 captured = True
                 self._take_back(op)
             if captured:
-                # It runs when the graph is launched, as often as that is; no marker can tell.
+                # The operation runs at each launch of the graph. No marker can tell its end.
                 if self.recording:
                     self.recorded.append(op)
                 else:
@@ -154,14 +178,14 @@ class Queue(CompletionTracker):
             if fence is not None:
                 self._note_marker(fence)
             elif crowded:
-                # A marker directly behind the wait tells the next poll whether the wait is met.
+                # With a marker directly behind the wait, the next poll can tell whether the wait is met.
                 self._try_mark()
         self.maybe_fence()
         return fence
 
     def _take_back(self, op: Operation | OperationFacts) -> None:
-        """Remove the newest entry: the driver did not get it, or refused it. The lock is held."""
-        with contextlib.suppress(ValueError):  # not listed yet, or the list has failed and dropped its entries
+        """Remove an operation that the driver did not get, or refused. The caller holds the lock."""
+        with contextlib.suppress(ValueError):  # not in the list yet, or the queue has failed and dropped its operations
             self.operations.remove(op)
             self._slots -= 1
 
@@ -172,30 +196,38 @@ class Queue(CompletionTracker):
             self.operations.append(op)
 
     def append_prepared(self, prepared: PreparedAppend, values: Any, user: Lifetime) -> bool:
-        """The same for what was checked once; False where something is not as usual: `append` says what, or does it.
+        """Append a prepared wait or signal. Return False if the case is unusual: `append` then handles or refuses it.
 
-        In one piece, without a call that it can do without: this is what an application does for each frame. `user` is
-        the record of the list that it is done through.
+        This method is one piece with as few calls as possible, because an application appends in each frame.
+
+        Parameters
+        ----------
+        prepared : PreparedAppend
+        values : int or sequence of int
+            One value for each semaphore.
+        user : Lifetime
+            Lifetime of the command list that appends.
 
         Raises
         ------
-        What the driver raises
-            Nothing was appended.
+        XsemError
+            The driver refused the operation. Nothing was appended.
         """
         device_state = self.device_state
         if device_state.generation != Clock.now:
-            return False  # before the lock: in a forked child a thread that is not there may hold it
+            return False  # before the lock: in a forked child, a thread of the parent process may hold it
         releaser = device_state.releaser
         if releaser.jobs:
             releaser.drain()
         lock = self.lock
         try:
-            # Not `with`, which takes longer than most of what is done inside. Inside `try`, as Ctrl-C can come between
-            # this and the next line.
+            # Not `with`, which takes longer than most of this method. Inside `try`, because Ctrl-C can come between
+            # this line and the next one.
             lock.acquire()
             lifetime = self.lifetime
-            # The notes come first, as in `Lifetime.use`: of a release at the same time, it sees them or we see it. The
-            # list's own before the others': on a list that is closed nobody would learn of their end.
+            # The notes of use precede the checks, as in `Lifetime.use`: a concurrent release sees the note, or this
+            # append sees the release. The note of the queue precedes those of the semaphores, because a closed queue
+            # would not tell when their use ends.
             seq = self.seq = self.seq + 1
             lifetime.uses[self] = seq
             outer, self._issuing = self._issuing, True
@@ -213,13 +245,13 @@ class Queue(CompletionTracker):
                 gate = prepared.gate
                 if gate is not None:
                     if releaser.crowded:
-                        return False  # `append` first calls `Releaser.use_moment`
+                        return False  # `append` calls `Releaser.use_moment` first
                     # No gate lock is needed. A release closes the gate before it reads `_last_wait`, so either the
                     # release sees this wait, or this append sees the closed gate.
                     self._last_wait = seq
                     if gate.closed:
                         return False
-                # Noted before the driver's call, and taken back, as in `append`.
+                # As in `append`: noted before the driver's call, and removed if the driver refuses.
                 operation = (seq, prepared, values, _now())
                 calling = False
                 try:
@@ -237,7 +269,7 @@ class Queue(CompletionTracker):
                         device_state.annotate_error(error)
                     if type(error) is not ValueError:
                         raise
-                    return False  # the bare one of a value that is no unsigned 64-bit int
+                    return False  # a bare ValueError means a value that is not an unsigned 64-bit int
             finally:
                 self._issuing = outer
                 if self.seq != seq:
@@ -248,13 +280,13 @@ class Queue(CompletionTracker):
             try:  # noqa: SIM105 - contextlib.suppress takes longer than a lock does
                 lock.release()
             except RuntimeError:
-                pass  # Ctrl-C came while another thread had it
+                pass  # Ctrl-C came while another thread had the lock
         if self._slots > self._due:
             self.maybe_fence()
         return True
 
     def _check_room(self) -> None:
-        # The last place is kept for the marker behind all the rest: without it nobody would learn of any progress.
+        # The last place is kept for a marker behind all operations. Without that marker, their progress stays unknown.
         if self._room() > 1 or self._limit is None:
             return
         self.poll()

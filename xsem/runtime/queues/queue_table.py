@@ -12,12 +12,12 @@ from xsem.spi import CommandListDriver
 
 __all__ = ["QueueTable"]
 
-# A queue of a borrowed stream is kept while the stream may be used again. Beyond this number, idle ones are released.
+# The queue of a borrowed stream is kept for a later use of the stream. Beyond this number, idle queues are released.
 _MANY_QUEUES: Final = 64
 
 
 class QueueTable:
-    """The queues of one device, by the identity of the native queue. Not public.
+    """The queues of one device, by the identity of their native queues. Not public.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class QueueTable:
     streams_lock : RLock
         Held while a borrowed stream gets its queue, and while an idle queue is released.
     copy_queue : Queue or None
-        For xsem's own blocking copies; made at the first copy, under `copy_lock`.
+        The queue for xsem's own blocking copies. The first copy makes it, under `copy_lock`.
     """
 
     def __init__(self, device_state: DeviceState) -> None:
@@ -33,7 +33,7 @@ class QueueTable:
         self.streams_lock = threading.RLock()
         self.copy_queue: Queue | None = None
         self.copy_lock = threading.Lock()
-        # Re-entrant, as the releaser's: a finalizer of the application's may release a list.
+        # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
         self.lock = threading.RLock()
         self._queues: dict[int, Queue] = {}
         self._numbers = itertools.count(1)
@@ -45,20 +45,22 @@ class QueueTable:
         return len(self._queues)
 
     def next_name(self) -> str:
-        """Name of a new list of the device's own."""
+        """Return the name for a new list of the device's own."""
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
     def get(self, key: int) -> Queue | None:
-        """Return the queue with that identity, if it is in the table."""
+        """Return the queue with that identity; None if it is not in the table."""
         return self._queues.get(key)
 
     def add(self, driver: CommandListDriver, name: str, *, borrowed: bool = False) -> Queue:
-        """Make the queue of a native queue. It stays in the table until its lifetime frees it.
+        """Create the `Queue` of a native queue. It stays in the table until its lifetime frees it.
+
+        The lifetime closes `driver`.
 
         Raises
         ------
         ReleasedError
-            The device was released meanwhile; `driver` is closed.
+            The device was released meanwhile. `driver` is closed.
         """
         queue = Queue(self.device_state, driver, name, borrowed=borrowed)
 
@@ -73,22 +75,25 @@ class QueueTable:
         return queue
 
     def remove(self, queue: Queue) -> None:
-        """Take a queue out of the table: no report names it any more."""
+        """Remove a queue from the table, so that reports no longer name it."""
         with self.lock:
             if self._queues.get(queue.driver.key) is queue:
                 del self._queues[queue.driver.key]
 
     def live(self) -> list[Queue]:
-        """All queues, a snapshot."""
+        """Return a snapshot of all queues."""
         with self.lock:
             return list(self._queues.values())
 
     def waits(self) -> bool:
-        """Whether a queue may have a wait pending; asks the driver."""
+        """Return whether a queue may have a pending wait. Queries the driver."""
         return any(queue.waits() for queue in self.live())
 
     def release_idle(self) -> None:
-        """Release queues of borrowed streams that no list wraps and that have nothing in flight, if there are many."""
+        """Release the idle queues of borrowed streams if the table has many queues.
+
+        A queue is idle if no list wraps it and no operation is in flight.
+        """
         if len(self._queues) <= max(_MANY_QUEUES, self._next_look):
             return
         for queue in self.live():
@@ -101,5 +106,5 @@ class QueueTable:
                         self.remove(queue)
                 if idle:
                     queue.lifetime.release()
-        # Twice as many before the next look, so that busy ones are not asked again and again.
+        # The next look comes at twice as many queues, so that busy queues are not polled too often.
         self._next_look = 2 * len(self._queues)

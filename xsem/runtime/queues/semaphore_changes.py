@@ -1,4 +1,4 @@
-"""Changes of semaphore state for one wait or signal: made before the driver's call, undone if it refuses."""
+"""Changes of semaphore state for one wait or signal. They precede the driver's call and are undone if it refuses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ class StateChanges:
     __slots__ = ("_claim", "_signalled", "_turning", "_waiting")
 
     def __init__(self, claim: Claim) -> None:
-        # Each semaphore is listed before its state changes: to undo a change that an interrupt prevented is harmless.
+        # Each semaphore is listed before its state changes. Undoing a change that Ctrl-C prevented has no effect.
         self._claim = claim
         self._signalled: list[tuple[SemaphoreState, int, int | None]] = []
         self._turning: list[SemaphoreState] = []
         self._waiting: list[SemaphoreState] = []
 
     def wait(self, state: SemaphoreState, *, resets: bool) -> None:
-        """Note a wait. A binary semaphore that the wait does not reset stays claimed until `mark_reset`."""
+        """Note a wait. A binary semaphore that the wait does not reset refuses further waits until `mark_reset`.
+
+        Raises
+        ------
+        BusyError
+            ``not_reset``, ``nothing_signalled``, ``sync_file_used``.
+        """
         if state.kind is SemaphoreKind.SYNC_FILE:
             self._turning.append(state)
             state.claim_use(self._claim)
@@ -39,9 +45,17 @@ class StateChanges:
     def signal(
         self, state: SemaphoreState, value: int | None, *, allow_rewind: bool, limit: int
     ) -> int | None:
-        """Note a signal and return the value before it.
+        """Note a signal, and return the timeline's value before it.
 
-        The check and the new value share one lock: of two threads, a lower value that comes second is refused.
+        The check and the change happen under one lock. If two threads signal, a lower value that comes second is
+        refused.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_not_above_last``, ``value_difference``.
+        BusyError
+            ``signalled_already``.
         """
         previous = None
         if state.kind is SemaphoreKind.SYNC_FILE:
@@ -67,7 +81,7 @@ class StateChanges:
 
 
 Note: TypeAlias = Callable[[StateChanges], None]
-"""Changes the state of an append's semaphores, one after the other. Raises if one of them refuses."""
+"""A function that changes the state of an append's semaphores, one after the other. It raises if one refuses."""
 
 
 def note_wait(queue: CompletionTracker, states: Sequence[SemaphoreState]) -> Note:
@@ -87,7 +101,7 @@ def note_signal(queue: CompletionTracker, states: Sequence[SemaphoreState], para
 
     def note(changes: StateChanges) -> None:
         for state, param in zip(states, params, strict=True):
-            # A recorded signal takes effect in the replays only; each replay makes its own note.
+            # A recorded signal takes effect only in the replays. Each replay makes its own note.
             changes.signal(state, None if queue.recording else param.value, allow_rewind=param.allow_rewind,
                            limit=limit)
 
