@@ -27,7 +27,23 @@ _T = TypeVar("_T")
 
 
 class DeviceState:
-    """The state that a `Device` and all objects on it share. Not public."""
+    """The state that a `Device` and all objects on it share. Not public.
+
+    Attributes
+    ----------
+    generation : int
+        The fork generation in which the device was opened.
+    releaser : Releaser
+    values_lock : RLock
+        Protects the last values of the device's semaphores.
+    stop_watching : callable
+        Stops the watchdog. No effect without one.
+    notifier : Notifier
+    gate : ReleaseGate or None
+        None if the device declares `release_never_blocks`.
+    lifetime : Lifetime
+        The lifetime of the device. It closes the driver.
+    """
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
         self.info = info
@@ -79,10 +95,7 @@ class DeviceState:
 
     @contextmanager
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
-        """The context of a driver call that xsem makes on its own account.
-
-        The call is quiet, the device stays open, and errors name the backend and the handle type.
-        """
+        """The context of a driver call: it is quiet, the device stays open, errors name backend and handle type."""
         try:
             with self.lifetime.held(), self.driver.quiet():
                 yield

@@ -271,7 +271,7 @@ class Lifetime:
                 self._free()
         except Exception:
             called = True   # also if `quiet` raised: it would raise again
-            # A log entry is the only report, because the caller's release() has returned.
+            # A log message is the only report, because the caller's release() has returned.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
             if claimed:

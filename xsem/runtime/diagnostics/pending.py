@@ -59,7 +59,7 @@ def overdue_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
 
 
 def recorded_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
-    """Return the lists of `overdue_lists` from xsem's own data.
+    """Return the lists of `overdue_lists` from xsem's own records.
 
     This function makes no driver call. It takes no lock that an append holds during a driver call.
     """

@@ -27,7 +27,7 @@ _log = logging.getLogger("xsem")
 _SHORTEST_S: Final = 0.01
 _LONGEST_S: Final = 3600.0
 _NEVER_S: Final = 1e9
-# Time limit for the driver's answer. After it, the report comes from xsem's own data.
+# Time limit for the driver's answer. After it, the report comes from xsem's own records.
 _ANSWER_S: Final = 1.0
 
 Report: TypeAlias = Callable[[tuple[PendingOp, ...]], object]

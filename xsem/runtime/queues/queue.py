@@ -115,7 +115,7 @@ class Queue(CompletionTracker):
         with self.lock, _OPEN if gate is None else gate.lock:
             op = Operation(operation, targets, kept, rewinds, signals)
             outer = self._issuing
-            # Between here and `try` is no call: Ctrl-C there would leave a number that is never issued and never done.
+            # No call stands between here and `try`: Ctrl-C there would leave a number that is never issued or done.
             seq = op.seq = self.seq = self.seq + 1
             try:
                 if gate is not None:
