@@ -64,7 +64,7 @@ class WithFileno:
 # ---- handle or name
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
 @pytest.mark.parametrize("handle", [1, 0xC0000042, 2**64 - 8])
-def test_an_int_is_taken_for_what_is_no_fd(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
+def test_int_is_accepted_as_handle_of_other_kinds(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
     desc = make(member, handle=handle)
     assert desc.handle == handle
     assert desc.name is None
@@ -72,7 +72,7 @@ def test_an_int_is_taken_for_what_is_no_fd(member: SemaphoreHandleType | MemoryH
 
 @pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("number", [0, 1, 5, 2**31])
-def test_a_number_is_taken_for_an_fd_without_being_looked_at(
+def test_int_is_accepted_as_fd_without_a_check(
     member: SemaphoreHandleType | MemoryHandleType, number: int
 ) -> None:
     assert make(member, handle=number).handle == number
@@ -87,7 +87,7 @@ def test_nt_types_take_a_name_in_place_of_a_handle(member: SemaphoreHandleType |
 
 @pytest.mark.parametrize("member", NT, ids=named)
 @pytest.mark.parametrize("fields", [{}, {"handle": 1, "name": "Local\\frames"}], ids=["neither", "both"])
-def test_nt_types_take_exactly_one_of_the_two(
+def test_nt_types_take_exactly_one_of_name_and_handle(
     member: SemaphoreHandleType | MemoryHandleType, fields: dict[str, Any]
 ) -> None:
     error = refused(member, **fields)
@@ -163,7 +163,7 @@ def test_any_other_64_bits_may_be_an_nt_handle(member: SemaphoreHandleType | Mem
     + [(member, -(2**63) - 1) for member in [*NT, *KMT]]
     + [(member, -1) for member in NVSCI],
 )
-def test_what_is_no_pointer_is_refused(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
+def test_handle_wider_than_a_pointer_is_refused(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
     # ctypes would cut it to 64 bits in silence, and the driver follow what is left.
     error = refused(member, handle=handle)
     assert type(error) is BadHandleError
@@ -177,7 +177,7 @@ def test_a_windows_handle_in_a_signed_int_is_taken(member: SemaphoreHandleType |
 
 @pytest.mark.parametrize("member", ALL, ids=named)
 @pytest.mark.parametrize("handle", [True, False])
-def test_a_bool_is_no_handle(member: SemaphoreHandleType | MemoryHandleType, handle: bool) -> None:
+def test_bool_is_refused_as_handle(member: SemaphoreHandleType | MemoryHandleType, handle: bool) -> None:
     error = refused(member, handle=handle)
     assert type(error) is BadArgumentError
     assert error.reason == "not_an_int"
@@ -186,7 +186,7 @@ def test_a_bool_is_no_handle(member: SemaphoreHandleType | MemoryHandleType, han
 # ---- file descriptors
 @pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("number", [-1, -2, -(2**31)])
-def test_a_negative_fd_is_refused_but_for_a_sync_file_that_is_signalled(
+def test_negative_fd_is_refused_except_for_a_signalled_sync_file(
     member: SemaphoreHandleType | MemoryHandleType, number: int
 ) -> None:
     if member is S.SYNC_FD and number == -1:
@@ -206,7 +206,7 @@ def test_an_fd_may_be_an_object_with_fileno(member: SemaphoreHandleType | Memory
 
 @pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("handle", ["3", 3.0, b"3", object])
-def test_an_fd_may_be_nothing_else(member: SemaphoreHandleType | MemoryHandleType, handle: Any) -> None:
+def test_other_objects_are_refused_as_fd(member: SemaphoreHandleType | MemoryHandleType, handle: Any) -> None:
     error = refused(member, handle=handle)
     assert type(error) is BadArgumentError
     assert error.reason == "not_a_handle"
@@ -215,14 +215,14 @@ def test_an_fd_may_be_nothing_else(member: SemaphoreHandleType | MemoryHandleTyp
 
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
 @pytest.mark.parametrize("handle", [WithFileno(7), "3", 3.0])
-def test_what_is_no_fd_takes_no_file(member: SemaphoreHandleType | MemoryHandleType, handle: Any) -> None:
+def test_types_without_fd_refuse_a_file(member: SemaphoreHandleType | MemoryHandleType, handle: Any) -> None:
     error = refused(member, handle=handle)
     assert type(error) is BadArgumentError
     assert error.reason == "not_an_int"
 
 
 @pytest.mark.parametrize("member", ALL, ids=named)
-def test_only_what_can_be_closed_may_be_owned(member: SemaphoreHandleType | MemoryHandleType) -> None:
+def test_only_fd_and_nt_types_take_an_owned_handle(member: SemaphoreHandleType | MemoryHandleType) -> None:
     # A KMT handle holds no reference, and an NvSci object is an address: neither can be closed.
     with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as owned:
         if member.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT):
@@ -268,7 +268,7 @@ def test_memory_must_say_its_size() -> None:
 
 
 @pytest.mark.parametrize("member", M, ids=named)
-def test_dedicated_is_implied_for_d3d_resources_and_refused_for_a_dmabuf(member: MemoryHandleType) -> None:
+def test_dedicated_is_set_for_d3d_and_refused_for_dmabuf(member: MemoryHandleType) -> None:
     plain = make(member, handle=1)
     assert isinstance(plain, MemoryDesc)
     assert plain.dedicated is (member in (M.D3D12_RESOURCE, M.D3D11_RESOURCE, M.D3D11_RESOURCE_KMT))
@@ -287,7 +287,7 @@ def test_dedicated_is_implied_for_d3d_resources_and_refused_for_a_dmabuf(member:
 @pytest.mark.parametrize("member", [S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_WIN32, M.OPAQUE_FD, M.DMABUF_FD], ids=named)
 @pytest.mark.parametrize("field", ["device_uuid", "driver_uuid"])
 @pytest.mark.parametrize("form", [ONE, ONE.bytes, str(ONE), f"GPU-{ONE}"], ids=["UUID", "bytes", "text", "GPU-"])
-def test_uuids_become_one_form(
+def test_every_form_of_a_uuid_becomes_a_uuid_object(
     member: SemaphoreHandleType | MemoryHandleType, field: str, form: uuid.UUID | bytes | str
 ) -> None:
     assert getattr(make(member, handle=1, **{field: form}), field) == ONE
@@ -297,7 +297,7 @@ def test_uuids_become_one_form(
 @pytest.mark.parametrize("member", [S.OPAQUE_FD, M.OPAQUE_FD], ids=named)
 @pytest.mark.parametrize("field", ["device_uuid", "driver_uuid"])
 @pytest.mark.parametrize("value", ["cuda:0", b"short", 0, True])
-def test_what_is_no_uuid_is_refused(member: SemaphoreHandleType | MemoryHandleType, field: str, value: Any) -> None:
+def test_bad_uuid_is_refused(member: SemaphoreHandleType | MemoryHandleType, field: str, value: Any) -> None:
     error = refused(member, handle=1, **{field: value})
     assert type(error) is BadArgumentError
     assert error.reason == "bad_uuid"
@@ -348,7 +348,7 @@ def test_constructors_of_other_types_take_no_name(member: SemaphoreHandleType | 
 
 
 @pytest.mark.parametrize("member", [member for member in ALL if member.device_bound], ids=named)
-def test_constructors_of_device_bound_types_must_be_told_the_device(
+def test_constructors_of_device_bound_types_need_device_uuid(
     member: SemaphoreHandleType | MemoryHandleType,
 ) -> None:
     fields = needed(member)
@@ -393,7 +393,7 @@ def test_a_semaphore_and_a_memory_descriptor_are_never_equal() -> None:
 
 @pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("closing", ["close", "with", "with and an exception"])
-def test_close_closes_what_is_owned_and_only_that(
+def test_close_closes_only_owned_handles(
     member: SemaphoreHandleType | MemoryHandleType, closing: str
 ) -> None:
     borrowed, other = socket.socketpair()
@@ -421,7 +421,7 @@ def test_close_closes_what_is_owned_and_only_that(
 
 
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
-def test_close_leaves_numbers_alone(member: SemaphoreHandleType | MemoryHandleType) -> None:
+def test_close_does_not_close_numbers(member: SemaphoreHandleType | MemoryHandleType) -> None:
     # Closing "5" of another sort would close this file on POSIX.
     number = os.open(os.devnull, os.O_RDONLY)
     make(member, handle=number).close()
@@ -480,7 +480,7 @@ def test_other_formats_are_refused(component: Any) -> None:
 
 
 @pytest.mark.parametrize("component", [np.dtype("uint8"), np.uint8, np.array(["uint8"]), None, b"uint8"])
-def test_format_is_a_name_and_no_dtype(component: Any) -> None:
+def test_format_is_a_name_not_a_dtype(component: Any) -> None:
     # np.dtype("uint8") == "uint8", and a table whose keys are names does not have it.
     with pytest.raises(BadArgumentError) as caught:
         image(format=component)
@@ -514,7 +514,7 @@ ODD: list[Any] = [None, True, False, 0, 1, -1, 2**70, 1.0, 2.5, float("nan"), ""
                   S.OPAQUE_FD, M.OPAQUE_FD]
 
 
-def test_fields_of_all_dataclasses_are_looked_at() -> None:
+def test_fields_of_all_dataclasses_are_covered() -> None:
     for made, (_, fields) in TAKEN.items():
         assert {field.name for field in dataclasses.fields(made)} == set(fields)
 

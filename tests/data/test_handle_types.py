@@ -191,7 +191,7 @@ def test_tables_name_every_member() -> None:
 
 
 @pytest.mark.parametrize("member", S, ids=lambda member: member.name)
-def test_semaphore_type_has_its_kind_carrier_and_names(member: SemaphoreHandleType) -> None:
+def test_semaphore_type_has_its_kind_handle_kind_and_names(member: SemaphoreHandleType) -> None:
     kind, os_handle_kind, device_bound, *names = SEMAPHORES[member]
     assert member.kind is SemaphoreKind(kind)
     assert member.os_handle_kind is OsHandleKind(os_handle_kind)
@@ -200,7 +200,7 @@ def test_semaphore_type_has_its_kind_carrier_and_names(member: SemaphoreHandleTy
 
 
 @pytest.mark.parametrize("member", M, ids=lambda member: member.name)
-def test_memory_type_has_its_carrier_dedication_and_names(member: MemoryHandleType) -> None:
+def test_memory_type_has_its_handle_kind_dedication_and_names(member: MemoryHandleType) -> None:
     os_handle_kind, device_bound, dedicated, *names = MEMORIES[member]
     assert member.os_handle_kind is OsHandleKind(os_handle_kind)
     assert member.device_bound is device_bound
@@ -209,13 +209,13 @@ def test_memory_type_has_its_carrier_dedication_and_names(member: MemoryHandleTy
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_every_name_of_a_vendor_has_a_home(vendor: str) -> None:
+def test_every_vendor_name_belongs_to_a_type(vendor: str) -> None:
     for members, headers in ((S, SEMAPHORE_HEADERS), (M, MEMORY_HEADERS)):
         found = {member.native[vendor][0] for member in members if vendor in member.native}
         assert found == set(headers[vendor][1])
 
 
-def test_vendor_numbers_are_unique_but_where_a_vendor_tells_the_kind_by_other_means() -> None:
+def test_vendor_numbers_are_unique_except_for_known_pairs() -> None:
     shared = {("vulkan", 0x1), ("vulkan", 0x2), ("vulkan", 0x8)}  # timelines in opaque handles; both D3D fences
     for members in (S, M):
         for vendor in VENDORS:
@@ -231,7 +231,7 @@ def test_native_names_cannot_be_changed(member: SemaphoreHandleType | MemoryHand
 
 
 @pytest.mark.parametrize("member", [*S, *M], ids=str)
-def test_value_is_the_name_in_lower_case_and_survives_text_and_pickle(
+def test_value_is_the_lower_case_name_and_survives_pickle(
     member: SemaphoreHandleType | MemoryHandleType,
 ) -> None:
     assert member.value == member.name.lower()
@@ -240,7 +240,7 @@ def test_value_is_the_name_in_lower_case_and_survives_text_and_pickle(
     assert pickle.loads(pickle.dumps(member)) is member
 
 
-def test_a_memory_type_is_not_taken_for_the_semaphore_type_of_the_same_spelling() -> None:
+def test_memory_and_semaphore_types_of_one_name_differ() -> None:
     # Both are strings, so they compare equal; what tells them apart is the class, and that is what xsem checks.
     assert not isinstance(M.OPAQUE_FD, S)
     assert M.OPAQUE_FD is not S.OPAQUE_FD  # type: ignore[comparison-overlap]
@@ -252,7 +252,7 @@ def test_exactly_the_three_d3d_resources_are_dedicated() -> None:
     }
 
 
-def test_what_a_device_promises_cannot_be_changed() -> None:
+def test_capabilities_are_frozen_and_promise_nothing_by_default() -> None:
     from xsem.types import Capabilities
 
     promised = Capabilities()

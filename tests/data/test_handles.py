@@ -68,7 +68,7 @@ def all_at_once(count: int, act: Callable[[], object]) -> list[object]:
     return results
 
 
-def test_it_owns_from_construction_and_closes_at_close(closes: Counter[int]) -> None:
+def test_handle_owns_from_construction_until_close(closes: Counter[int]) -> None:
     number = new_fd()
     handle = OwnedHandle(number)
     assert handle.fileno() == number
@@ -81,7 +81,7 @@ def test_it_owns_from_construction_and_closes_at_close(closes: Counter[int]) -> 
     assert not is_open(number)
 
 
-def test_with_closes_also_on_an_exception(closes: Counter[int]) -> None:
+def test_with_block_closes_handle_when_body_raises(closes: Counter[int]) -> None:
     number = new_fd()
     with pytest.raises(ZeroDivisionError), OwnedHandle(number):
         raise ZeroDivisionError
@@ -89,7 +89,7 @@ def test_with_closes_also_on_an_exception(closes: Counter[int]) -> None:
     assert not is_open(number)
 
 
-def test_collected_it_closes(closes: Counter[int]) -> None:
+def test_collected_handle_closes(closes: Counter[int]) -> None:
     number = new_fd()
     handle: OwnedHandle | None = OwnedHandle(number)
     handle = None
@@ -98,7 +98,7 @@ def test_collected_it_closes(closes: Counter[int]) -> None:
     assert not is_open(number)
 
 
-def test_collected_in_a_cycle_it_closes(closes: Counter[int]) -> None:
+def test_handle_collected_in_a_cycle_closes(closes: Counter[int]) -> None:
     number = new_fd()
     cycle: list[Any] = [OwnedHandle(number)]
     cycle.append(cycle)
@@ -108,7 +108,7 @@ def test_collected_in_a_cycle_it_closes(closes: Counter[int]) -> None:
     assert not is_open(number)
 
 
-def test_a_closed_number_that_another_file_has_by_now_is_left_alone(closes: Counter[int]) -> None:
+def test_second_close_does_not_close_a_reused_number(closes: Counter[int]) -> None:
     number = new_fd()
     handle = OwnedHandle(number)
     handle.close()
@@ -123,7 +123,7 @@ def test_a_closed_number_that_another_file_has_by_now_is_left_alone(closes: Coun
     os.close(number)
 
 
-def test_detached_it_is_the_callers(closes: Counter[int]) -> None:
+def test_detached_handle_belongs_to_the_caller(closes: Counter[int]) -> None:
     handle = OwnedHandle(new_fd())
     number = handle.detach()
     assert handle.closed
@@ -135,7 +135,7 @@ def test_detached_it_is_the_callers(closes: Counter[int]) -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "detach"])
-def test_closed_or_detached_it_has_no_number(way: str) -> None:
+def test_closed_or_detached_handle_has_no_number(way: str) -> None:
     handle = OwnedHandle(new_fd())
     if way == "close":
         handle.close()
@@ -149,7 +149,7 @@ def test_closed_or_detached_it_has_no_number(way: str) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_many_threads_close_it_once(closes: Counter[int]) -> None:
+def test_many_threads_close_handle_once(closes: Counter[int]) -> None:
     for _ in range(100):
         number = new_fd()
         handle = OwnedHandle(number)
@@ -159,7 +159,7 @@ def test_many_threads_close_it_once(closes: Counter[int]) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_of_many_threads_one_detaches_it(closes: Counter[int]) -> None:
+def test_one_of_many_threads_detaches_handle(closes: Counter[int]) -> None:
     for _ in range(100):
         number = new_fd()
         handle = OwnedHandle(number)
@@ -172,7 +172,7 @@ def test_of_many_threads_one_detaches_it(closes: Counter[int]) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_of_close_and_detach_exactly_one_wins(closes: Counter[int]) -> None:
+def test_exactly_one_of_close_and_detach_wins(closes: Counter[int]) -> None:
     for _ in range(100):
         number = new_fd()
         handle = OwnedHandle(number)
@@ -186,7 +186,7 @@ def test_of_close_and_detach_exactly_one_wins(closes: Counter[int]) -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "with", "collected"])
-def test_number_that_other_code_closed_is_a_warning(way: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_number_closed_by_other_code_is_logged_as_warning(way: str, caplog: pytest.LogCaptureFixture) -> None:
     handle: OwnedHandle | None = OwnedHandle(new_fd())
     assert handle is not None
     number = handle.fileno()
@@ -204,7 +204,7 @@ def test_number_that_other_code_closed_is_a_warning(way: str, caplog: pytest.Log
     assert "other code has closed it" in record.getMessage()
 
 
-def test_what_a_call_returns_is_owned() -> None:
+def test_result_of_a_call_is_owned() -> None:
     with own(os.open, os.devnull, os.O_RDONLY) as handle:
         assert is_open(handle.fileno())
         with own(os.dup, handle.fileno()) as other:
@@ -227,7 +227,7 @@ def test_what_a_call_returns_is_owned() -> None:
         (None, BadArgumentError, "not_an_int"),
     ],
 )
-def test_what_cannot_be_owned_is_refused(number: Any, error: type[Exception], reason: str) -> None:
+def test_bad_number_is_refused(number: Any, error: type[Exception], reason: str) -> None:
     with pytest.raises(error) as caught:
         OwnedHandle(number)
     assert caught.value.reason == reason  # type: ignore[attr-defined]
@@ -254,7 +254,7 @@ def test_a_handle_that_was_refused_closes_nothing(closes: Counter[int]) -> None:
     assert not closes
 
 
-def test_it_cannot_be_pickled_or_copied(closes: Counter[int]) -> None:
+def test_handle_cannot_be_pickled_or_copied(closes: Counter[int]) -> None:
     with OwnedHandle(new_fd()) as handle:
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(BadArgumentError) as caught:
@@ -264,7 +264,7 @@ def test_it_cannot_be_pickled_or_copied(closes: Counter[int]) -> None:
     assert closes == {number: 1}
 
 
-def test_it_is_not_inherited_by_accident() -> None:
+def test_handle_is_not_inherited_by_default() -> None:
     number = new_fd()
     with OwnedHandle(number):
         assert not os.get_inheritable(number)

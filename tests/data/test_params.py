@@ -19,7 +19,7 @@ MAX = 2**64 - 1
     ("field", "value"),
     [("value", 0), ("value", MAX), ("key", 0), ("key", MAX), ("nvscisync_fence", 1), ("nvscisync_fence", MAX)],
 )
-def test_ends_of_each_range_are_taken(params: Any, field: str, value: int) -> None:
+def test_ends_of_each_range_are_accepted(params: Any, field: str, value: int) -> None:
     assert getattr(params(**{field: value}), field) == value
 
 
@@ -36,7 +36,7 @@ def test_ends_of_each_range_are_taken(params: Any, field: str, value: int) -> No
         ("nvscisync_fence", MAX + 1, "null_fence"),
     ],
 )
-def test_beyond_the_range_is_refused(params: Any, field: str, value: int, reason: str) -> None:
+def test_value_beyond_the_range_is_refused(params: Any, field: str, value: int, reason: str) -> None:
     with pytest.raises(BadArgumentError) as caught:
         params(**{field: value})
     assert caught.value.reason == reason
@@ -46,7 +46,7 @@ def test_beyond_the_range_is_refused(params: Any, field: str, value: int, reason
 @pytest.mark.parametrize("params", [SignalParams, WaitParams])
 @pytest.mark.parametrize("field", ["value", "key", "nvscisync_fence"])
 @pytest.mark.parametrize("value", [True, False, 1.0, "1", b"1", (1,)])
-def test_what_is_not_an_int_is_refused(params: Any, field: str, value: object) -> None:
+def test_non_int_is_refused(params: Any, field: str, value: object) -> None:
     with pytest.raises(BadArgumentError) as caught:
         params(**{field: value})
     assert caught.value.reason == "not_an_int"
@@ -95,7 +95,7 @@ def test_params_are_frozen_equal_and_picklable(params: SignalParams | WaitParams
     assert hash(again) == hash(params)
 
 
-def test_nothing_is_given_unless_it_is_said() -> None:
+def test_every_field_is_unset_by_default() -> None:
     assert dataclasses.asdict(SignalParams()) == {
         "value": None, "key": None, "nvscisync_fence": None, "skip_nvscibuf_memsync": False, "allow_rewind": False,
     }

@@ -48,7 +48,7 @@ def test_bytes_keep_the_order_of_the_drivers(raw: bytes) -> None:
      [1] * 16, {}],
     ids=repr,
 )
-def test_anything_else_is_refused_by_the_name_of_the_argument(value: Any) -> None:
+def test_bad_uuid_error_names_the_argument(value: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:
         parse_uuid(value, "driver_uuid")
     assert caught.value.reason == "bad_uuid"
