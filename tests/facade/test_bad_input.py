@@ -165,7 +165,7 @@ def named(member: SemaphoreHandleType | MemoryHandleType) -> str:
 
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("member", FD_TYPES, ids=named)
-def test_an_fd_of_another_sort_is_refused_before_the_driver(
+def test_fd_of_another_kind_is_refused_before_the_driver(
     sort: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
     make, reason = SORTS[sort]
@@ -184,7 +184,7 @@ def test_an_fd_of_another_sort_is_refused_before_the_driver(
 
 
 @pytest.mark.parametrize("member", FD_TYPES, ids=named)
-def test_an_fd_that_is_open_for_reading_alone_goes_to_the_driver(
+def test_read_only_fd_reaches_the_driver(
     member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
     # As the kernel makes sync files.
@@ -200,7 +200,7 @@ def test_an_fd_that_is_open_for_reading_alone_goes_to_the_driver(
 
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("member", [S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, M.OPAQUE_FD], ids=named)
-def test_host_refuses_an_fd_of_another_sort(
+def test_host_refuses_fd_of_another_kind(
     host: Device, sort: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
     make, reason = SORTS[sort]
@@ -262,7 +262,7 @@ def test_memory_no_larger_than_its_file_reaches_the_driver(size: int) -> None:
     os.close(number)
 
 
-def test_what_cannot_be_seen_reaches_the_driver() -> None:
+def test_fd_that_xsem_cannot_classify_reaches_the_driver() -> None:
     # The kind of an anonymous inode is the driver's to know: eventfd, epoll, pidfd, a sealed file with bytes in it.
     device, driver = open_fake()
     import select
@@ -275,7 +275,7 @@ def test_what_cannot_be_seen_reaches_the_driver() -> None:
     assert len(driver.seen_handles) == 4
 
 
-def test_a_full_table_of_files_is_said(opened: Opened) -> None:
+def test_full_fd_table_is_reported(opened: Opened) -> None:
     import resource
 
     number = os.eventfd(0)
@@ -367,7 +367,7 @@ MEMORIES: dict[str, tuple[Callable[[], int], str]] = {
     + [(M.OPAQUE_FD, case) for case in MEMORIES.items()],
     ids=lambda value: value[0] if isinstance(value, tuple) else named(value),
 )
-def test_host_refuses_what_is_not_the_object(
+def test_host_refuses_files_that_are_not_its_objects(
     host: Device, member: SemaphoreHandleType | MemoryHandleType, case: tuple[str, tuple[Callable[[], int], str]]
 ) -> None:
     make, reason = case[1]
@@ -379,7 +379,7 @@ def test_host_refuses_what_is_not_the_object(
     os.close(number)
 
 
-def test_host_takes_what_is_the_object(host: Device) -> None:
+def test_host_accepts_its_own_objects(host: Device) -> None:
     for member, number in (
         (S.TIMELINE_SEMAPHORE_FD, memfd(page())),
         (S.OPAQUE_FD, os.eventfd(0, os.EFD_CLOEXEC)),
@@ -411,7 +411,7 @@ def test_a_type_that_host_does_not_declare_is_unsupported(
     assert error.capability == f"{sort}.export.{member.value}"
 
 
-def test_nothing_declared_nothing_taken() -> None:
+def test_import_is_unsupported_when_nothing_is_declared() -> None:
     device, driver = open_fake(xsem.Capabilities())
     number = os.eventfd(0)
     with device, untouched(number):
@@ -422,7 +422,7 @@ def test_nothing_declared_nothing_taken() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "desc", object, {"type": S.OPAQUE_FD}], ids=repr)
-def test_what_is_no_descriptor_is_refused(opened: Opened, wrong: Any) -> None:
+def test_non_descriptor_is_refused(opened: Opened, wrong: Any) -> None:
     refused(lambda: opened.import_semaphore(wrong), BadArgumentError, "not_a_descriptor")
     refused(lambda: opened.import_memory(wrong), BadArgumentError, "not_a_descriptor")
 
@@ -453,7 +453,7 @@ def test_create_memory_takes_a_bool_for_dedicated(opened: Opened, wrong: Any) ->
 
 
 # ---- devices
-def test_open_device_refuses_what_is_not_there() -> None:
+def test_open_device_refuses_unknown_backends_and_devices() -> None:
     refused(lambda: xsem.open_device("nonesuch"), BackendUnavailableError, "unknown_backend")
     refused(lambda: xsem.open_device("nonesuch:0"), BackendUnavailableError, "unknown_backend")
     error = refused(lambda: xsem.open_device("host:1"), DeviceNotFoundError, "no_such_device")
@@ -471,7 +471,7 @@ def stamped(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None = None) -
 
 @pytest.mark.parametrize("member", [*S, *M], ids=named)
 @pytest.mark.parametrize("info_uuid", [TWO, None], ids=["another", "none"])
-def test_what_another_device_stamped_is_refused_where_that_matters(
+def test_device_bound_import_from_another_device_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
 ) -> None:
     device, driver = stamped(info_uuid)
@@ -499,7 +499,7 @@ def test_what_another_device_stamped_is_refused_where_that_matters(
         os.close(number)
 
 
-def test_what_the_device_itself_stamped_or_nobody_did_is_taken() -> None:
+def test_matching_or_missing_device_uuid_is_accepted() -> None:
     number = os.eventfd(0)
     for info_uuid, desc_uuid in ((ONE, ONE), (ONE, None), (None, None)):
         device, _ = stamped(info_uuid)
@@ -508,7 +508,7 @@ def test_what_the_device_itself_stamped_or_nobody_did_is_taken() -> None:
     os.close(number)
 
 
-def test_what_another_driver_stamped_is_refused_where_both_are_known() -> None:
+def test_import_from_another_driver_is_refused_when_both_known() -> None:
     number = os.eventfd(0)
     desc = SemaphoreDesc.opaque_fd(number, device_uuid=ONE, driver_uuid=ONE)
     device, _ = stamped(ONE, TWO)
@@ -523,7 +523,7 @@ def test_what_another_driver_stamped_is_refused_where_both_are_known() -> None:
     os.close(number)
 
 
-def test_host_refuses_what_a_gpu_stamped(host: Device) -> None:
+def test_host_refuses_a_descriptor_of_a_gpu(host: Device) -> None:
     number = os.eventfd(0)
     with untouched(number):
         desc = SemaphoreDesc.opaque_fd(number, device_uuid=ONE)
@@ -531,7 +531,7 @@ def test_host_refuses_what_a_gpu_stamped(host: Device) -> None:
     os.close(number)
 
 
-def test_an_export_for_another_device_is_refused_and_one_of_host_is_stamped_for_it(host: Device) -> None:
+def test_export_for_another_device_is_refused_except_from_host(host: Device) -> None:
     here, _ = stamped(ONE)
     there, _ = stamped(TWO)
     with here, there:
@@ -606,7 +606,7 @@ def test_an_imported_range_ends_where_the_descriptor_says(host: Device) -> None:
         ("timeline", 2**64, "value_out_of_range"),
     ],
 )
-def test_a_value_of_the_wrong_sort_is_refused(opened: Opened, sort: str, value: Any, reason: str) -> None:
+def test_value_of_the_wrong_type_or_range_is_refused(opened: Opened, sort: str, value: Any, reason: str) -> None:
     semaphore = timeline(opened.device) if sort == "timeline" else binary(opened.device)
     commands = opened.create_command_list()
     for act in (commands.append_signal, commands.append_wait):
@@ -646,7 +646,7 @@ def test_a_value_going_back_is_refused(opened: Opened) -> None:
     commands.append_signal(semaphore, 3)
 
 
-def test_initial_values_of_the_wrong_sort_are_refused(opened: Opened) -> None:
+def test_bad_initial_values_are_refused(opened: Opened) -> None:
     refused(lambda: opened.create_semaphore(S.OPAQUE_FD, initial_value=1), BadArgumentError, "value_not_allowed")
     for value, reason in ((-1, "value_out_of_range"), (2**64, "value_out_of_range"), (True, "not_an_int")):
         refused(lambda value=value: opened.create_semaphore(  # type: ignore[misc]
@@ -672,7 +672,7 @@ def test_an_event_that_is_not_appended_is_refused(opened: Opened) -> None:
     commands.append_signal(semaphore, 1, signal_event=event)
 
 
-def test_another_devices_objects_are_refused(opened: Opened) -> None:
+def test_objects_of_another_device_are_refused(opened: Opened) -> None:
     with faked() as (other, _):
         theirs, ours = timeline(other), timeline(opened.device)
         commands, their_list = opened.create_command_list(), other.create_command_list()
@@ -703,7 +703,7 @@ def test_another_devices_objects_are_refused(opened: Opened) -> None:
         commands.append_signal(ours, 1)
 
 
-def test_everything_released_is_refused(opened: Opened) -> None:
+def test_released_objects_are_refused(opened: Opened) -> None:
     commands = opened.create_command_list()
     semaphore, memory, event = timeline(opened.device), opened.create_memory(M.OPAQUE_FD, PAGE), opened.create_event()
     buffer = memory.map_buffer()
@@ -766,11 +766,11 @@ def test_everything_released_is_refused(opened: Opened) -> None:
      ("stream", "not_a_stream"), (None, "not_a_stream"), (object(), "not_a_stream")],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_what_is_no_stream_is_refused(opened: Opened, stream: Any, reason: str) -> None:
+def test_non_stream_is_refused(opened: Opened, stream: Any, reason: str) -> None:
     refused(lambda: opened.command_list(stream), BadArgumentError, reason)
 
 
-def test_of_a_batch_with_one_bad_member_nothing_is_appended() -> None:
+def test_batch_with_one_bad_member_appends_nothing() -> None:
     with faked() as (device, driver):
         good, bad, kept = timeline(device), timeline(device), binary(device)
         commands = device.create_command_list()
@@ -836,7 +836,7 @@ FATES: dict[str, tuple[str, Callable[[OwnedHandle], object]]] = {
 
 @pytest.mark.parametrize("member", FD_TYPES, ids=named)
 @pytest.mark.parametrize("fate", FATES)
-def test_a_refusal_of_the_driver_loses_nothing(fate: str, member: SemaphoreHandleType | MemoryHandleType) -> None:
+def test_refusal_of_the_driver_leaks_no_handle(fate: str, member: SemaphoreHandleType | MemoryHandleType) -> None:
     said: Any
     said, act = FATES[fate]
 
@@ -859,7 +859,7 @@ def test_a_refusal_of_the_driver_loses_nothing(fate: str, member: SemaphoreHandl
     os.close(given)
 
 
-def test_a_refusal_whose_number_another_file_got_leaves_that_file_alone() -> None:
+def test_failed_import_does_not_close_a_reused_number() -> None:
     other = holding(b"another's")
 
     def importer(handle: OwnedHandle) -> None:
@@ -877,7 +877,7 @@ def test_a_refusal_whose_number_another_file_got_leaves_that_file_alone() -> Non
         os.close(number)
 
 
-def test_an_import_that_nobody_keeps_is_released() -> None:
+def test_import_is_released_when_device_is_released_meanwhile() -> None:
     # The device was released while the driver imported: what was made goes back to it.
     given = os.eventfd(0)
     scripted = Scripted(lambda handle: late.release())
@@ -936,7 +936,7 @@ class Storm:
 
 
 @pytest.mark.timeout(60)
-def test_a_thousand_failed_imports_in_four_threads_lose_nothing(tmp_path: Path) -> None:
+def test_failed_imports_in_four_threads_leak_no_handle(tmp_path: Path) -> None:
     turn = threading.local()
     wrong: list[str] = []
     given = holding(b"the caller's")

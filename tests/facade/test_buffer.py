@@ -139,7 +139,7 @@ def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:
 
 
 # ---- ranges and shapes
-def test_without_a_word_it_is_the_whole_memory_as_bytes(device: Device) -> None:
+def test_default_buffer_is_the_whole_memory_as_bytes(device: Device) -> None:
     memory = device.create_memory(M.OPAQUE_FD, 3 * PAGE)
     buffer = memory.map_buffer()
     assert (buffer.size, buffer.shape, buffer.strides, buffer.dtype) == (3 * PAGE, (3 * PAGE,), (1,), "uint8")
@@ -196,14 +196,14 @@ def test_size_and_shape_follow_from_each_other(
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused(device: Device, given: dict[str, Any], reason: str) -> None:
+def test_range_or_shape_that_does_not_fit_is_refused(device: Device, given: dict[str, Any], reason: str) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     refused(lambda: memory.map_buffer(**given), reason)
     memory.map_buffer()
 
 
 # ---- overlap
-def test_ranges_side_by_side_are_mapped_and_overlapping_ones_refused(device: Device) -> None:
+def test_adjacent_ranges_are_mapped_and_overlapping_ones_refused(device: Device) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     kept = [memory.map_buffer(0, 16), memory.map_buffer(16, 16), memory.map_buffer(64, 16)]
     for offset, size in ((0, 16), (0, 1), (15, 1), (15, 2), (31, 33), (0, PAGE), (79, 1), (48, 17), (63, 100)):
@@ -213,7 +213,7 @@ def test_ranges_side_by_side_are_mapped_and_overlapping_ones_refused(device: Dev
     assert [buffer.released for buffer in kept] == [False] * 5
 
 
-def test_what_overlaps_by_permission_is_in_the_way_of_the_next(device: Device) -> None:
+def test_permitted_overlap_still_blocks_the_next_mapping(device: Device) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     first = memory.map_buffer(0, 32)
     second = memory.map_buffer(16, 32, overlap=True)
@@ -223,7 +223,7 @@ def test_what_overlaps_by_permission_is_in_the_way_of_the_next(device: Device) -
     memory.map_buffer(32, 8)
 
 
-def test_a_released_buffer_is_out_of_the_way_unless_somebody_has_an_array_of_it(host: Device) -> None:
+def test_released_buffer_blocks_its_range_while_an_array_lives(host: Device) -> None:
     memory = host.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer()
     array: Any = buffer.numpy()
@@ -252,7 +252,7 @@ def test_a_range_that_the_driver_did_not_map_is_free(gpu: tuple[Device, Gpu]) ->
 
 
 @pytest.mark.timeout(20)
-def test_of_two_threads_that_map_the_same_bytes_one_is_refused(gpu: tuple[Device, Gpu]) -> None:
+def test_one_of_two_threads_mapping_the_same_bytes_is_refused(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     driver.hold = threading.Event()
@@ -338,7 +338,7 @@ def test_a_mapping_lives_until_its_views_are_released(gpu: tuple[Device, Gpu]) -
     assert [call[0] for call in driver.log][-2:] == ["unmap_buffer", "release_memory"]
 
 
-def test_releasing_a_view_leaves_the_buffer_alone(gpu: tuple[Device, Gpu]) -> None:
+def test_releasing_a_view_does_not_release_the_buffer(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
     buffer = mapped(device)
     with buffer.view((4,), "uint8") as view:
@@ -402,7 +402,7 @@ def test_an_array_outlives_everything_that_it_came_from(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["numpy", "from_dlpack"])
-def test_an_array_keeps_its_mapping_until_it_goes(gpu: tuple[Device, Gpu], way: str) -> None:
+def test_array_keeps_its_mapping_until_it_is_collected(gpu: tuple[Device, Gpu], way: str) -> None:
     device, driver = gpu
     driver.dlpack = (1, 0)  # memory that the host can reach
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
@@ -420,7 +420,7 @@ def test_an_array_keeps_its_mapping_until_it_goes(gpu: tuple[Device, Gpu], way: 
     assert len(driver.released("unmap_buffer")) == 1
 
 
-def test_an_object_with_the_interface_keeps_its_mapping_until_it_goes(gpu: tuple[Device, Gpu]) -> None:
+def test_object_with_cuda_array_interface_keeps_its_mapping(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer: Any = memory.map_buffer()
@@ -468,7 +468,7 @@ def test_other_devices_have_neither_interface(gpu: tuple[Device, Gpu], dlpack: t
     assert buffer.__dlpack_device__() == dlpack
 
 
-def test_on_the_host_it_is_an_array_and_no_cuda_array(host: Device) -> None:
+def test_host_buffer_has_array_interface_and_no_cuda_one(host: Device) -> None:
     buffer = host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 3), dtype="float64", strides=(64, 8))
     assert buffer.__array_interface__ == {
         "shape": (2, 3), "strides": (64, 8), "typestr": "<f8", "data": (buffer.address, False), "version": 3,
@@ -477,7 +477,7 @@ def test_on_the_host_it_is_an_array_and_no_cuda_array(host: Device) -> None:
     assert buffer.__dlpack_device__() == (1, 0)
 
 
-def test_page_locked_memory_of_a_gpu_is_the_hosts(gpu: tuple[Device, Gpu]) -> None:
+def test_page_locked_memory_of_a_gpu_is_a_host_array(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
     buffer = device.host_buffer(64)
     buffer.numpy()[:] = 3
@@ -494,7 +494,7 @@ def test_page_locked_memory_of_a_gpu_is_the_hosts(gpu: tuple[Device, Gpu]) -> No
     until(lambda: not driver.staging)
 
 
-def test_bfloat16_goes_by_dlpack_and_not_by_numpy(device: Device) -> None:
+def test_bfloat16_is_exported_by_dlpack_and_not_by_numpy(device: Device) -> None:
     buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(4,), dtype="bfloat16")
     assert "dltensor" in repr(buffer.__dlpack__())
     acts: list[Callable[[], object]] = [
@@ -522,7 +522,7 @@ def test_a_released_buffer_gives_no_array(device: Device) -> None:
             act()
 
 
-def test_dlpack_is_versioned_where_the_consumer_can(device: Device) -> None:
+def test_dlpack_is_versioned_when_the_consumer_supports_it(device: Device) -> None:
     buffer = mapped(device)
     where = buffer.__dlpack_device__()
     assert "dltensor_versioned" in repr(buffer.__dlpack__(max_version=(1, 0)))
@@ -587,7 +587,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
-def test_what_was_copied_in_comes_out(device: Device, given: dict[str, Any]) -> None:
+def test_copy_to_host_returns_the_values_copied_in(device: Device, given: dict[str, Any]) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer(**given)
     values = (np.arange(np.prod(given["shape"], dtype=int)) % 2).reshape(given["shape"]).astype(given["dtype"])
@@ -599,7 +599,7 @@ def test_what_was_copied_in_comes_out(device: Device, given: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
-def test_bytes_between_the_rows_are_left_alone(device: Device, given: dict[str, Any]) -> None:
+def test_bytes_between_the_rows_are_unchanged(device: Device, given: dict[str, Any]) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     whole = memory.map_buffer()
     whole.copy_from_host(np.full(PAGE, 0xAA, np.uint8))
@@ -624,7 +624,7 @@ def test_bytes_between_the_rows_are_left_alone(device: Device, given: dict[str, 
     ],
     ids=lambda value: value if isinstance(value, str) else str(getattr(value, "dtype", "list")),
 )
-def test_what_loses_nothing_is_converted(device: Device, dtype: str, values: Any) -> None:
+def test_lossless_conversion_is_accepted(device: Device, dtype: str, values: Any) -> None:
     buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
     buffer.copy_from_host(values)
     assert np.array_equal(buffer.copy_to_host(), np.asarray(values))
@@ -647,19 +647,19 @@ def test_what_loses_nothing_is_converted(device: Device, dtype: str, values: Any
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_would_lose_something_is_refused(device: Device, dtype: str, values: Any, reason: str) -> None:
+def test_lossy_conversion_is_refused(device: Device, dtype: str, values: Any, reason: str) -> None:
     buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
     refused(lambda: buffer.copy_from_host(values), reason)
 
 
 @pytest.mark.parametrize("timeout_s", [-1, float("nan"), True, "1"])
-def test_what_is_no_timeout_is_refused(device: Device, timeout_s: Any) -> None:
+def test_bad_timeout_is_refused(device: Device, timeout_s: Any) -> None:
     buffer = mapped(device)
     refused(lambda: buffer.copy_to_host(timeout_s=timeout_s), "bad_timeout")
     refused(lambda: buffer.copy_from_host(np.zeros(PAGE, np.uint8), timeout_s=timeout_s), "bad_timeout")
 
 
-def test_copies_of_a_gpu_go_through_a_list_of_their_own(gpu: tuple[Device, Gpu]) -> None:
+def test_copies_of_a_gpu_use_a_transfer_list(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
     buffer = mapped(device)
     commands = device.create_command_list()
@@ -682,7 +682,7 @@ def test_a_strided_write_reads_first(gpu: tuple[Device, Gpu]) -> None:
     assert [size for _, _, size in driver.copies] == [4]
 
 
-def test_a_copy_that_is_not_done_in_time_keeps_its_memory_until_it_is(gpu: tuple[Device, Gpu]) -> None:
+def test_copy_that_times_out_keeps_its_memory_until_it_ends(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer()
@@ -813,7 +813,7 @@ def image(**fields: Any) -> MipmapDesc:
     ({"extent": (8, 8, 0), "layers": 6, "cubemap": True}, "a cubemap"),
     ({"color_attachment": True}, "a colour attachment"),
 ])
-def test_device_of_plain_images_refuses_all_beyond_them(fields: dict[str, Any], what: str) -> None:
+def test_device_with_simple_images_refuses_other_images(fields: dict[str, Any], what: str) -> None:
     driver = ImageGpu(Feature.IMAGE)
     with Device(INFO, driver) as device:
         memory = device.create_memory(M.OPAQUE_FD, 64 * PAGE)
@@ -839,7 +839,7 @@ def test_device_of_plain_images_refuses_all_beyond_them(fields: dict[str, Any], 
     ids=str,
 )
 @pytest.mark.parametrize("component", ["uint8", "float16", "int32", "float32"])
-def test_levels_halve_and_read_what_was_written(
+def test_levels_halve_and_read_back_written_values(
     images: tuple[Device, ImageGpu], fields: dict[str, Any], component: str, extents: list[Any], shapes: list[Any]
 ) -> None:
     device, _ = images
@@ -889,7 +889,7 @@ def test_a_level_takes_its_own_shape_and_type(images: tuple[Device, ImageGpu]) -
     ],
     ids=str,
 )
-def test_an_image_that_the_memory_cannot_be_is_refused(
+def test_image_unsuitable_for_the_memory_is_refused(
     images: tuple[Device, ImageGpu], type: MemoryHandleType, fields: dict[str, Any], reason: str
 ) -> None:
     device, driver = images
@@ -941,13 +941,13 @@ def test_bytes_of_an_image_that_the_driver_did_not_map_are_free(images: tuple[De
 
 
 @pytest.mark.parametrize("wrong", [None, {}, "image", MemoryDesc.dmabuf_fd(0, allocation_size=1)], ids=repr)
-def test_what_is_no_description_of_an_image_is_refused(images: tuple[Device, ImageGpu], wrong: Any) -> None:
+def test_non_descriptor_of_an_image_is_refused(images: tuple[Device, ImageGpu], wrong: Any) -> None:
     device, _ = images
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     refused(lambda: memory.map_mipmapped_array(wrong), "not_a_descriptor")
 
 
-def test_images_where_there_are_none_are_unsupported(device: Device) -> None:
+def test_images_are_unsupported_when_not_declared(device: Device) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     refused(lambda: memory.map_mipmapped_array(image()), "unsupported", UnsupportedError)
 
@@ -973,7 +973,7 @@ def test_a_released_image_has_no_levels_any_more(images: tuple[Device, ImageGpu]
 
 @pytest.mark.parametrize("direction", ["read", "write"])
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_level_that_is_not_copied_in_time_keeps_its_memory_until_it_is(
+def test_level_copy_that_times_out_keeps_its_memory(
     images: tuple[Device, ImageGpu], direction: str, interrupted: bool
 ) -> None:
     device, driver = images
@@ -1014,7 +1014,7 @@ def test_a_level_that_is_not_copied_in_time_keeps_its_memory_until_it_is(
     until(lambda: driver.released("release_memory"))
 
 
-def test_level_copies_have_the_limit_of_every_wait_and_refuse_what_is_none(images: tuple[Device, ImageGpu]) -> None:
+def test_level_copies_default_to_30_seconds_and_check_timeout(images: tuple[Device, ImageGpu]) -> None:
     device, driver = images
     level = device.create_memory(M.OPAQUE_FD, PAGE).map_mipmapped_array(image()).level(0)
     for function in (level.read, level.write):

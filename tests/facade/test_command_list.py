@@ -148,7 +148,7 @@ SPELLED_WRONG: dict[str, tuple[S, Any, str]] = {
 
 
 @pytest.mark.parametrize("what", SPELLED_WRONG)
-def test_parameter_that_cannot_be_is_refused(append: Append, opened: Opened, what: str) -> None:
+def test_bad_parameter_is_refused(append: Append, opened: Opened, what: str) -> None:
     device, driver = opened
     type, param, reason = SPELLED_WRONG[what]
     sem = semaphore(device, type)
@@ -227,7 +227,7 @@ def test_batch_of_another_shape_is_refused(append: Append, opened: Opened) -> No
     refused(driver, "duplicate_semaphore", lambda: append([a, b, a], [7, 8, 9]))
 
 
-def test_what_is_no_sequence_of_semaphores_is_refused(append: Append, opened: Opened) -> None:
+def test_bad_semaphores_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     a, b = timeline(device), timeline(device)
     for given in ((each for each in (a, b)), {a, b}, {a: 1}, None, 7, "ab", iter([a])):
@@ -279,7 +279,7 @@ def test_batch_with_one_bad_member_is_not_appended_at_all(
 
 
 @pytest.mark.parametrize("bad", ["event", "memory", "signal_event", "driver"])
-def test_batch_with_a_bad_event_or_memory_or_driver_changes_nothing(
+def test_failed_batch_changes_nothing(
     append: Append, opened: Opened, bad: str
 ) -> None:
     device, driver = opened
@@ -317,7 +317,7 @@ def test_value_not_above_the_last_one_is_refused(opened: Opened) -> None:
     refused(driver, "value_not_above_last", lambda: commands.append_signal(sem, 7))
 
 
-def test_value_may_go_back_where_that_is_said(opened: Opened) -> None:
+def test_value_may_go_back_with_allow_rewind(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_signal(sem, 10_000)
@@ -436,7 +436,7 @@ def test_failed_wait_needs_no_reset() -> None:
         commands.append_wait(first)
 
 
-def test_reset_is_nobodys_business_where_a_wait_resets(opened: Opened) -> None:
+def test_reset_is_optional_when_a_wait_resets(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), binary(device)
     for _ in range(3):
@@ -445,7 +445,7 @@ def test_reset_is_nobodys_business_where_a_wait_resets(opened: Opened) -> None:
 
 
 # ---- other devices
-def test_things_of_another_device_are_refused(append: Append, opened: Opened) -> None:
+def test_objects_of_another_device_are_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     memory = "acquire" if append.__name__ == "append_wait" else "release"
     other_info = dataclasses.replace(INFO, id="fake:1", index=1)
@@ -478,7 +478,7 @@ def test_two_devices_of_one_id_are_two(opened: Opened) -> None:
 
 
 # ---- events and memory
-def test_events_that_are_no_sequence_of_events_are_refused(append: Append, opened: Opened) -> None:
+def test_bad_events_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     sem, event = timeline(device), device.event(FakePoint(1, "foreign"))
     refused(driver, "not_an_event", lambda: append(sem, 1, wait_events=event))
@@ -489,7 +489,7 @@ def test_events_that_are_no_sequence_of_events_are_refused(append: Append, opene
     refused(driver, "not_an_event", lambda: append(sem, 1, signal_event=FakePoint(1, "foreign")))
 
 
-def test_memory_that_is_no_sequence_of_memory_is_refused(append: Append, opened: Opened) -> None:
+def test_bad_memory_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     which = "acquire" if append.__name__ == "append_wait" else "release"
     sem, memory = timeline(device), device.create_memory(MemoryHandleType.OPAQUE_FD, 1)
@@ -597,7 +597,7 @@ def test_work_that_raises_stops_its_list_and_no_other(opened: Opened, error: Bas
     commands.release()
 
 
-def test_error_of_an_append_inside_work_stops_the_list_as_any_other(opened: Opened) -> None:
+def test_error_of_an_append_inside_work_stops_the_list(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
 

@@ -103,7 +103,7 @@ def test_the_only_device_needs_no_index(use: Any) -> None:
     assert backend.opened == [0]
 
 
-def test_an_entry_of_devices_is_opened(use: Any) -> None:
+def test_listed_device_is_opened(use: Any) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
     for listed in xsem.devices():
         with xsem.open_device(listed) as device:
@@ -125,21 +125,21 @@ def test_each_call_opens_a_device_of_its_own(use: Any) -> None:
      "acme/0", "acme\n", "acme:0\n", "acme:٣", "acme:" + "9" * 5000, None, 0, b"acme:0", ("acme", 0)],
     ids=lambda name: repr(name)[:16],
 )
-def test_what_names_no_device_is_refused(use: Any, name: Any) -> None:
+def test_bad_device_id_is_refused(use: Any, name: Any) -> None:
     backend = use(Acme(info(0)))
     refused(lambda: xsem.open_device(name), BadArgumentError, "bad_device_id")
     assert not backend.asked
 
 
 @pytest.mark.parametrize("name", [["acme"], ("acme",), {"acme"}, 0, b"acme", 1.5], ids=repr)
-def test_what_names_no_backend_is_refused(use: Any, name: Any) -> None:
+def test_bad_backend_name_is_refused(use: Any, name: Any) -> None:
     backend = use(Acme(info(0)))
     refused(lambda: xsem.devices(name), BadArgumentError, "bad_device_id")
     assert backend.asked == 0
 
 
 @pytest.mark.parametrize("name", ["acme:3", "acme:999999999"])
-def test_an_index_that_nobody_has_is_refused_with_the_candidates(use: Any, name: str) -> None:
+def test_unknown_index_is_refused_with_the_candidates(use: Any, name: str) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1)))
     error = refused(lambda: xsem.open_device(name), DeviceNotFoundError, "no_such_device")
     assert error.candidates == (info(0, uuid=ONE), info(1))
@@ -148,7 +148,7 @@ def test_an_index_that_nobody_has_is_refused_with_the_candidates(use: Any, name:
     assert not backend.opened
 
 
-def test_of_several_none_is_chosen(use: Any) -> None:
+def test_ambiguous_device_is_refused_with_the_candidates(use: Any) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
     error = refused(lambda: xsem.open_device("acme"), DeviceNotFoundError, "ambiguous_device")
     assert error.candidates == backend.infos
@@ -157,7 +157,7 @@ def test_of_several_none_is_chosen(use: Any) -> None:
     assert not backend.opened
 
 
-def test_a_backend_without_devices_is_said(use: Any) -> None:
+def test_backend_without_devices_is_reported(use: Any) -> None:
     backend = use(Acme())
     for name in ("acme", "acme:0"):
         error = refused(lambda name=name: xsem.open_device(name), DeviceNotFoundError, "no_device")
@@ -199,7 +199,7 @@ def test_a_luid_finds_its_device(use: Any) -> None:
     ],
     ids=str,
 )
-def test_what_nobody_has_is_refused_with_the_candidates(use: Any, name: str, wish: dict[str, Any]) -> None:
+def test_unknown_uuid_or_luid_is_refused_with_the_candidates(use: Any, name: str, wish: dict[str, Any]) -> None:
     backend = use(Acme(info(0, uuid=ONE, luid=b"00000000"), info(1, uuid=TWO, luid=b"11111111"), info(2)))
     error = refused(lambda: xsem.open_device(name, **wish), DeviceNotFoundError, "no_such_device")
     assert error.candidates == backend.infos
@@ -223,14 +223,14 @@ def test_one_uuid_on_two_devices_is_ambiguous(use: Any) -> None:
      ({"luid": 12345678}, "bad_luid")],
     ids=str,
 )
-def test_what_is_no_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str) -> None:
+def test_bad_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str) -> None:
     backend = use(Acme(info(0, uuid=ONE, luid=b"00000000")))
     refused(lambda: xsem.open_device("acme", **wish), BadArgumentError, reason)
     assert not backend.opened
 
 
 @pytest.mark.parametrize("now", [{"uuid": TWO}, {}, {"uuid": TWO, "luid": b"00000000"}], ids=str)
-def test_an_entry_whose_number_another_device_has_by_now_is_refused(use: Any, now: dict[str, Any]) -> None:
+def test_listed_device_is_refused_when_its_uuid_changed(use: Any, now: dict[str, Any]) -> None:
     # CUDA_VISIBLE_DEVICES, or another process's listing.
     backend = use(Acme(info(0, **now)))
     listed = info(0, uuid=ONE)
@@ -239,19 +239,19 @@ def test_an_entry_whose_number_another_device_has_by_now_is_refused(use: Any, no
     assert not backend.opened
 
 
-def test_an_entry_whose_luid_another_device_has_by_now_is_refused(use: Any) -> None:
+def test_listed_device_is_refused_when_its_luid_changed(use: Any) -> None:
     use(Acme(info(0, luid=b"11111111")))
     refused(lambda: xsem.open_device(info(0, luid=b"00000000")), DeviceNotFoundError, "no_such_device")
 
 
-def test_an_entry_without_uuid_is_known_by_its_number(use: Any) -> None:
+def test_listed_device_without_uuid_is_opened_by_index(use: Any) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
     xsem.open_device(info(1)).release()
     assert backend.opened == [1]
 
 
 # ---- native contexts
-def test_a_native_context_is_adopted(use: Any) -> None:
+def test_native_context_selects_its_device(use: Any) -> None:
     backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
     for name, wanted in (("acme", None), ("acme:1", None), ("acme", TWO)):
         with xsem.open_device(name, native=1, uuid=wanted) as device:
@@ -262,7 +262,7 @@ def test_a_native_context_is_adopted(use: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "wish"), [("acme:0", {}), ("acme", {"uuid": ONE}), ("acme", {"luid": b"00000000"})], ids=str
 )
-def test_a_native_context_of_another_device_is_refused_and_given_back(
+def test_native_context_of_another_device_is_refused(
     use: Any, name: str, wish: dict[str, Any]
 ) -> None:
     backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
@@ -272,26 +272,26 @@ def test_a_native_context_of_another_device_is_refused_and_given_back(
     assert not backend.drivers[0].loud
 
 
-def test_a_native_context_of_another_device_than_the_entry_is_refused(use: Any) -> None:
+def test_native_context_that_differs_from_info_is_refused(use: Any) -> None:
     backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
     refused(lambda: xsem.open_device(info(0, uuid=TWO), native=0), DeviceNotFoundError, "no_such_device")
     assert backend.drivers[0].log == [("close",)]
 
 
-def test_what_is_no_context_is_the_backends_to_refuse(use: Any) -> None:
+def test_backend_refuses_a_bad_native_context(use: Any) -> None:
     backend = use(Adopting(info(0)))
     error = refused(lambda: xsem.open_device("acme", native="context"), BadArgumentError, "bad_native")
     assert error.backend == "acme"
     assert not backend.drivers
 
 
-def test_a_backend_that_adopts_nothing_says_so(use: Any) -> None:
+def test_native_context_is_unsupported_without_adopt(use: Any) -> None:
     use(Acme(info(0)))
     error = refused(lambda: xsem.open_device("acme", native=5), UnsupportedError, "unsupported")
     assert error.capability == "native_context"
 
 
-def test_a_device_that_declares_contexts_of_a_backend_that_adopts_none_is_refused(use: Any) -> None:
+def test_device_that_declares_native_context_needs_adopt(use: Any) -> None:
     declared = Capabilities(features=frozenset({Feature.NATIVE_CONTEXT}))
     backend = use(Acme(info(0), declared=declared))
     error = refused(lambda: xsem.open_device("acme"), BackendUnavailableError, "broken_promise")
@@ -302,7 +302,7 @@ def test_a_device_that_declares_contexts_of_a_backend_that_adopts_none_is_refuse
     xsem.open_device("acme", native=0).release()
 
 
-def test_a_driver_that_breaks_its_promises_is_closed(use: Any) -> None:
+def test_driver_that_lacks_declared_calls_is_closed(use: Any) -> None:
     class Broken(FakeDriver):
         host_wait = spi.DeviceDriver.host_wait
 
@@ -324,7 +324,7 @@ def test_a_driver_that_breaks_its_promises_is_closed(use: Any) -> None:
      DriverError("no", reason="driver", code=3)],
     ids=repr,
 )
-def test_a_backends_error_says_whose_it_is(use: Any, error: XsemError) -> None:
+def test_error_of_a_backend_names_the_backend(use: Any, error: XsemError) -> None:
     use(Acme(error=error))
     for act in (lambda: xsem.open_device("acme"), lambda: xsem.open_device("acme:0"), lambda: xsem.devices("acme")):
         error.backend = None
@@ -334,7 +334,7 @@ def test_a_backends_error_says_whose_it_is(use: Any, error: XsemError) -> None:
         assert caught.value.backend == "acme"
 
 
-def test_an_error_of_open_says_whose_it_is(use: Any) -> None:
+def test_error_of_open_names_the_backend(use: Any) -> None:
     class Backend(Acme):
         def open(self, index: int) -> FakeDriver:
             raise DriverError("no context", reason="driver", call="acmeOpen", code=2)
@@ -371,7 +371,7 @@ def test_devices_are_those_of_all_backends_that_work(use: Any) -> None:
     assert caught.value.reason == "unknown_backend"
 
 
-def test_backends_are_listed_with_what_is_missing(use: Any) -> None:
+def test_backends_are_listed_with_their_problems(use: Any) -> None:
     class Missing(Acme):
         name = "missing"
 
@@ -395,14 +395,14 @@ def test_backends_are_listed_with_what_is_missing(use: Any) -> None:
     assert found["broken"].distribution == "broken-dist 2.0"
 
 
-def test_nothing_installed_is_nothing_listed(use: Any) -> None:
+def test_nothing_is_listed_when_nothing_is_installed(use: Any) -> None:
     use()
     assert xsem.devices() == ()
     assert xsem.backends() == ()
 
 
 # ---- the device that exports for another
-def test_bare_exporter_is_its_device_with_the_importers_uuid(use: Any) -> None:
+def test_bare_exporter_name_selects_the_importers_device(use: Any) -> None:
     use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
     assert discovery.exporter_for("acme", "other:0", TWO) == "acme:1"
     assert discovery.exporter_for("acme", "other:1", ONE.hex) == "acme:0"
@@ -419,7 +419,7 @@ def test_exporter_of_another_device_is_refused(use: Any, exporter: str) -> None:
     assert str(ONE) in caught.value.message
 
 
-def test_exporter_without_a_uuid_or_for_none_stays_as_it_is_named(use: Any) -> None:
+def test_exporter_name_stays_when_a_uuid_is_missing(use: Any) -> None:
     use(Acme(info(0), info(1)))
     assert discovery.exporter_for("acme", "other:0", ONE) == "acme"   # which open_device then refuses
     assert discovery.exporter_for("acme:1", "other:0", ONE) == "acme:1"
@@ -428,7 +428,7 @@ def test_exporter_without_a_uuid_or_for_none_stays_as_it_is_named(use: Any) -> N
     assert discovery.exporter_for("acme:7", "other:0", ONE) == "acme:7"
 
 
-def test_exporter_that_two_entries_of_one_device_match_is_not_guessed(use: Any) -> None:
+def test_exporter_that_matches_two_devices_is_refused(use: Any) -> None:
     use(Acme(info(0, uuid=ONE), info(1, uuid=ONE)))
     with pytest.raises(DeviceNotFoundError) as caught:
         discovery.exporter_for("acme", "other:0", ONE)

@@ -116,7 +116,7 @@ def consume(made: Any) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("versioned", [True, False])
-def test_structures_say_what_there_is(memory: Any, versioned: bool) -> None:
+def test_structures_describe_the_tensor(memory: Any, versioned: bool) -> None:
     address = aligned(memory)
     made = capsule(address, "float32", (3, 5), (64, 4), (2, 3), versioned)
     expected = b"dltensor_versioned" if versioned and NUMPY_IS_VERSIONED else b"dltensor"
@@ -177,7 +177,7 @@ def test_numpy_reads_and_writes_the_same_elements(
     ("name", "strides"),
     [("float32", (6,)), ("float32", (2,)), ("uint16", (3,)), ("complex128", (8,)), ("bfloat16", (1,))],
 )
-def test_strides_that_are_no_whole_elements_are_refused(memory: Any, name: str, strides: tuple[int, ...]) -> None:
+def test_strides_that_split_elements_are_refused(memory: Any, name: str, strides: tuple[int, ...]) -> None:
     with pytest.raises(BufferError, match="strides"):
         capsule(aligned(memory), name, (2,), strides)
 
@@ -193,7 +193,7 @@ def test_an_address_that_is_not_aligned_is_refused(memory: Any, name: str, offse
 
 
 @pytest.mark.parametrize(("name", "offset"), [("complex64", 4), ("complex128", 8), ("float64", 8), ("uint8", 1)])
-def test_an_address_that_is_just_aligned_is_taken(memory: Any, name: str, offset: int) -> None:
+def test_address_aligned_to_the_component_is_accepted(memory: Any, name: str, offset: int) -> None:
     assert read(capsule(aligned(memory) + offset, name)).tensor.data == aligned(memory) + offset
 
 
@@ -213,7 +213,7 @@ def test_an_unconsumed_capsule_ends_its_lease(memory: Any, versioned: bool) -> N
 
 
 @pytest.mark.parametrize("versioned", [True, False])
-def test_a_consumed_capsule_ends_its_lease_when_the_consumer_does(memory: Any, versioned: bool) -> None:
+def test_consumed_capsule_ends_its_lease_with_its_consumer(memory: Any, versioned: bool) -> None:
     made = capsule(aligned(memory), versioned=versioned)
     give_back = consume(made)
     del made
@@ -262,7 +262,7 @@ def test_a_deleter_may_be_called_on_any_thread(memory: Any, versioned: bool) -> 
 
 
 @pytest.mark.parametrize("versioned", [True, False])
-def test_a_capsule_dropped_by_an_error_leaves_the_error_alone(memory: Any, versioned: bool) -> None:
+def test_dropped_capsule_keeps_the_current_error(memory: Any, versioned: bool) -> None:
     def raises() -> None:
         made = capsule(aligned(memory), versioned=versioned)
         assert made is not None

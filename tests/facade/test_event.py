@@ -125,7 +125,7 @@ def test_wait_keeps_the_binding_it_was_appended_with(opened: Opened) -> None:
     assert [call[1] for call in driver.lists[1].calls] == [(first,), (second,)]
 
 
-def test_point_lives_as_long_as_a_wait_for_it_is_pending(opened: Opened) -> None:
+def test_fence_lives_while_a_wait_for_it_is_pending(opened: Opened) -> None:
     device, driver = opened
     producer, consumer, event = device.create_command_list(), device.create_command_list(), device.create_event()
     producer.append_barrier(signal_event=event)
@@ -157,7 +157,7 @@ def test_reset_unbinds_only(opened: Opened) -> None:
         commands.append_barrier(signal_event=event)
 
 
-def test_reset_in_the_midst_of_the_append_that_binds_leaves_it_bound_once(opened: Opened) -> None:
+def test_reset_during_the_binding_append_keeps_the_binding(opened: Opened) -> None:
     device, driver = opened
     commands, event = device.create_command_list(), device.create_event()
     driver.lists[0].during = event.reset
@@ -188,7 +188,7 @@ def test_event_of_one_list_is_waited_for_on_another(opened: Opened) -> None:
 
 
 # ---- foreign events
-def test_foreign_event_is_bound_from_the_start(opened: Opened) -> None:
+def test_borrowed_event_is_bound_from_the_start(opened: Opened) -> None:
     device, driver = opened
     native = FakePoint(1, "foreign")
     event = device.event(native)
@@ -204,7 +204,7 @@ def test_foreign_event_is_bound_from_the_start(opened: Opened) -> None:
     event.wait()
 
 
-def test_foreign_event_is_nobodys_signal_event(opened: Opened) -> None:
+def test_borrowed_event_is_refused_as_signal_event(opened: Opened) -> None:
     device, _ = opened
     commands, event = device.create_command_list(), device.event(FakePoint(1, "foreign"))
     for _ in range(2):
@@ -216,21 +216,21 @@ def test_foreign_event_is_nobodys_signal_event(opened: Opened) -> None:
         event.query()
 
 
-def test_foreign_event_of_another_library_is_refused(opened: Opened) -> None:
+def test_borrowed_event_of_another_library_is_refused(opened: Opened) -> None:
     device, _ = opened
     with pytest.raises(BadArgumentError, match="only a FakePoint") as caught:
         _ = device.event(object())
     assert caught.value.reason == "not_an_event"
 
 
-def test_foreign_event_needs_the_feature() -> None:
+def test_borrowed_event_needs_the_feature() -> None:
     with fake(dataclasses.replace(ALL, features=ALL.features - {Feature.NATIVE_EVENTS})) as (device, _):
         with pytest.raises(UnsupportedError) as caught:
             _ = device.event(FakePoint(1, "foreign"))
         assert caught.value.capability == "native_events"
 
 
-def test_point_of_a_foreign_event_is_given_back_once(opened: Opened) -> None:
+def test_fence_of_a_borrowed_event_is_released_once(opened: Opened) -> None:
     device, driver = opened
     native = FakePoint(1, "foreign")
     event = device.event(native)
@@ -241,7 +241,7 @@ def test_point_of_a_foreign_event_is_given_back_once(opened: Opened) -> None:
 
 
 # ---- callbacks
-def test_callback_is_called_once_on_a_thread_of_xsems(opened: Opened) -> None:
+def test_callback_is_called_once_on_the_notifier_thread(opened: Opened) -> None:
     device, driver = opened
     commands, event = device.create_command_list(), device.create_event()
     commands.append_barrier(signal_event=event)
@@ -256,7 +256,7 @@ def test_callback_is_called_once_on_a_thread_of_xsems(opened: Opened) -> None:
     assert len(called) == 1
 
 
-def test_callback_of_what_is_done_already_is_called_on_that_thread_too(opened: Opened) -> None:
+def test_callback_of_a_done_event_is_called_on_the_notifier(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
     event = device.create_event()
@@ -304,7 +304,7 @@ def test_callback_is_called_when_the_work_has_failed(opened: Opened) -> None:
         called[0].query()
 
 
-def test_callback_is_called_when_the_device_goes() -> None:
+def test_callback_is_called_when_the_device_is_released() -> None:
     with fake() as (device, driver):
         event = device.create_event()
         called: list[Any] = []
@@ -316,7 +316,7 @@ def test_callback_is_called_when_the_device_goes() -> None:
         assert not driver.points[0].reached
 
 
-def test_callback_that_raises_is_logged_and_the_others_are_called(
+def test_raising_callback_is_logged_and_others_are_called(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
@@ -352,7 +352,7 @@ def test_callback_may_use_xsem(opened: Opened) -> None:
     until(lambda: called == [0, 1, 2, 3, 4] and event.released)
 
 
-def test_callback_that_is_none_is_refused(opened: Opened) -> None:
+def test_callback_that_is_not_callable_is_refused(opened: Opened) -> None:
     device, _ = opened
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)
@@ -377,7 +377,7 @@ def test_event_with_a_callback_lives_until_it_is_called(opened: Opened) -> None:
     until(lambda: kept() is None)
 
 
-def test_called_event_is_let_go_while_others_wait(opened: Opened) -> None:
+def test_called_event_is_dropped_while_others_wait(opened: Opened) -> None:
     device, driver = opened
     commands, other_list = device.create_command_list(), device.create_command_list()
     event, other = device.create_event(), device.create_event()
@@ -449,7 +449,7 @@ def test_callbacks_added_while_the_thread_ends_are_called(opened: Opened) -> Non
     until(lambda: len(called) == 300)
 
 
-def test_notifier_lets_a_dropped_device_go() -> None:
+def test_notifier_does_not_keep_a_dropped_device() -> None:
     device, driver = open_fake()
     driver.everything_is_done = True
     event = device.create_event()
@@ -464,7 +464,7 @@ def test_notifier_lets_a_dropped_device_go() -> None:
     until(lambda: ("close",) in driver.log)
 
 
-def test_failing_quiet_calls_everybody(opened: Opened) -> None:
+def test_failing_quiet_calls_every_callback(opened: Opened) -> None:
     device, driver = opened
     event = device.create_event()
     called: list[Any] = []
@@ -482,7 +482,7 @@ def test_failing_quiet_calls_everybody(opened: Opened) -> None:
     driver.quiet = original  # type: ignore[method-assign]
 
 
-def test_events_native_handle_is_the_drivers(opened: Opened) -> None:
+def test_native_handle_of_an_event_is_the_drivers(opened: Opened) -> None:
     device, _ = opened
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)

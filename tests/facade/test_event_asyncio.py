@@ -65,7 +65,7 @@ def test_await_returns_when_the_work_is_done(opened: Opened) -> None:
     until(lambda: not notifiers())
 
 
-def test_await_of_what_is_not_appended_raises(opened: Opened) -> None:
+def test_await_of_an_unbound_event_raises(opened: Opened) -> None:
     device, _ = opened
 
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_await_goes_on_when_the_event_is_reset_or_released(opened: Opened) -> No
     asyncio.run(main())
 
 
-def test_cancelling_ends_the_waiting_and_not_the_work(opened: Opened) -> None:
+def test_cancelling_ends_the_await_and_not_the_work(opened: Opened) -> None:
     device, driver = opened
 
     async def main() -> None:
@@ -183,7 +183,7 @@ def test_cancelling_at_the_moment_of_the_end_is_harmless(opened: Opened) -> None
     assert complaints == []
 
 
-def test_loop_that_is_closed_with_an_await_in_it_is_left_alone(
+def test_closed_loop_with_a_pending_await_is_not_called(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
@@ -202,7 +202,7 @@ def test_loop_that_is_closed_with_an_await_in_it_is_left_alone(
     steps.close()
 
 
-def test_task_that_is_collected_takes_its_request_back(opened: Opened) -> None:
+def test_collected_task_withdraws_its_request(opened: Opened) -> None:
     device, _ = opened
     event = bound(device)
     loop = asyncio.new_event_loop()
@@ -236,7 +236,7 @@ def test_many_awaits_are_all_answered(opened: Opened) -> None:
     until(lambda: not notifiers())
 
 
-def test_loops_of_several_threads_are_answered_each_in_its_own(opened: Opened) -> None:
+def test_each_loop_is_answered_in_its_own_thread(opened: Opened) -> None:
     device, driver = opened
     event, ready, where = bound(device), threading.Barrier(4), []
 
@@ -260,7 +260,7 @@ def test_loops_of_several_threads_are_answered_each_in_its_own(opened: Opened) -
     assert len(set(where)) == 3
 
 
-def test_awaited_event_is_kept_by_its_task_alone(opened: Opened) -> None:
+def test_only_the_awaiting_task_keeps_its_event(opened: Opened) -> None:
     device, driver = opened
 
     async def main() -> None:

@@ -64,7 +64,7 @@ def test_each_dtype_has_its_size_string_and_code(name: str) -> None:
     ("form", "name"),
     [(float, "float64"), (bool, "bool"), (complex, "complex128"), ("f4", "float32"), ("float", "float64")],
 )
-def test_numpys_other_forms_are_taken(form: Any, name: str) -> None:
+def test_other_numpy_forms_of_a_dtype_are_accepted(form: Any, name: str) -> None:
     assert parse_dtype(form).name == name
 
 
@@ -75,7 +75,7 @@ def test_numpys_other_forms_are_taken(form: Any, name: str) -> None:
      [], (), "longdouble", np.dtype("longdouble"), TorchDType("qint8"), b"f4x"],
     ids=lambda form: repr(form)[:30],
 )
-def test_what_is_no_dtype_of_ours_is_refused(form: Any) -> None:
+def test_unsupported_dtype_is_refused(form: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:
         parse_dtype(form)
     assert caught.value.reason == "bad_dtype"
@@ -108,7 +108,7 @@ def test_without_strides_rows_lie_without_padding(shape: tuple[int, ...], itemsi
 @given(shapes.flatmap(lambda shape: st.tuples(
     st.just(shape), st.tuples(*[st.integers(0, 40) for _ in shape]), st.sampled_from([1, 2, 4, 8])
 )))
-def test_with_strides_the_extent_is_what_the_last_element_needs(
+def test_extent_with_strides_ends_at_the_last_element(
     case: tuple[tuple[int, ...], tuple[int, ...], int],
 ) -> None:
     shape, strides, itemsize = case
@@ -143,7 +143,7 @@ def test_sequences_of_other_ints_are_taken() -> None:
      (2**32, 2**32), (2**62, 2)],
     ids=repr,
 )
-def test_what_is_no_shape_is_refused(shape: Any) -> None:
+def test_bad_shape_is_refused(shape: Any) -> None:
     for strides in (None, tuple(0 for _ in shape) if isinstance(shape, tuple) else None):
         with pytest.raises(BadArgumentError) as caught:
             parse_layout(shape, strides, 1)
@@ -162,7 +162,7 @@ def test_the_largest_shape_is_counted_in_bytes() -> None:
     [(), (4,), (4, 4, 4), (-4, 4), (4, -1), (4.0, 4), ("4", 4), 4, "44", (None, 4), (True, 4), (2**63, 4), (4, 2**70)],
     ids=repr,
 )
-def test_what_are_no_strides_are_refused(strides: Any) -> None:
+def test_bad_strides_are_refused(strides: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:
         parse_layout((2, 3), strides, 4)
     assert caught.value.reason == "bad_strides"

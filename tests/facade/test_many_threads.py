@@ -95,7 +95,7 @@ def test_import_append_release_in_eight_threads() -> None:
 
 
 @pytest.mark.parametrize("call", ["append_wait", "append_signal"])
-def test_first_append_to_one_list_stands_the_first_one_to_another_in_between(call: str) -> None:
+def test_known_append_survives_a_concurrent_first_append(call: str) -> None:
     with fake() as (device, _):
         sem, other, commands = timeline(device), timeline(device), device.create_command_list()
 
@@ -181,7 +181,7 @@ def test_events_shared_by_all_threads() -> None:
 
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("restless")
-def test_devices_released_in_the_midst_of_everything() -> None:
+def test_devices_are_released_while_all_threads_use_them() -> None:
     def body(luck: random.Random) -> None:
         with fake() as (device, driver):
             commands, sem, event = device.create_command_list(), timeline(device), device.create_event()

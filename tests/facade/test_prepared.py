@@ -97,7 +97,7 @@ def test_timelines_take_parameters_too(opened: Opened) -> None:
     assert values_of(driver, "signal") == [(5, 6), (3, 7), (4, 8)]
 
 
-def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
+def test_recorded_values_are_those_of_the_call(opened: Opened) -> None:
     device, _ = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     prepared, values = commands.prepare_signal(sems), [2, 3]
@@ -118,7 +118,7 @@ def test_bad_semaphores_are_refused_when_prepared(opened: Opened, semaphores: An
         assert caught.value.reason == reason
 
 
-def test_semaphores_that_cannot_be_used_here_are_refused_when_prepared(opened: Opened) -> None:
+def test_unusable_semaphores_are_refused_when_prepared(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
     sync_file = device.import_semaphore(SemaphoreDesc.sync_fd(-1))
@@ -179,7 +179,7 @@ def test_bad_values_wait_for_nothing(opened: Opened, values: Any, reason: str) -
 @pytest.mark.parametrize(("value", "reason"), [
     (True, "not_an_int"), (1.5, "not_an_int"), (-1, "value_out_of_range"), (2**64, "value_out_of_range"),
     (5, "value_not_above_last"), (None, "value_required")])
-def test_bad_value_of_one_semaphore_is_refused_also_after_good_ones(opened: Opened, value: Any, reason: str) -> None:
+def test_bad_value_is_refused_also_after_good_ones(opened: Opened, value: Any, reason: str) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     prepared = commands.prepare_signal(sem)
@@ -219,7 +219,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
     assert values_of(driver, "signal") == [(5, 5, 5), (9, 8, 8)]
 
 
-def test_values_of_a_batch_are_seen_by_single_signals_that_are_prepared_too(opened: Opened) -> None:
+def test_prepared_single_signals_see_the_values_of_a_batch(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     prepared, single = commands.prepare_signal(sems), commands.prepare_signal(sems[0])
@@ -326,7 +326,7 @@ def test_failed_list_refuses_prepared_calls(opened: Opened) -> None:
 # ---- release
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("operation", ["signal", "wait"])
-def test_released_semaphore_is_refused_and_freed_when_its_last_use_is_done(
+def test_released_semaphore_is_refused_and_freed_after_last_use(
     opened: Opened, operation: str, count: int
 ) -> None:
     device, driver = opened
@@ -377,7 +377,7 @@ def test_released_list_or_device_refuses_prepared_calls(opened: Opened, what: st
     assert values_of(driver, "signal") == [(1, 1), (2,)]
 
 
-def test_released_wrapper_of_a_borrowed_stream_refuses_prepared_calls(opened: Opened) -> None:
+def test_released_list_of_a_borrowed_stream_refuses_calls(opened: Opened) -> None:
     device, driver = opened
     first, second = device.command_list(FakeStream(9)), device.command_list(FakeStream(9))
     sem = timeline(device)
@@ -425,7 +425,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
 
 
 # ---- the books
-def test_many_calls_leave_the_books_flat_and_are_refused_behind_an_unmet_wait(opened: Opened) -> None:
+def test_many_calls_keep_the_queue_small_or_are_refused(opened: Opened) -> None:
     with fake(dataclasses.replace(ALL, max_pending=1020)) as (device, driver):
         commands, sems = device.create_command_list(), batch(device, 2)
         prepared, gate = commands.prepare_signal(sems), commands.prepare_wait(timeline(device))
@@ -452,7 +452,7 @@ def test_many_calls_leave_the_books_flat_and_are_refused_behind_an_unmet_wait(op
         assert len(sems[0]._lifetime.uses) <= 3
 
 
-def test_prepared_that_are_dropped_leave_nothing_in_the_records(opened: Opened) -> None:
+def test_dropped_prepared_leaves_nothing_in_the_lifetimes(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
     commands, sem = device.create_command_list(), timeline(device)
@@ -464,7 +464,7 @@ def test_prepared_that_are_dropped_leave_nothing_in_the_records(opened: Opened) 
     assert len(sem._lifetime.uses) < 100
 
 
-def test_pending_prepared_wait_keeps_frees_away(opened: Opened) -> None:
+def test_pending_prepared_wait_holds_releases(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     prepared = commands.prepare_wait(sem)
@@ -495,7 +495,7 @@ def test_two_threads_append_one_after_the_other(opened: Opened) -> None:
     assert values_of(driver) == [(1,), (1,)]
 
 
-def test_call_does_what_finalizers_left_and_looks_no_further(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_runs_the_jobs_of_finalizers_only(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     device, _ = opened
     prepared = device.create_command_list().prepare_signal(timeline(device))
     done: list[int] = []
@@ -510,7 +510,7 @@ def test_call_does_what_finalizers_left_and_looks_no_further(opened: Opened, mon
     monkeypatch.undo()
 
 
-def test_value_is_taken_once_whoever_signals_it(opened: Opened) -> None:
+def test_value_is_accepted_once_from_several_signallers(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
     sems = batch(device, 2)

@@ -104,7 +104,7 @@ def test_recording_needs_the_feature() -> None:
         assert caught.value.capability == "recording"
 
 
-def test_lists_that_cannot_record_what_the_device_declares_are_refused() -> None:
+def test_list_without_the_declared_recording_is_refused() -> None:
     driver = FakeDriver(RECORDS)   # its lists override nothing of it
     with xsem.facade.device.Device(INFO, driver) as device, pytest.raises(BackendUnavailableError) as caught:
         device.create_command_list()
@@ -133,7 +133,7 @@ def test_recorded_work_runs_when_it_is_replayed(opened: Opened) -> None:
     assert commands.query()
 
 
-def test_replay_takes_note_of_the_values_it_signals(opened: Opened) -> None:
+def test_replay_updates_the_values_it_signals(opened: Opened) -> None:
     device, driver = opened
     commands, sem, waited = device.create_command_list(), timeline(device), timeline(device)
     with commands.record() as recording:
@@ -157,7 +157,7 @@ def test_replay_takes_note_of_the_values_it_signals(opened: Opened) -> None:
     assert sem._state.last_signalled == 8
 
 
-def test_replay_may_go_back_where_the_recording_may(opened: Opened) -> None:
+def test_replay_may_rewind_when_the_recording_allows_it(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
     with commands.record() as recording:
@@ -259,7 +259,7 @@ def test_objects_of_a_recording_live_with_it(opened: Opened) -> None:
     assert first(driver).forgotten   # before what it uses
 
 
-def test_objects_of_a_recording_that_was_not_made_are_freed(opened: Opened) -> None:
+def test_objects_of_a_failed_recording_are_freed(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     driver.finish()
@@ -274,7 +274,7 @@ def test_objects_of_a_recording_that_was_not_made_are_freed(opened: Opened) -> N
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_append_that_fails_in_a_recording_leaves_its_objects_free_afterwards(opened: Opened) -> None:
+def test_failed_append_in_a_recording_does_not_keep_its_objects(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     driver.finish()
@@ -289,7 +289,7 @@ def test_append_that_fails_in_a_recording_leaves_its_objects_free_afterwards(ope
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_device_that_is_released_frees_recordings_before_what_they_use(opened: Opened) -> None:
+def test_released_device_frees_recordings_before_their_objects(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     with commands.record():
@@ -301,7 +301,7 @@ def test_device_that_is_released_frees_recordings_before_what_they_use(opened: O
     assert len(driver.released("release_semaphore")) == 1
 
 
-def test_error_of_the_block_goes_on_where_the_recording_cannot_be_ended(opened: Opened) -> None:
+def test_error_of_the_block_is_raised_when_ending_fails(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     recording = commands.record()
@@ -312,7 +312,7 @@ def test_error_of_the_block_goes_on_where_the_recording_cannot_be_ended(opened: 
     commands.append_barrier()
 
 
-def test_value_for_what_is_not_recorded_is_refused(opened: Opened) -> None:
+def test_value_for_an_unrecorded_semaphore_is_refused(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
     with commands.record() as recording:
@@ -324,7 +324,7 @@ def test_value_for_what_is_not_recorded_is_refused(opened: Opened) -> None:
     assert sem._state.last_signalled == 0
 
 
-def test_pending_replay_names_what_it_waits_for_and_who_could_signal(opened: Opened) -> None:
+def test_pending_replay_names_its_wait_and_its_signallers(opened: Opened) -> None:
     device, _ = opened
     waiter, signaller = device.create_command_list(), device.create_command_list()
     drawn, filtered = timeline(device, "drawn"), timeline(device, "filtered")
@@ -346,7 +346,7 @@ def test_pending_replay_names_what_it_waits_for_and_who_could_signal(opened: Ope
     assert "its signal has not been submitted" in str(caught.value)
 
 
-def test_signal_behind_a_replay_that_waits_is_not_taken_for_done(opened: Opened) -> None:
+def test_signal_behind_a_waiting_replay_does_not_count_as_done(opened: Opened) -> None:
     """Somebody else may have given the timeline its value; the replay in front of it is not done for that."""
     device, driver = opened
     commands, gate, sem = device.create_command_list(), binary(device), timeline(device)
@@ -412,7 +412,7 @@ def test_recording_is_forgotten_between_the_appends_of_others(
         assert driver.misuse == []
 
 
-def test_block_that_raises_gives_the_recording_up(opened: Opened) -> None:
+def test_block_that_raises_releases_the_recording(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     recording = commands.record()

@@ -63,7 +63,7 @@ def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> Non
 
 @pytest.mark.parametrize("label", [None, 5, b"frames", ["frames"], np.array([1, 2]), np.array([]), object()],
                          ids=lambda label: type(label).__name__)
-def test_label_that_is_not_a_str_is_refused_before_anything_is_made(opened: Opened, label: Any) -> None:
+def test_bad_label_is_refused_before_the_driver_is_called(opened: Opened, label: Any) -> None:
     device, driver = opened
     with OwnedHandle(os.eventfd(0)) as handle:
         theirs = SemaphoreDesc.timeline_fd(handle, device_uuid=None)
@@ -80,7 +80,7 @@ def test_label_that_is_not_a_str_is_refused_before_anything_is_made(opened: Open
 @pytest.mark.parametrize("label", [
     "\x1b[31mred\x1b[0m", "two\nlines", "nul\0", "\u202edetrever", "lone \ud800", "\x9b2J",
 ], ids=ascii)
-def test_control_characters_of_a_label_are_escaped_where_it_is_shown(opened: Opened, label: str) -> None:
+def test_control_characters_of_a_label_are_escaped_in_messages(opened: Opened, label: str) -> None:
     device, driver = opened
     driver.everything_is_done = False
     sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, label=label)
@@ -124,7 +124,7 @@ def test_timeline_begins_at_its_initial_value(opened: Opened) -> None:
     (S.TIMELINE_SEMAPHORE_FD, True, "not_an_int"), (S.TIMELINE_SEMAPHORE_FD, 1.0, "not_an_int"),
     ("timeline_semaphore_fd", 0, "bad_type"), (xsem.MemoryHandleType.OPAQUE_FD, 0, "bad_type"),
 ])
-def test_creation_with_what_cannot_be_is_refused(
+def test_creation_with_bad_arguments_is_refused(
     opened: Opened, type: Any, initial_value: Any, reason: str
 ) -> None:
     device, driver = opened
@@ -152,7 +152,7 @@ def test_types_that_are_not_declared_are_refused() -> None:
 
 # ---- the host's signals and waits
 @pytest.mark.parametrize("value", [None, True, 1.0, "1", -1, 2**64, np.float64(1), np.bool_(True)])
-def test_value_of_a_host_signal_or_wait_that_cannot_be_is_refused(opened: Opened, value: Any) -> None:
+def test_bad_value_of_a_host_signal_or_wait_is_refused(opened: Opened, value: Any) -> None:
     device, driver = opened
     sem = timeline(device)
     before = driver.calls
@@ -265,7 +265,7 @@ def test_host_signal_asks_the_value_before_the_lists(opened: Opened) -> None:
     assert driver.lists[0].markers == 0
 
 
-def test_host_signal_beside_pending_waits_is_taken_whatever_is_pending(
+def test_host_signal_does_not_scan_pending_waits(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, driver = opened
@@ -290,7 +290,7 @@ def test_pending_signal_that_goes_back_is_not_told_by_the_value(opened: Opened) 
     sem.host_signal(3)
 
 
-def test_pending_signal_of_a_device_whose_values_cannot_be_read_is_found() -> None:
+def test_pending_signal_is_found_when_values_cannot_be_read() -> None:
     without = dataclasses.replace(ALL, features=ALL.features - {Feature.READ_VALUE})
     with fake(without) as (device, driver):
         sem, commands = timeline(device), device.create_command_list()
@@ -302,7 +302,7 @@ def test_pending_signal_of_a_device_whose_values_cannot_be_read_is_found() -> No
         sem.host_signal(5)
 
 
-def test_kinds_that_count_and_kinds_that_do_not() -> None:
+def test_four_types_are_timelines() -> None:
     assert {type for type in S if type.kind is SemaphoreKind.TIMELINE} == {
         S.TIMELINE_SEMAPHORE_FD, S.TIMELINE_SEMAPHORE_WIN32, S.D3D12_FENCE, S.D3D11_FENCE}
 
@@ -318,14 +318,14 @@ def test_each_export_has_a_handle_of_its_own(opened: Opened) -> None:
         assert first.handle.fileno() != second.handle.fileno()
 
 
-def test_export_of_what_was_imported_is_refused(opened: Opened) -> None:
+def test_export_of_an_imported_semaphore_is_refused(opened: Opened) -> None:
     device, _ = opened
     with pytest.raises(UnsupportedError) as caught:
         imported(device).export()
     assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
 
 
-def test_export_is_stamped_for_its_importer() -> None:
+def test_export_has_the_device_identity_of_its_importer() -> None:
     ours, theirs = uuid.uuid4(), uuid.uuid4()
     with (
         fake() as (nobodys, nobody),
@@ -355,7 +355,7 @@ def test_export_is_stamped_for_its_importer() -> None:
             assert desc.device_uuid is None
 
 
-def test_failed_export_says_so_and_gives_nothing_away(opened: Opened) -> None:
+def test_failed_export_raises_and_exports_nothing(opened: Opened) -> None:
     device, driver = opened
     sem, commands = timeline(device), device.create_command_list()
 

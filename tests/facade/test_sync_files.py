@@ -59,7 +59,7 @@ def test_a_signal_is_for_one_export_or_one_wait(opened: Opened, use: str) -> Non
 
 
 @pytest.mark.parametrize("refuses", ["signal", "wait", "export"])
-def test_what_the_driver_refuses_has_used_nothing_up(
+def test_refused_call_does_not_consume_the_signal(
     opened: Opened, refuses: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, driver = opened
@@ -80,7 +80,7 @@ def test_what_the_driver_refuses_has_used_nothing_up(
     acts[refuses]()
 
 
-def test_an_imported_one_is_for_one_wait(opened: Opened) -> None:
+def test_imported_sync_file_is_for_one_wait(opened: Opened) -> None:
     device, driver = opened
     commands, other = device.create_command_list(), device.create_command_list()
     drawn, frames = device.import_semaphore(SemaphoreDesc.sync_fd(-1), label="drawn"), timeline(device)
@@ -101,7 +101,7 @@ def test_an_imported_one_is_for_one_wait(opened: Opened) -> None:
     assert [[call[0] for call in each.calls] for each in driver.lists] == [["wait"], []]
 
 
-def test_a_batch_with_one_that_is_signalled_already_signals_none(opened: Opened) -> None:
+def test_batch_with_a_signalled_member_signals_nothing(opened: Opened) -> None:
     device, driver = opened
     commands, frames = device.create_command_list(), timeline(device)
     first, drawn = device.create_semaphore(SYNC), device.create_semaphore(SYNC, label="drawn")
@@ -112,7 +112,7 @@ def test_a_batch_with_one_that_is_signalled_already_signals_none(opened: Opened)
 
 
 @pytest.mark.parametrize("first", ["signal", "wait", "export"])
-def test_another_thread_has_no_signal_of_what_the_driver_is_being_given(
+def test_signal_is_unavailable_to_other_threads_until_appended(
     opened: Opened, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An export before the signal is submitted would stand for ever on some drivers."""
