@@ -77,7 +77,7 @@ def test_all_lists_are_reported_oldest_first_each(opened: Opened) -> None:
     assert short(device.pending()) == [("wait", 1), ("wait", 2)]
 
 
-def test_each_semaphore_of_a_batch_is_an_entry(opened: Opened) -> None:
+def test_each_semaphore_of_a_batch_is_reported(opened: Opened) -> None:
     device, _ = opened
     commands = device.create_command_list()
     sems = [timeline(device, "a"), binary(device, "b")]
@@ -124,7 +124,7 @@ def test_failed_list_has_nothing_pending(opened: Opened) -> None:
 
 
 # ---- what holds the rest
-def test_what_precedes_the_stuck_wait_and_left_its_value_is_done(opened: Opened) -> None:
+def test_operations_before_the_stuck_wait_are_done(opened: Opened) -> None:
     device, driver = opened
     commands, sem, theirs = device.create_command_list(), timeline(device), timeline(device)
     for frame in range(5):
@@ -162,7 +162,7 @@ def test_work_that_hangs_behind_a_met_wait_is_first(opened: Opened) -> None:
     assert stuck(commands) == ["work", ("signal", 4)]
 
 
-def test_value_that_somebody_else_signalled_hides_no_stuck_wait(opened: Opened) -> None:
+def test_value_from_elsewhere_hides_no_stuck_wait(opened: Opened) -> None:
     device, driver = opened
     commands, sem, theirs = device.create_command_list(), timeline(device), timeline(device)
     commands.append_wait(theirs, 1)
@@ -171,7 +171,7 @@ def test_value_that_somebody_else_signalled_hides_no_stuck_wait(opened: Opened) 
     assert stuck(commands) == short(device.pending()) == [("wait", 1), ("signal", 5)]
 
 
-def test_value_that_somebody_else_signalled_hides_no_stuck_binary_wait(opened: Opened) -> None:
+def test_value_from_elsewhere_hides_no_stuck_binary_wait(opened: Opened) -> None:
     device, driver = opened
     commands, sem, theirs = device.create_command_list(), timeline(device), binary(device)
     commands.append_wait(theirs)
@@ -182,7 +182,7 @@ def test_value_that_somebody_else_signalled_hides_no_stuck_binary_wait(opened: O
     assert device.pending() == ()
 
 
-def test_value_that_somebody_else_signalled_hides_no_stuck_event(opened: Opened) -> None:
+def test_value_from_elsewhere_hides_no_stuck_event(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     native = FakePoint(1, "foreign")
@@ -205,7 +205,7 @@ def test_wait_with_an_event_is_met_when_both_are(opened: Opened) -> None:
     assert stuck(commands) == ["work"]
 
 
-def test_timeout_never_names_nothing(opened: Opened) -> None:
+def test_timeout_always_names_an_operation(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -215,7 +215,7 @@ def test_timeout_never_names_nothing(opened: Opened) -> None:
     assert stuck(commands) == [("signal", 2)]
 
 
-def test_signal_that_may_go_back_is_no_sign(opened: Opened) -> None:
+def test_signal_with_allow_rewind_proves_no_progress(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_work(lambda: None)
@@ -224,7 +224,7 @@ def test_signal_that_may_go_back_is_no_sign(opened: Opened) -> None:
     assert short(device.pending()) == ["work", ("signal", 5)]
 
 
-def test_event_that_is_reached_tells_of_all_before_it(opened: Opened) -> None:
+def test_reached_event_proves_all_earlier_operations_done(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     events = [device.create_event() for _ in range(5)]
@@ -257,7 +257,7 @@ def test_values_are_read_once_per_report(opened: Opened) -> None:
     assert len(reads) == 1
 
 
-def test_report_of_very_many_operations_takes_no_time_that_grows_with_their_square(opened: Opened) -> None:
+def test_cost_of_a_report_is_linear_in_the_operations(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
 
@@ -296,7 +296,7 @@ def test_released_semaphore_still_has_its_value_in_the_report(opened: Opened) ->
     assert (op.semaphore, op.current_value) == ("timeline_semaphore_fd 'frames'", 5)
 
 
-def test_value_that_cannot_be_read_just_now_is_unknown(opened: Opened) -> None:
+def test_value_is_unknown_when_reading_fails(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 7)
@@ -372,7 +372,7 @@ def test_exporter_that_cannot_tell_leaves_the_value_unknown(opened: Opened, blin
     assert [op.current_value for op in device.pending()] == [None, None]
 
 
-def test_one_wait_of_which_nothing_is_known_is_the_one(blind: Opened) -> None:
+def test_single_wait_is_reported_when_its_state_is_unknown(blind: Opened) -> None:
     device, _ = blind
     commands = frames(device, timeline(device), 1)
     with pytest.raises(WaitTimeoutError, match=r"pending first: wait .* >= 1 .now unknown"):
@@ -383,7 +383,7 @@ def test_one_wait_of_which_nothing_is_known_is_the_one(blind: Opened) -> None:
         batch.synchronize(timeout_s=0)
 
 
-def test_of_several_waits_none_is_accused_where_nothing_is_known(blind: Opened) -> None:
+def test_no_wait_is_singled_out_when_nothing_is_known(blind: Opened) -> None:
     device, _ = blind
     sem = imported(device, "frames")
     commands = frames(device, sem)
@@ -405,7 +405,7 @@ def test_of_several_waits_none_is_accused_where_nothing_is_known(blind: Opened) 
         alone.synchronize(timeout_s=0)
 
 
-def test_markers_that_are_reached_tell_what_is_done(blind: Opened) -> None:
+def test_reached_markers_prove_operations_done(blind: Opened) -> None:
     device, driver = blind
     sem = timeline(device)
     commands = frames(device, sem, 2)
@@ -424,7 +424,7 @@ def signallers(device: xsem.Device) -> list[tuple[str, ...]]:
     return [op.possible_signallers for op in device.pending() if op.operation == "wait"]
 
 
-def test_nobody_can_signal_what_was_never_given_away(opened: Opened) -> None:
+def test_unexported_semaphore_has_no_possible_signaller(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -433,7 +433,7 @@ def test_nobody_can_signal_what_was_never_given_away(opened: Opened) -> None:
         commands.synchronize(timeout_s=0)
 
 
-def test_signal_behind_its_own_wait_is_called_that(opened: Opened) -> None:
+def test_signal_behind_its_own_wait_is_named_as_such(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -495,7 +495,7 @@ def test_importer_of_an_exported_semaphore_is_named(opened: Opened) -> None:
     assert signallers(device) == [("an importer of the exported handle",)]
 
 
-def test_signaller_that_stopped_short_is_said(opened: Opened) -> None:
+def test_signaller_that_stopped_short_is_named(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), imported(device)
     commands.append_wait(sem, 7)
@@ -504,7 +504,7 @@ def test_signaller_that_stopped_short_is_said(opened: Opened) -> None:
         commands.synchronize(timeout_s=0)
 
 
-def test_causes_of_the_driver_alone_are_named_where_a_wait_is_pending(opened: Opened) -> None:
+def test_causes_of_the_driver_need_a_pending_wait(opened: Opened) -> None:
     device, driver = opened
     driver.timeout_causes = ("the moon is full",)
     commands, sem = device.create_command_list(), timeline(device)
@@ -553,7 +553,7 @@ def test_pending_may_be_asked_while_others_append_and_release(opened: Opened) ->
     assert asked > 1
 
 
-def test_report_says_nothing_of_a_device_that_is_released_meanwhile(opened: Opened) -> None:
+def test_report_of_a_released_device_is_empty(opened: Opened) -> None:
     from xsem.runtime.diagnostics.pending import device_pending
 
     device, driver = opened

@@ -209,7 +209,7 @@ SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device_
            "__array_interface__", "__call__"}
 
 
-def test_every_public_method_has_a_row(opened: Opened) -> None:
+def test_every_public_method_is_in_the_table(opened: Opened) -> None:
     for owner in {owner for owner, _ in CALLS}:
         kind = type(getattr(opened, owner))
         names = {name for name in dir(kind) if not name.startswith("_") or name in SPECIAL}
@@ -274,7 +274,7 @@ def test_in_the_child_release_is_harmless(opened: Opened) -> None:
     assert len(opened.driver.released("unmap_buffer")) == 1
 
 
-def test_a_recording_that_the_fork_interrupts_ends_without_the_driver(opened: Opened) -> None:
+def test_recording_ends_without_a_driver_call_in_the_child(opened: Opened) -> None:
     driver = opened.driver
     assert isinstance(driver, Watched)
 
@@ -330,7 +330,7 @@ def open_and_use() -> list[object]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
-def test_in_the_child_a_new_device_works_and_a_grandchild_is_refused_it() -> None:
+def test_new_device_of_the_child_is_refused_in_a_grandchild() -> None:
     with xsem.open_device("host") as parents:
         def child() -> list[object]:
             results = open_and_use()
@@ -346,7 +346,7 @@ def test_in_the_child_a_new_device_works_and_a_grandchild_is_refused_it() -> Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 @pytest.mark.parametrize("lock", ["plugins", "fds"])
-def test_a_lock_that_another_thread_had_does_not_stop_the_child(lock: str) -> None:
+def test_lock_held_by_another_thread_does_not_stop_the_child(lock: str) -> None:
     held, go_on = threading.Event(), threading.Event()
     holder: Any = xsem.plugins._lock if lock == "plugins" else file_descriptors._Numbers.lock
 
@@ -365,7 +365,7 @@ def test_a_lock_that_another_thread_had_does_not_stop_the_child(lock: str) -> No
         thread.join()
 
 
-def test_a_fork_while_plugins_are_loaded_lets_the_child_load_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_loads_plugins_when_a_fork_interrupts_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xsem.plugins, "_loaded", None)
     monkeypatch.setattr(xsem.plugins, "_loading", True)
     assert "host" in in_child(lambda: [info.name for info in xsem.backends()])
@@ -400,7 +400,7 @@ def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
         thread.join()
 
 
-def test_a_handle_of_the_parents_is_the_childs_own_copy() -> None:
+def test_child_has_its_own_copy_of_a_parents_handle() -> None:
     with OwnedHandle(os.eventfd(0)) as handle:
         number = handle.fileno()
 
@@ -421,7 +421,7 @@ def child_of_multiprocessing(device: Device, results: Any) -> None:
         results.put(error.reason)
 
 
-def test_multiprocessings_fork_is_a_fork(opened: Opened) -> None:
+def test_fork_of_multiprocessing_is_detected(opened: Opened) -> None:
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     process = context.Process(target=child_of_multiprocessing, args=(opened.device, results))
@@ -480,7 +480,7 @@ print("done")
 """
 
 
-def test_a_child_that_ends_as_programs_do_calls_no_driver() -> None:
+def test_child_that_exits_normally_calls_no_driver() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT], capture_output=True, text=True, timeout=50,
         check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -78,7 +78,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_dups_are_one_open_file_and_a_second_open_is_not(way: str) -> None:
+def test_duplicates_are_one_open_file_and_a_second_open_is_not(way: str) -> None:
     first, second = holding(b"x"), holding(b"x")
     path = f"/proc/self/fd/{first}"
     again, dup = os.open(path, os.O_RDONLY), os.dup(first)
@@ -93,7 +93,7 @@ def test_dups_are_one_open_file_and_a_second_open_is_not(way: str) -> None:
             os.close(number)
 
 
-def test_anonymous_inodes_are_told_apart(way: str) -> None:
+def test_anonymous_inodes_are_distinguished(way: str) -> None:
     # fstat gives the same device and inode for all of them.
     a, b = os.eventfd(0), os.eventfd(0)
     dup = os.dup(a)
@@ -104,14 +104,14 @@ def test_anonymous_inodes_are_told_apart(way: str) -> None:
         os.close(number)
 
 
-def test_a_closed_number_is_no_open_file(way: str, fd: int) -> None:
+def test_closed_number_is_not_the_same_open_file(way: str, fd: int) -> None:
     gone = closed_number()
     assert same_open_file(fd, gone) is False
     assert same_open_file(gone, fd) is False
     assert same_open_file(gone, gone) is False
 
 
-def test_nobody_to_ask_is_no_answer(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_is_unknown_without_kernel_support(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_descriptors, "_F_DUPFD_QUERY", 1999)
     monkeypatch.setattr(file_descriptors, "_KCMP", NO_KCMP)
     assert same_open_file(fd, fd) is None
@@ -144,7 +144,7 @@ def test_the_driver_gets_a_duplicate_of_its_own(fd: int) -> None:
     assert not is_open(seen[0])
 
 
-def test_what_the_driver_took_stays_open(fd: int) -> None:
+def test_number_that_the_driver_detached_stays_open(fd: int) -> None:
     def importer(desc: SemaphoreDesc, handle: OwnedHandle | None) -> int:
         assert handle is not None
         return handle.detach()
@@ -157,7 +157,7 @@ def test_what_the_driver_took_stays_open(fd: int) -> None:
 
 
 @pytest.mark.parametrize("sort", ["int", "file", "OwnedHandle"])
-def test_every_sort_of_handle_is_borrowed(sort: str, fd: int) -> None:
+def test_every_form_of_handle_is_borrowed(sort: str, fd: int) -> None:
     with os.fdopen(os.eventfd(0), "rb", buffering=0) as file, OwnedHandle(os.eventfd(0)) as owned:
         handles: dict[str, Any] = {"int": fd, "file": file, "OwnedHandle": owned}
         handle = handles[sort]
@@ -181,7 +181,7 @@ def test_every_sort_of_handle_is_borrowed(sort: str, fd: int) -> None:
     ],
     ids=lambda desc: f"{desc.type.value}-{desc.name or desc.handle}",
 )
-def test_what_has_no_fd_reaches_the_driver_without_a_duplicate(desc: Any) -> None:
+def test_import_without_fd_makes_no_duplicate(desc: Any) -> None:
     calls: list[object] = []
     with untouched():
         import_with_duplicate(desc, lambda got, handle: calls.append((got, handle)))
@@ -195,12 +195,12 @@ def _raise(error: BaseException) -> None:
 
 
 # ---- failure
-def test_left_the_duplicate_is_closed(fd: int) -> None:
+def test_duplicate_is_closed_when_fate_is_left(fd: int) -> None:
     with untouched(fd), pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("left"))
 
 
-def test_taken_the_duplicate_is_the_drivers(fd: int) -> None:
+def test_duplicate_is_the_drivers_when_fate_is_taken(fd: int) -> None:
     kept: list[int] = []
     before = numbers()
     with pytest.raises(RefusedError):
@@ -212,7 +212,7 @@ def test_taken_the_duplicate_is_the_drivers(fd: int) -> None:
 
 
 @pytest.mark.parametrize("fate", ["taken", "unknown"])
-def test_a_number_that_went_to_another_file_is_left_alone(fate: str, fd: int) -> None:
+def test_number_reused_by_another_file_is_not_closed(fate: str, fd: int) -> None:
     other = holding(b"another's")
     taken: list[int] = []
 
@@ -227,17 +227,17 @@ def test_a_number_that_went_to_another_file_is_left_alone(fate: str, fd: int) ->
     os.close(other)
 
 
-def test_unknown_and_still_ours_the_duplicate_is_closed(fd: int, way: str) -> None:
+def test_duplicate_is_closed_when_fate_is_unknown_and_file_same(fd: int, way: str) -> None:
     with untouched(fd), pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("unknown"))
 
 
-def test_unknown_and_closed_nothing_is_closed(fd: int, way: str) -> None:
+def test_nothing_is_closed_when_fate_is_unknown_and_fd_closed(fd: int, way: str) -> None:
     with untouched(fd), pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("unknown", close_number))
 
 
-def test_unknown_and_nobody_to_ask_the_number_is_leaked(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_is_leaked_when_fate_cannot_be_determined(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_descriptors, "same_open_file", lambda a, b: None)
     kept: list[int] = []
     before = numbers()
@@ -248,7 +248,7 @@ def test_unknown_and_nobody_to_ask_the_number_is_leaked(fd: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("fate", ["taken", "left", "unknown"])
-def test_detached_before_it_failed_the_duplicate_is_the_drivers(fate: str, fd: int) -> None:
+def test_duplicate_is_the_drivers_when_detached_before_failure(fate: str, fd: int) -> None:
     kept: list[int] = []
     with pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails(fate, lambda handle: kept.append(handle.detach())))
@@ -285,7 +285,7 @@ def test_the_user_sees_the_drivers_error_and_its_cause(fd: int) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_import_does_not_close_the_number_of_another(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two threads import the same fd; the first driver closes its duplicate and does not say so, the second import's
     # duplicate gets the number: the same open file by the kernel's answer, and still not the first one's to close.
     second: list[int] = []
@@ -318,7 +318,7 @@ def test_the_number_of_one_failed_import_may_be_anothers_by_then(fd: int, monkey
     os.close(taken[0])
 
 
-def test_the_applications_own_dup_is_not_taken_for_the_drivers(fd: int) -> None:
+def test_duplicate_of_the_application_is_not_the_drivers(fd: int) -> None:
     mine: list[int] = []
 
     def closed_and_duplicated(handle: OwnedHandle) -> None:
@@ -364,7 +364,7 @@ class Odd:
     ],
     ids=repr,
 )
-def test_a_fileno_that_gives_no_number_is_refused(answer: Any, error: type[XsemError], reason: str) -> None:
+def test_fileno_that_returns_no_fd_is_refused(answer: Any, error: type[XsemError], reason: str) -> None:
     with untouched(), pytest.raises(error) as caught:
         import_with_duplicate(sem(Odd(answer)), lambda desc, handle: pytest.fail("the driver was called"))
     assert caught.value.reason == reason
@@ -389,7 +389,7 @@ def test_closed_objects_are_refused(fd: int) -> None:
         assert caught.value.reason == reason
 
 
-def test_a_full_table_is_said_and_harms_nothing(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_fd_table_is_reported_without_leaks(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
     desc = sem(fd)
@@ -419,7 +419,7 @@ def test_a_full_table_is_said_and_harms_nothing(fd: int, monkeypatch: pytest.Mon
 
 
 # ---- what backends are given for it
-def test_duplicate_says_where_there_are_no_more_numbers() -> None:
+def test_duplicate_raises_when_the_fd_limit_is_reached() -> None:
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -432,7 +432,7 @@ def test_duplicate_says_where_there_are_no_more_numbers() -> None:
     assert caught.value.reason == "fd_limit"
 
 
-def test_number_that_was_closed_and_given_to_another_file_is_another_file(fd: int) -> None:
+def test_number_reused_by_another_file_is_not_the_same_file(fd: int) -> None:
     number = duplicate_fd(fd).detach()
     assert same_open_file(fd, number)
     os.close(number)
@@ -444,7 +444,7 @@ def test_number_that_was_closed_and_given_to_another_file_is_another_file(fd: in
     os.close(other)
 
 
-def test_number_that_a_driver_closed_is_not_the_next_duplicates() -> None:
+def test_next_duplicate_avoids_a_number_closed_by_a_driver() -> None:
     fd = os.memfd_create("memory")
     seen = set()
     for _ in range(50):
@@ -455,7 +455,7 @@ def test_number_that_a_driver_closed_is_not_the_next_duplicates() -> None:
     os.close(fd)
 
 
-def test_number_that_another_duplicate_of_the_file_got_was_closed_by_the_driver(
+def test_number_reused_by_another_duplicate_is_not_closed(
     fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with duplicate_fd(fd) as given, duplicate_fd(fd) as kept:
@@ -473,7 +473,7 @@ def test_number_that_another_duplicate_of_the_file_got_was_closed_by_the_driver(
             assert is_open(another.fileno())
 
 
-def test_number_in_low_ranges_that_another_duplicate_got_was_closed_by_the_driver(fd: int) -> None:
+def test_reused_low_number_is_not_closed(fd: int) -> None:
     # RLIMIT_NOFILE leaves no high numbers: duplicates of all sorts come from the same few.
     resource = pytest.importorskip("resource", reason="POSIX has it")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -537,7 +537,7 @@ def test_duplicate_under_way_on_another_thread_is_waited_for(fd: int, monkeypatc
         made[0].close()
 
 
-def test_numbers_begin_anew_where_there_are_no_higher_ones() -> None:
+def test_numbers_start_low_when_high_ones_are_not_available() -> None:
     resource = pytest.importorskip("resource", reason="POSIX has it")
     fd = os.memfd_create("memory")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

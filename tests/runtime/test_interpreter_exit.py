@@ -252,7 +252,7 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_program_ends_in_silence(name: str) -> None:
+def test_program_exits_without_output_on_stderr(name: str) -> None:
     done = run(SCRIPTS[name])
     assert (done.returncode, done.stderr) == (0, "")
     if "left inside with" not in name:
@@ -264,7 +264,7 @@ PLAIN = FAKE.replace("driver = Telling()", "driver = fake_backend.FakeDriver()")
 
 
 @pytest.mark.parametrize("prelude", [HOST, PLAIN], ids=["host", "fake"])
-def test_an_unreleased_device_is_said_where_warnings_are_shown(prelude: str) -> None:
+def test_unreleased_device_warns_at_exit(prelude: str) -> None:
     done = run(prelude + "commands = device.create_command_list()\ncommands.append_wait(timeline(), 1)\n",
                "-W", "always::ResourceWarning")
     assert done.returncode == 0
@@ -274,7 +274,7 @@ def test_an_unreleased_device_is_said_where_warnings_are_shown(prelude: str) -> 
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_dropped_device_is_said_where_it_is_dropped() -> None:
+def test_dropped_device_warns_when_dropped() -> None:
     done = run(HOST + "def scope():\n    mine = xsem.open_device('host')\nscope()\ndevice.release()\nprint('then')\n",
                "-W", "always::ResourceWarning", "-u")
     assert done.returncode == 0
@@ -283,14 +283,14 @@ def test_a_dropped_device_is_said_where_it_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("prelude", [HOST, FAKE], ids=["host", "fake"])
-def test_a_released_device_is_not_said(prelude: str) -> None:
+def test_released_device_warns_of_nothing(prelude: str) -> None:
     script = prelude + "device.create_command_list().append_barrier()\ndevice.release()\n"
     done = run(script, "-W", "error", "-X", "dev")
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "end\n")
 
 
 @pytest.mark.parametrize("prelude", [HOST, FAKE], ids=["host", "fake"])
-def test_an_error_that_ends_the_program_is_all_that_is_said(prelude: str) -> None:
+def test_only_the_programs_error_is_shown_at_exit(prelude: str) -> None:
     done = run(
         prelude + "commands = device.create_command_list()\ncommands.append_wait(timeline(), 1)\n"
         "array = memory().map_buffer().numpy()\nraise KeyError('mine')\n"
@@ -301,7 +301,7 @@ def test_an_error_that_ends_the_program_is_all_that_is_said(prelude: str) -> Non
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_spawned_child_that_leaves_everything_open_ends_well() -> None:
+def test_spawned_child_exits_cleanly_with_objects_open() -> None:
     script = """
 import multiprocessing, sys
 def child(desc):

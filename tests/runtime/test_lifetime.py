@@ -61,7 +61,7 @@ def rest(device: xsem.Device) -> None:
 
 
 # ---- what can be seen of it
-def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> None:
+def test_releasing_names_released_objects_until_freed(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other, mem = device.create_command_list(), timeline(device), timeline(device), memory(device)
     commands.append_wait([sem, other], [1, 1])
@@ -81,7 +81,7 @@ def test_releasing_names_what_is_released_until_it_is_freed(opened: Opened) -> N
     assert len(driver.released("release_memory")) == 1
 
 
-def test_what_is_alive_costs_nothing_to_whoever_asks_what_is_being_released(opened: Opened) -> None:
+def test_releasing_does_not_visit_live_objects(opened: Opened) -> None:
     device, _ = opened
     releaser = device._device_state.releaser
     sem = timeline(device)
@@ -103,7 +103,7 @@ def test_releasing_is_in_the_order_of_names(opened: Opened) -> None:
     assert [name.rpartition(" ")[2] for name in device.releasing()] == [repr(label) for label in "abcdef"]
 
 
-def test_releasing_names_what_was_dropped(opened: Opened) -> None:
+def test_releasing_names_dropped_objects(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     what = sem._lifetime.what
@@ -116,7 +116,7 @@ def test_releasing_names_what_was_dropped(opened: Opened) -> None:
     assert len(driver.released("release_semaphore")) == 1
 
 
-def test_releasing_looks_at_what_finalizers_left_by_itself(opened: Opened) -> None:
+def test_releasing_runs_the_jobs_of_finalizers(opened: Opened) -> None:
     device, _ = opened
     done: list[int] = []
     device._device_state.releaser.post_later(lambda: done.append(1))
@@ -124,7 +124,7 @@ def test_releasing_looks_at_what_finalizers_left_by_itself(opened: Opened) -> No
     assert done == [1]
 
 
-def test_what_is_being_freed_counts_until_the_driver_returns(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releasing_names_an_object_until_the_driver_returns(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     device, driver = opened
     sem = timeline(device)
     inside, go, free = threading.Event(), threading.Event(), driver.release_semaphore
@@ -145,7 +145,7 @@ def test_what_is_being_freed_counts_until_the_driver_returns(opened: Opened, mon
     assert len(driver.released("release_semaphore")) == 1
 
 
-def test_device_that_is_released_is_the_last_to_go(opened: Opened) -> None:
+def test_released_device_closes_last(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -158,7 +158,7 @@ def test_device_that_is_released_is_the_last_to_go(opened: Opened) -> None:
 
 
 # ---- markers
-def test_release_appends_one_marker_per_list_that_used_the_object(opened: Opened) -> None:
+def test_release_appends_one_marker_per_list_of_the_object(opened: Opened) -> None:
     device, driver = opened
     sem = timeline(device)
     lists = [device.create_command_list() for _ in range(4)]
@@ -194,7 +194,7 @@ def test_appends_have_a_marker_each_256_and_no_other(opened: Opened) -> None:
     assert driver.lists[0].markers == 3
 
 
-def test_release_of_an_unused_object_asks_nothing_and_frees_at_once_where_releases_never_block() -> None:
+def test_unused_object_is_freed_at_once_when_no_release_blocks() -> None:
     with fake(NEVER_BLOCKS) as (device, driver):
         commands, sem = device.create_command_list(), timeline(device)
         commands.append_wait(timeline(device), 1)
@@ -206,7 +206,7 @@ def test_release_of_an_unused_object_asks_nothing_and_frees_at_once_where_releas
         assert driver.lists[0].markers == marks
 
 
-def test_release_returns_while_a_wait_is_pending_and_takes_effect_at_the_marker(opened: Opened) -> None:
+def test_release_returns_at_once_and_frees_at_the_marker(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     sem = timeline(device)
@@ -221,7 +221,7 @@ def test_release_returns_while_a_wait_is_pending_and_takes_effect_at_the_marker(
     rest(device)
 
 
-def test_release_takes_effect_when_all_its_lists_have_reached_their_markers(opened: Opened) -> None:
+def test_object_is_freed_when_all_its_lists_reach_their_markers(opened: Opened) -> None:
     device, driver = opened
     first, second = device.create_command_list(), device.create_command_list()
     sem = timeline(device)
@@ -328,7 +328,7 @@ USES: dict[str, Callable[[Things], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_use_of_what_was_released_is_refused(opened: Opened, use: str) -> None:
+def test_use_of_a_released_object_is_refused(opened: Opened, use: str) -> None:
     device, driver = opened
     things = Things(device)
     getattr(things, use.split(maxsplit=1)[0]).release()
@@ -364,7 +364,7 @@ def test_use_of_a_released_device_is_refused(call: Callable[[xsem.Device], objec
 
 
 # ---- order and threads
-def test_buffers_go_before_memory_before_the_device(opened: Opened) -> None:
+def test_buffers_are_freed_before_memory_before_the_device(opened: Opened) -> None:
     device, driver = opened
     mem = memory(device)
     buffers = [mem.map_buffer(offset, 1024) for offset in (0, 1024)]
@@ -378,7 +378,7 @@ def test_buffers_go_before_memory_before_the_device(opened: Opened) -> None:
     assert len(driver.released("release_semaphore")) == 1
 
 
-def test_memory_released_first_goes_when_its_buffer_goes(opened: Opened) -> None:
+def test_memory_released_first_is_freed_after_its_buffer(opened: Opened) -> None:
     device, driver = opened
     mem = memory(device)
     buffer = mem.map_buffer()
@@ -390,7 +390,7 @@ def test_memory_released_first_goes_when_its_buffer_goes(opened: Opened) -> None
     assert [call[0] for call in driver.log] == ["unmap_buffer", "release_memory"]
 
 
-def test_memory_is_released_by_the_releasing_thread_alone(opened: Opened) -> None:
+def test_only_the_releasing_thread_frees_memory(opened: Opened) -> None:
     device, driver = opened
     mem = memory(device)
     mem.map_buffer().release()
@@ -417,7 +417,7 @@ def test_other_calls_go_on_while_an_unmap_blocks(opened: Opened) -> None:
     until(lambda: {"unmap_buffer", "release_memory", "release_semaphore"} == {call[0] for call in driver.log})
 
 
-def test_device_that_promises_never_to_block_frees_on_the_callers_thread() -> None:
+def test_objects_are_freed_by_the_caller_when_frees_never_block() -> None:
     with fake(NEVER_BLOCKS) as (device, driver):
         mem = memory(device)
         buffer = mem.map_buffer()
@@ -439,7 +439,7 @@ def test_thread_ends_when_nothing_is_pending_and_comes_back(opened: Opened) -> N
 
 # ---- holds
 @pytest.mark.parametrize("capabilities", [ALL, NEVER_BLOCKS], ids=["blocks", "never blocks"])
-def test_array_keeps_the_mapping_after_release_until_it_is_collected(capabilities: Capabilities) -> None:
+def test_array_keeps_a_released_mapping_until_collected(capabilities: Capabilities) -> None:
     with fake(capabilities) as (device, driver):
         driver.dlpack = (1, 0)
         mem = memory(device)
@@ -454,7 +454,7 @@ def test_array_keeps_the_mapping_after_release_until_it_is_collected(capabilitie
         until(lambda: [call[0] for call in driver.log] == ["unmap_buffer", "release_memory", "close"])
 
 
-def test_object_in_the_midst_of_a_call_is_freed_after_it(opened: Opened) -> None:
+def test_object_is_freed_after_the_call_in_progress(opened: Opened) -> None:
     device, driver = opened
     sem = timeline(device)
     inside, leave = threading.Event(), threading.Event()
@@ -477,7 +477,7 @@ def test_object_in_the_midst_of_a_call_is_freed_after_it(opened: Opened) -> None
     until(lambda: [call[0] for call in driver.log] == ["release_semaphore", "close"])
 
 
-def test_objects_of_a_capture_stay_until_the_device_goes(opened: Opened) -> None:
+def test_objects_of_a_capture_stay_until_the_device_closes(opened: Opened) -> None:
     device, driver = opened
     commands = device.command_list(FakeStream(7))
     driver.lists[0].capture = True
@@ -502,7 +502,7 @@ def test_objects_of_a_capture_stay_until_the_device_goes(opened: Opened) -> None
     assert (len(driver.released("release_semaphore")), len(driver.released("release_memory"))) == (2, 1)
 
 
-def test_release_in_the_midst_of_a_captured_append_keeps_no_thread_waiting(opened: Opened) -> None:
+def test_release_during_a_captured_append_blocks_no_thread(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.command_list(FakeStream(7)), timeline(device)
 
@@ -565,7 +565,7 @@ def test_failing_release_is_logged_and_the_rest_goes_on(opened: Opened, caplog: 
     until(lambda: ("close",) in driver.log)
 
 
-def test_failing_release_on_the_thread_is_logged_and_the_thread_lives_on(
+def test_failing_release_does_not_end_the_releasing_thread(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
@@ -611,7 +611,7 @@ def test_queue_that_failed_frees_what_it_used(opened: Opened, error: Exception) 
     until(lambda: driver.lists[0].closed)
 
 
-def test_failure_frees_nothing_that_is_just_being_appended(opened: Opened) -> None:
+def test_failed_list_keeps_an_object_during_its_append(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
@@ -663,7 +663,7 @@ def test_refused_marker_does_not_pass_for_a_failure_of_the_queue(opened: Opened)
     assert driver.log == []
 
 
-def test_import_that_loses_against_the_release_of_the_device_is_given_back(opened: Opened) -> None:
+def test_object_is_freed_when_device_is_released_while_creating(opened: Opened) -> None:
     device, driver = opened
     original = driver.create_semaphore
 
@@ -728,7 +728,7 @@ def test_dropped_event_and_wrapper_start_no_thread(opened: Opened) -> None:
     assert len(device._device_state.releaser.lifetimes) == before + 1   # of the stream
 
 
-def test_dropped_point_goes_back_to_the_driver_with_a_later_call(opened: Opened) -> None:
+def test_dropped_fence_is_released_by_a_later_call(opened: Opened) -> None:
     device, driver = opened
     commands, event = device.create_command_list(), device.create_event()
     commands.append_barrier(signal_event=event)
@@ -755,7 +755,7 @@ def test_dropped_device_warns_and_closes() -> None:
     assert driver.misuse == []
 
 
-def test_dropped_device_closes_where_warnings_are_errors() -> None:
+def test_dropped_device_closes_when_warnings_are_errors() -> None:
     device, driver = open_fake()
     unraisable: list[Any] = []
     original, sys.unraisablehook = sys.unraisablehook, unraisable.append
@@ -805,7 +805,7 @@ class Owner:
 
 
 @pytest.mark.timeout(20)
-def test_finalizer_of_the_application_may_release_inside_any_lock(opened: Opened) -> None:
+def test_finalizer_may_release_while_any_lock_is_held(opened: Opened) -> None:
     device, driver = opened
     commands, session = device.create_command_list(), device._device_state
     owned = [timeline(device) for _ in range(4)]
@@ -823,7 +823,7 @@ def test_finalizer_of_the_application_may_release_inside_any_lock(opened: Opened
     until(lambda: len(driver.released("release_semaphore")) == 4)
 
 
-def test_release_by_a_finalizer_in_the_midst_of_an_append_waits_for_the_append(opened: Opened) -> None:
+def test_release_by_a_finalizer_during_an_append_waits_for_it(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
     commands.append_wait(sem, 1)
@@ -841,7 +841,7 @@ def test_release_by_a_finalizer_in_the_midst_of_an_append_waits_for_the_append(o
 
 
 # ---- the device
-def test_device_with_everything_alive_closes_when_all_is_done(opened: Opened) -> None:
+def test_device_with_live_objects_closes_when_all_is_done(opened: Opened) -> None:
     device, driver = opened
     mem, sem, event = memory(device), timeline(device), device.create_event()
     buffer = mem.map_buffer()
@@ -884,7 +884,7 @@ def test_device_released_by_many_threads_closes_once() -> None:
         assert driver.log.count(("close",)) == 1
 
 
-def test_object_opened_while_the_device_is_released_is_released_too() -> None:
+def test_object_created_during_device_release_is_released() -> None:
     with fake() as (device, driver):
         session = device._device_state
         stop = threading.Event()
@@ -939,7 +939,7 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     assert driver.misuse == []
 
 
-def test_device_can_be_released_while_another_thread_frees_its_objects(
+def test_device_is_released_while_another_thread_frees_objects(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, driver = opened
@@ -974,7 +974,7 @@ def test_device_can_be_released_while_another_thread_frees_its_objects(
     until(lambda: ("close",) in driver.log)
 
 
-def test_device_closes_after_the_collector_met_its_objects_in_a_cycle(opened: Opened) -> None:
+def test_device_closes_after_objects_are_collected_in_a_cycle(opened: Opened) -> None:
     device, driver = opened
     cycle: list[Any] = [device.create_event()]   # light: its release waits for a later call
     cycle.append(cycle)
@@ -984,7 +984,7 @@ def test_device_closes_after_the_collector_met_its_objects_in_a_cycle(opened: Op
     until(lambda: ("close",) in driver.log)
 
 
-def test_device_closes_when_released_between_two_finalizers_of_a_cycle(opened: Opened) -> None:
+def test_device_closes_when_released_inside_a_collected_cycle(opened: Opened) -> None:
     device, driver = opened
 
     class First:
@@ -999,7 +999,7 @@ def test_device_closes_when_released_between_two_finalizers_of_a_cycle(opened: O
 
 
 # ---- records by themselves
-def test_hold_that_loses_against_a_release_holds_nothing() -> None:
+def test_hold_of_a_released_object_is_refused() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
     record = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
@@ -1012,7 +1012,7 @@ def test_hold_that_loses_against_a_release_holds_nothing() -> None:
     assert freed == [1]
 
 
-def test_freed_record_is_neither_freed_again_nor_visited() -> None:
+def test_freed_lifetime_is_neither_freed_again_nor_visited() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
     record = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
@@ -1030,7 +1030,7 @@ def test_freed_record_is_neither_freed_again_nor_visited() -> None:
     until(lambda: releaser._thread._idle)
 
 
-def test_thread_looks_again_for_what_came_at_its_end() -> None:
+def test_thread_looks_again_for_work_that_came_at_its_end() -> None:
     worked: list[int] = []
     answers = iter([True, True, False])
     thread = Background("xsem-test", lambda: worked.append(1), lambda: next(answers))
@@ -1069,7 +1069,7 @@ def test_interrupted_call_holds_nothing() -> None:
         assert not record._holders, at
 
 
-def test_closed_lists_leave_nothing_in_the_notes_of_a_long_lived_object(opened: Opened) -> None:
+def test_closed_lists_are_removed_from_the_uses_of_an_object(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
     sem = timeline(device)
@@ -1081,7 +1081,7 @@ def test_closed_lists_leave_nothing_in_the_notes_of_a_long_lived_object(opened: 
     assert len(device._device_state.releaser.lifetimes) < 10
 
 
-def test_notes_of_lists_in_use_are_kept(opened: Opened) -> None:
+def test_open_lists_are_kept_in_the_uses_of_an_object(opened: Opened) -> None:
     device, driver = opened
     sem = timeline(device)
     lists = [device.create_command_list() for _ in range(100)]
@@ -1097,7 +1097,7 @@ def test_notes_of_lists_in_use_are_kept(opened: Opened) -> None:
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_released_records_ask_a_list_once_however_many_wait_for_it(opened: Opened) -> None:
+def test_released_lifetimes_query_a_list_once(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     sems = [timeline(device) for _ in range(200)]
@@ -1162,7 +1162,7 @@ print("end", flush=True)
     assert "Traceback" not in done.stderr
 
 
-def test_thread_survives_what_it_cannot_expect(
+def test_releasing_thread_survives_an_unexpected_error(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
@@ -1176,7 +1176,7 @@ def test_thread_survives_what_it_cannot_expect(
     assert "xsem-release-fake:0 failed, and goes on" in caplog.text
 
 
-def test_log_in_the_releasing_thread_leaves_no_dummy_thread(
+def test_logging_in_the_releasing_thread_leaves_no_dummy_thread(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
@@ -1189,7 +1189,7 @@ def test_log_in_the_releasing_thread_leaves_no_dummy_thread(
     assert not [thread for thread in threading.enumerate() if "Dummy" in thread.name]
 
 
-def test_pending_release_is_looked_at_ever_more_rarely(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_release_is_polled_less_and_less_often(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     device, driver = opened
     pauses: list[float] = []
 

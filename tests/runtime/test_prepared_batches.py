@@ -61,7 +61,7 @@ def test_each_append_has_its_values_and_semaphores(opened: Opened, call: str) ->
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_is_more_than_values_takes_the_ordinary_way(opened: Opened, call: str) -> None:
+def test_append_with_more_than_values_takes_the_ordinary_way(opened: Opened, call: str) -> None:
     device, driver = opened
     params = SignalParams if call == "append_signal" else WaitParams
     commands, sems, other = device.create_command_list(), batch(device, 2), device.create_command_list()
@@ -97,7 +97,7 @@ def test_kinds_without_values_and_parameters_are_not_kept(opened: Opened) -> Non
     assert values_of(driver) == [(None, 1), (None, 2), (None, 3), (1, 1), (2, 2), (3, 3)]
 
 
-def test_values_in_the_books_are_those_of_the_call(opened: Opened) -> None:
+def test_recorded_values_are_those_of_the_call(opened: Opened) -> None:
     device, _ = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for values in ([1, 2], [3, 4], [5, 6]):
@@ -203,7 +203,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
 # ---- failures and ends
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("call", CALLS)
-def test_append_that_took_effect_is_no_failure_where_nothing_can_be_kept(
+def test_append_succeeds_when_preparing_the_next_one_fails(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, call: str, count: int,
 ) -> None:
     device, driver = opened
@@ -235,7 +235,7 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened) -> None:
     assert last_of(sems) == [6, 6]
 
 
-def test_signal_that_ctrl_c_interrupts_in_the_driver_counts_as_appended(opened: Opened) -> None:
+def test_signal_interrupted_in_the_driver_counts_as_appended(opened: Opened) -> None:
     """The driver may have it, and a value below it must not follow."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
@@ -255,7 +255,7 @@ def test_signal_that_ctrl_c_interrupts_in_the_driver_counts_as_appended(opened: 
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_released_semaphore_is_refused_and_freed_when_its_batch_is_done(opened: Opened, call: str) -> None:
+def test_released_semaphore_is_refused_and_freed_after_its_batch(opened: Opened, call: str) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 3)
     for value in (1, 2):
@@ -302,7 +302,7 @@ def test_a_batch_keeps_no_semaphore_alive(opened: Opened, call: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("first", [False, True])
-def test_a_semaphore_that_meets_a_new_one_each_frame_forgets_them(opened: Opened, call: str, first: bool) -> None:
+def test_semaphore_forgets_old_batches_with_passing_semaphores(opened: Opened, call: str, first: bool) -> None:
     device, driver = opened
     driver.everything_is_done = True
     commands, lasting = device.create_command_list(), timeline(device)
@@ -331,7 +331,7 @@ def test_batches_that_never_come_again_are_not_prepared(opened: Opened, call: st
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_of_many_batches_the_oldest_are_forgotten_and_still_appended(opened: Opened, call: str) -> None:
+def test_oldest_batches_are_forgotten_and_still_appended(opened: Opened, call: str) -> None:
     device, driver = opened
     commands, lasting, others = device.create_command_list(), timeline(device), batch(device, 40)
     value, oldest = 0, []
@@ -349,7 +349,7 @@ def test_of_many_batches_the_oldest_are_forgotten_and_still_appended(opened: Ope
     assert entries(commands) == 16
 
 
-def test_what_is_forgotten_while_another_thread_takes_it_is_not_used(opened: Opened) -> None:
+def test_prepared_append_dropped_by_another_thread_is_not_used(opened: Opened) -> None:
     """Its notes may be gone: a semaphore could be freed under what is appended with it."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)

@@ -89,7 +89,7 @@ def test_append_costs_the_same_with_10_and_10000_live_objects(opened: Opened) ->
     assert costs[0][1] == 1
 
 
-def test_append_costs_the_same_after_10_and_10000_appends_that_are_pending(opened: Opened) -> None:
+def test_append_costs_the_same_with_few_and_10000_pending(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     costs, appended = [], 0
@@ -105,7 +105,7 @@ def test_append_costs_the_same_after_10_and_10000_appends_that_are_pending(opene
     assert costs[0][1] == 1
 
 
-def test_append_costs_the_same_with_1_and_60_other_lists_that_used_the_object(opened: Opened) -> None:
+def test_append_costs_the_same_with_and_without_60_other_lists(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -118,7 +118,7 @@ def test_append_costs_the_same_with_1_and_60_other_lists_that_used_the_object(op
     assert costs[0] == costs[1]
 
 
-def test_append_with_an_event_costs_the_same_with_10_and_2000_events_pending(opened: Opened) -> None:
+def test_append_costs_the_same_with_10_and_2000_events_pending(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     events: list[xsem.Event] = []
@@ -156,7 +156,7 @@ def test_release_costs_the_same_after_10_and_10000_appends(opened: Opened) -> No
 
 
 # ---- memory
-def test_books_stay_flat_in_a_long_run_without_release_and_synchronize(opened: Opened) -> None:
+def test_queue_stays_small_in_a_long_run_without_release(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
     commands, sem = device.create_command_list(), timeline(device)
@@ -193,7 +193,7 @@ def test_stream_that_comes_and_goes_leaves_nothing(opened: Opened) -> None:
     assert sum(not each.closed for each in driver.lists) < 150
 
 
-def test_streams_that_are_busy_or_wrapped_keep_their_books(opened: Opened) -> None:
+def test_streams_that_are_busy_or_wrapped_keep_their_queues(opened: Opened) -> None:
     device, driver = opened
     wrapped = device.command_list(FakeStream(1))
     busy = device.command_list(FakeStream(2))
@@ -208,7 +208,7 @@ def test_streams_that_are_busy_or_wrapped_keep_their_books(opened: Opened) -> No
     assert not driver.lists[1].closed
 
 
-def test_lists_wrapping_one_stream_share_its_books(opened: Opened) -> None:
+def test_lists_wrapping_one_stream_share_its_queue(opened: Opened) -> None:
     device, driver = opened
     first, second = device.command_list(FakeStream(7)), device.command_list(FakeStream(7))
     sem = timeline(device)
@@ -223,7 +223,7 @@ def test_lists_wrapping_one_stream_share_its_books(opened: Opened) -> None:
         first.append_wait(sem, 3)
 
 
-def test_own_list_borrowed_by_its_handle_shares_its_books(opened: Opened) -> None:
+def test_own_list_borrowed_by_its_handle_shares_its_queue(opened: Opened) -> None:
     device, _ = opened
     own = device.create_command_list()
     borrowed = device.command_list(own.native_handle)
@@ -238,7 +238,7 @@ def test_own_list_borrowed_by_its_handle_shares_its_books(opened: Opened) -> Non
 
 
 # ---- the driver's limit
-def test_append_is_refused_exactly_where_the_driver_would_hold_it() -> None:
+def test_append_is_refused_exactly_when_the_driver_would_block() -> None:
     limit = 20
     with limited(limit) as (device, driver):
         commands, sem = device.create_command_list(), timeline(device)
@@ -319,7 +319,7 @@ def test_append_is_refused_behind_a_wait_for_an_event() -> None:
                 commands.append_signal(sem, value)
 
 
-def test_release_and_synchronize_work_where_the_list_is_full() -> None:
+def test_release_and_synchronize_work_when_the_list_is_full() -> None:
     with limited(10) as (device, driver):
         commands, sem = device.create_command_list(), timeline(device)
         with pytest.raises(WouldBlockError):
@@ -376,7 +376,7 @@ def test_work_may_release_its_own_list(opened: Opened) -> None:
     until(lambda: driver.lists[0].closed)
 
 
-def test_work_may_wait_for_what_precedes_it(opened: Opened) -> None:
+def test_work_may_wait_for_earlier_operations(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     commands.append_barrier()
@@ -422,7 +422,7 @@ def test_query_and_release_wait_for_no_lock_of_the_list(opened: Opened) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_synchronize_is_bounded_also_where_another_thread_is_held_in_an_append(opened: Opened) -> None:
+def test_synchronize_times_out_while_an_append_blocks_elsewhere(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     inside, leave = hold_next(driver.lists[0])
@@ -449,7 +449,7 @@ def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) 
 # ---- Ctrl-C
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("operation", ["signal", "wait"])
-def test_ctrl_c_at_any_moment_of_a_known_append_leaves_the_list_free(opened: Opened, operation: str) -> None:
+def test_ctrl_c_in_a_prepared_append_leaves_the_list_usable(opened: Opened, operation: str) -> None:
     """Between any two calls inside it: Python looks for signals where functions begin and where they have returned."""
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
@@ -481,7 +481,7 @@ def test_ctrl_c_at_any_moment_of_a_known_append_leaves_the_list_free(opened: Ope
 
 
 @pytest.mark.timeout(30)
-def test_ctrl_c_ends_an_append_that_another_one_to_the_same_list_holds(opened: Opened) -> None:
+def test_ctrl_c_ends_an_append_that_waits_for_another_append(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
     for each in (sem, other):
@@ -500,7 +500,7 @@ def test_ctrl_c_ends_an_append_that_another_one_to_the_same_list_holds(opened: O
 
 
 # ---- failure
-def test_failed_list_raises_from_then_on_and_leaves_others_alone(opened: Opened) -> None:
+def test_failed_list_raises_from_then_on_and_others_work(opened: Opened) -> None:
     device, driver = opened
     commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -546,7 +546,7 @@ def test_failure_seen_through_an_event_or_a_wait_stops_the_list(opened: Opened, 
         commands.append_barrier()
 
 
-def test_error_of_another_class_from_a_point_is_a_failure_of_the_list(opened: Opened) -> None:
+def test_any_error_of_a_fence_is_a_failure_of_the_list(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     commands.append_barrier()
@@ -558,7 +558,7 @@ def test_error_of_another_class_from_a_point_is_a_failure_of_the_list(opened: Op
     assert isinstance(caught.value.__cause__, OutOfMemoryError)
 
 
-def test_append_that_the_driver_refuses_is_no_failure_of_the_list(opened: Opened) -> None:
+def test_refused_append_is_not_a_failure_of_the_list(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     driver.lists[0].fail_next = DriverError("not this one", reason="driver", code=1)
@@ -572,7 +572,7 @@ def test_append_that_the_driver_refuses_is_no_failure_of_the_list(opened: Opened
     assert commands.query()
 
 
-def test_failure_of_earlier_work_told_by_a_marker_stops_the_list(opened: Opened) -> None:
+def test_failure_of_earlier_work_seen_by_a_marker_stops_the_list(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -603,7 +603,7 @@ def test_event_of_a_captured_operation_is_not_asked(opened: Opened) -> None:
     assert not event.query()
 
 
-def test_own_list_can_be_captured_once_its_native_handle_is_known(opened: Opened) -> None:
+def test_own_list_can_be_captured_after_its_handle_is_read(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     driver.lists[0].capture = True
@@ -623,7 +623,7 @@ def test_own_list_can_be_captured_once_its_native_handle_is_known(opened: Opened
     assert driver.lists[0].markers == 1
 
 
-def test_wait_for_a_foreign_event_can_take_an_own_list_into_a_capture(opened: Opened) -> None:
+def test_wait_for_a_borrowed_event_can_start_a_capture(opened: Opened) -> None:
     device, driver = opened
     commands, bound = device.create_command_list(), device.create_event()
     foreign = device.event(FakePoint(7, "foreign"))
@@ -668,7 +668,7 @@ def test_memory_of_a_capture_that_is_dropped_lives_on(opened: Opened) -> None:
     assert driver.log == []
 
 
-def test_points_of_a_poll_are_asked_once_where_all_are_reached(opened: Opened) -> None:
+def test_poll_queries_fences_once_when_all_are_reached(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     events = [device.create_event() for _ in range(100)]

@@ -55,7 +55,7 @@ def stays(driver: FakeDriver, *names: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["semaphore", "memory", "buffer"])
-def test_idle_object_is_not_released_while_another_one_is_waited_for(opened: Opened, what: str) -> None:
+def test_idle_object_is_not_freed_while_a_wait_is_pending(opened: Opened, what: str) -> None:
     device, driver = opened
     commands, waited = device.create_command_list(), timeline(device)
     memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
@@ -72,7 +72,7 @@ def test_idle_object_is_not_released_while_another_one_is_waited_for(opened: Ope
     until(lambda: driver.released(call))
 
 
-def test_wait_for_a_foreign_event_counts(opened: Opened) -> None:
+def test_wait_for_a_borrowed_event_counts(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier(wait_events=[device.event(FakePoint(1, "foreign"))])
@@ -82,7 +82,7 @@ def test_wait_for_a_foreign_event_counts(opened: Opened) -> None:
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_signals_alone_hold_no_release(opened: Opened) -> None:
+def test_pending_signals_do_not_hold_a_release(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
     commands.append_signal(other, 1)   # pending, and no wait before it: it will end by itself
@@ -111,7 +111,7 @@ def test_failed_list_holds_no_release(opened: Opened) -> None:
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_where_releases_never_block_nothing_is_held() -> None:
+def test_nothing_is_held_when_releases_never_block() -> None:
     with fake(dataclasses.replace(ALL, release_never_blocks=True)) as (device, driver):
         assert device._device_state.gate is None
         commands, waited = device.create_command_list(), timeline(device)
@@ -121,7 +121,7 @@ def test_where_releases_never_block_nothing_is_held() -> None:
         driver.lists[0].reach_all()
 
 
-def test_what_had_to_wait_is_released_by_synchronize_at_the_latest(opened: Opened) -> None:
+def test_held_releases_are_freed_by_synchronize_at_the_latest(opened: Opened) -> None:
     """A loop that always has a wait pending, but for the moment after synchronize(), loses no memory."""
     device, driver = opened
     commands, waited = device.create_command_list(), timeline(device)
@@ -170,7 +170,7 @@ def crowd(device: xsem.Device, count: int = 64) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_append_of_a_wait_that_finds_none_pending_has_what_was_released_freed_first(
+def test_first_pending_wait_frees_released_objects_first(
     opened: Opened, asleep: Releaser, again: bool
 ) -> None:
     """A loop that never synchronizes stays bounded where its waits are met before the next one is appended."""
@@ -189,7 +189,7 @@ def test_append_of_a_wait_that_finds_none_pending_has_what_was_released_freed_fi
         assert not asleep.crowded
 
 
-def test_append_of_a_wait_behind_a_pending_one_waits_for_no_release(opened: Opened, asleep: Releaser) -> None:
+def test_wait_behind_a_pending_one_does_not_free_first(opened: Opened, asleep: Releaser) -> None:
     device, driver = opened
     commands, waited = device.create_command_list(), timeline(device)
     commands.append_wait(waited, 1)
@@ -203,7 +203,7 @@ def test_append_of_a_wait_behind_a_pending_one_waits_for_no_release(opened: Open
     assert not driver.released("release_semaphore")
 
 
-def test_appends_look_for_a_moment_now_and_then_only(
+def test_appends_look_for_a_free_moment_only_now_and_then(
     opened: Opened, asleep: Releaser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, driver = opened
@@ -217,7 +217,7 @@ def test_appends_look_for_a_moment_now_and_then_only(
     assert not driver.released("release_semaphore")
 
 
-def test_what_the_gate_holds_is_not_looked_at_one_by_one(
+def test_held_releases_are_not_tried_one_by_one(
     opened: Opened, asleep: Releaser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, driver = opened
@@ -275,7 +275,7 @@ def test_loop_that_always_has_a_wait_pending_is_warned_once(
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_append_of_a_wait_lets_a_release_that_is_under_way_end(opened: Opened, prepared: bool) -> None:
+def test_append_of_a_wait_lets_a_running_release_end(opened: Opened, prepared: bool) -> None:
     device, driver = opened
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
     wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
@@ -326,7 +326,7 @@ def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened,
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_gate_stays_closed_until_the_outer_one_of_two_releases_ends() -> None:
+def test_gate_stays_closed_until_the_outer_release_ends() -> None:
     gate = ReleaseGate()
     closed: list[bool] = []
 

@@ -80,7 +80,7 @@ def test_work_that_raises_is_logged_and_called_again(
     assert type(error).__name__ in caplog.text
 
 
-def test_thread_that_cannot_be_started_is_started_by_a_later_call(
+def test_later_call_starts_a_thread_that_could_not_start(
     threads: Threads, caplog: pytest.LogCaptureFixture
 ) -> None:
     worked: list[str] = []
@@ -104,7 +104,7 @@ def test_thread_that_cannot_be_started_is_started_by_a_later_call(
     assert len(caplog.records) == 2   # it is another time
 
 
-def test_work_is_done_where_only_the_first_of_the_two_threads_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_done_when_the_second_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     worked: list[int] = []
 
     def refuse(_thread: threading.Thread) -> None:
@@ -118,7 +118,7 @@ def test_work_is_done_where_only_the_first_of_the_two_threads_can_be_had(monkeyp
     assert worked == [1]
 
 
-def test_interrupted_start_leaves_one_thread_at_work_and_loses_nothing(threads: Threads) -> None:
+def test_interrupted_start_leaves_one_thread_and_loses_nothing(threads: Threads) -> None:
     """Ctrl-C can come when the thread runs already, so that the next call starts a second one."""
     inside, go = threading.Event(), threading.Event()
     at_work, most, left = [0], [0], [1]
@@ -143,7 +143,7 @@ def test_interrupted_start_leaves_one_thread_at_work_and_loses_nothing(threads: 
     assert most == [1]
 
 
-def test_interrupted_start_is_made_up_for(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_call_completes_an_interrupted_start(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C before the thread was started."""
     worked: list[int] = []
     thread = Background("xsem-test", lambda: worked.append(1), lambda: False)
@@ -162,7 +162,7 @@ def test_interrupted_start_is_made_up_for(threads: Threads, monkeypatch: pytest.
 
 # ---- what runs on it
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()], ids=repr)
-def test_callback_that_raises_silences_nobody(
+def test_raising_callback_does_not_stop_other_callbacks(
     opened: Opened, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     device, driver = opened
@@ -193,7 +193,7 @@ def test_callback_that_raises_silences_nobody(
     assert type(error).__name__ in caplog.text
 
 
-def test_driver_that_raises_anything_at_all_ends_that_callbacks_wait_alone(opened: Opened) -> None:
+def test_driver_error_ends_only_the_wait_of_its_callback(opened: Opened) -> None:
     device, driver = opened
     lists, events = [device.create_command_list() for _ in range(2)], [device.create_event() for _ in range(2)]
     called: list[xsem.Event] = []
@@ -207,7 +207,7 @@ def test_driver_that_raises_anything_at_all_ends_that_callbacks_wait_alone(opene
     until(lambda: len(called) == 2)
 
 
-def test_await_without_a_thread_to_be_had_ends_when_there_is_one(
+def test_await_ends_when_a_thread_can_start_again(
     opened: Opened, threads: Threads, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, driver = opened
@@ -234,7 +234,7 @@ def test_await_without_a_thread_to_be_had_ends_when_there_is_one(
 
 
 @pytest.mark.parametrize("later", ["query", "append", "pending"])
-def test_callback_without_a_thread_to_be_had_is_called_after_a_later_call(
+def test_callback_is_called_after_a_later_call_starts_a_thread(
     opened: Opened, threads: Threads, caplog: pytest.LogCaptureFixture, later: str
 ) -> None:
     device, driver = opened
@@ -256,7 +256,7 @@ def test_callback_without_a_thread_to_be_had_is_called_after_a_later_call(
 
 @pytest.mark.parametrize("way", ["release", "finalizer"])
 @pytest.mark.parametrize("later", ["releasing", "append", "append again"])
-def test_release_without_a_thread_to_be_had_is_made_after_a_later_call(
+def test_release_takes_effect_after_a_later_call_starts_a_thread(
     opened: Opened, threads: Threads, caplog: pytest.LogCaptureFixture, way: str, later: str
 ) -> None:
     device, driver = opened
@@ -280,7 +280,7 @@ def test_release_without_a_thread_to_be_had_is_made_after_a_later_call(
 
 
 # ---- signal handlers
-def test_handler_that_waits_for_the_list_it_interrupted_is_told_at_once(opened: Opened) -> None:
+def test_handler_that_waits_for_its_interrupted_list_is_refused(opened: Opened) -> None:
     """Its wait could not end: the append goes on only when the handler has returned."""
     device, driver = opened
     commands = device.create_command_list()
@@ -303,7 +303,7 @@ def test_handler_that_waits_for_the_list_it_interrupted_is_told_at_once(opened: 
     assert driver.lists[0].during is None
 
 
-def test_marker_that_comes_before_an_interrupted_append_does_not_stand_for_it(
+def test_marker_before_an_interrupted_append_does_not_cover_it(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A handler can come when the append has its number and the driver was not given it yet."""

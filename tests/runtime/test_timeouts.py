@@ -106,7 +106,7 @@ def test_wait_lasts_30_seconds_in_slices(opened: Opened, wait: Wait, monkeypatch
     assert max(clock.slices) == SLICE_NS == 50_000_000
 
 
-def test_wait_lasts_as_long_as_told(opened: Opened, wait: Wait, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_lasts_as_long_as_its_timeout(opened: Opened, wait: Wait, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(opened[1], monkeypatch)
     for timeout_s in (1.25, 3, 0.001, np.float64(0.5)):
         del clock.slices[:]
@@ -146,7 +146,7 @@ def test_wait_without_a_limit_goes_on_in_slices(opened: Opened, wait: Wait, time
 
 
 @pytest.mark.parametrize("timeout_s", [-1, -1e-9, math.nan, -math.inf, True, False, "1", b"", [1], 1j, object()])
-def test_timeout_that_is_no_duration_is_refused(opened: Opened, wait: Wait, timeout_s: Any) -> None:
+def test_bad_timeout_is_refused(opened: Opened, wait: Wait, timeout_s: Any) -> None:
     _, driver = opened
     with pytest.raises(BadArgumentError) as caught:
         wait(timeout_s=timeout_s)
@@ -161,7 +161,7 @@ def test_huge_timeout_is_a_duration(opened: Opened, wait: Wait) -> None:
         wait(timeout_s=timeout_s)
 
 
-def test_wait_returns_at_once_where_all_is_known_to_be_done(opened: Opened) -> None:
+def test_wait_returns_at_once_when_all_is_known_to_be_done(opened: Opened) -> None:
     device, driver = opened
     commands = device.create_command_list()
     commands.synchronize(timeout_s=0)   # nothing was appended
@@ -174,7 +174,7 @@ def test_wait_returns_at_once_where_all_is_known_to_be_done(opened: Opened) -> N
     assert driver.calls == before
 
 
-def test_synchronize_is_for_what_was_appended_before_it(opened: Opened) -> None:
+def test_synchronize_waits_only_for_earlier_operations(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
@@ -215,7 +215,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals to threads are POSIX")
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
-def test_signal_ends_a_wait_and_leaves_all_usable(
+def test_os_signal_ends_a_wait_and_leaves_objects_usable(
     opened: Opened, wait: Wait, interrupt: Callable[[], None], timeout_s: float | None
 ) -> None:
     device, driver = opened
@@ -258,7 +258,7 @@ def test_ctrl_c_raised_inside_the_driver_comes_through(opened: Opened, wait: Wai
 
 # ---- releases in the midst of a wait
 @pytest.mark.parametrize("what", ["device", "list", "semaphore"])
-def test_release_in_the_midst_of_a_wait_leaves_it_its_driver(opened: Opened, what: str) -> None:
+def test_release_during_a_wait_keeps_the_driver_open(opened: Opened, what: str) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
@@ -309,7 +309,7 @@ def test_error_has_the_pending_operations_as_data(opened: Opened) -> None:
     assert isinstance(caught.value, TimeoutError)
 
 
-def test_message_names_what_is_stuck(opened: Opened) -> None:
+def test_message_names_the_stuck_operation(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device, "frames")
     commands.append_wait(sem, 7)

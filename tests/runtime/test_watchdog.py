@@ -219,7 +219,7 @@ def test_watch_ends_with_the_device(opened: Opened) -> None:
     until(lambda: not watchers())
 
 
-def test_watch_neither_keeps_a_device_alive_nor_outlives_it() -> None:
+def test_watch_does_not_keep_a_device_alive_or_outlive_it() -> None:
     device, driver = open_fake()
     device.watch(after_s=3600)
     until(watchers)
@@ -259,7 +259,7 @@ def test_watch_meets_no_closed_device(opened: Opened, looks: Looks) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0, -1, math.nan, True, "1", None])
-def test_time_that_is_none_is_refused(opened: Opened, after_s: Any) -> None:
+def test_bad_time_is_refused(opened: Opened, after_s: Any) -> None:
     device, _ = opened
     with pytest.raises(BadArgumentError) as caught:
         device.watch(after_s=after_s)
@@ -268,7 +268,7 @@ def test_time_that_is_none_is_refused(opened: Opened, after_s: Any) -> None:
 
 
 @pytest.mark.parametrize("after_s", [math.inf, 1e300, 10**400], ids=["inf", "1e300", "10**400"])
-def test_time_that_never_comes_is_a_time(opened: Opened, after_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_never_reached_time_is_accepted(opened: Opened, after_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     device, _ = opened
     failed: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
@@ -374,7 +374,7 @@ def test_report_comes_while_an_append_is_held_in_the_driver(
     assert device.pending()[0].current_value == 5   # it answers again
 
 
-def test_driver_is_asked_on_another_thread_and_not_before_something_is_overdue(opened: Opened, looks: Looks) -> None:
+def test_driver_is_queried_on_another_thread_when_overdue(opened: Opened, looks: Looks) -> None:
     device, driver = opened
     held = Held(driver)
     commands, sem = device.create_command_list(), timeline(device)
@@ -389,7 +389,7 @@ def test_driver_is_asked_on_another_thread_and_not_before_something_is_overdue(o
     assert not [name for name in held.askers if name.startswith("xsem-watch")]
 
 
-def test_lists_with_waits_are_asked_about_first_and_others_only_where_none_is_stuck(opened: Opened) -> None:
+def test_lists_with_waits_are_queried_first(opened: Opened) -> None:
     """The marker takes the list's lock: on a list that the missing signal is appended to, nothing is asked for."""
     device, driver = opened
     signalling, waiting, sem = device.create_command_list(), device.create_command_list(), timeline(device)
@@ -403,7 +403,7 @@ def test_lists_with_waits_are_asked_about_first_and_others_only_where_none_is_st
     assert [name for name, _, _ in found] == ["fake:0/list-1"]
 
 
-def test_list_that_is_done_and_was_never_asked_about_is_not_reported(opened: Opened) -> None:
+def test_finished_list_is_not_reported_without_an_earlier_query(opened: Opened) -> None:
     """A marker that has just been appended is not reached yet, on a device that takes a moment."""
     device, driver = opened
     commands = device.create_command_list()
@@ -440,7 +440,7 @@ def test_report_that_exits_does_not_end_the_watch(
     until(lambda: len(reports) >= 2)
 
 
-def test_driver_that_cannot_be_asked_does_not_end_the_watch(
+def test_failing_query_of_the_driver_does_not_end_the_watch(
     opened: Opened, looks: Looks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, _ = opened
@@ -457,7 +457,7 @@ def test_driver_that_cannot_be_asked_does_not_end_the_watch(
     assert "watch() cannot ask the driver" in caplog.text
 
 
-def test_watch_that_cannot_be_started_says_so_and_leaves_the_earlier_one(
+def test_failed_start_of_a_watch_keeps_the_earlier_one(
     opened: Opened, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, _ = opened
