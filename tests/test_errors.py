@@ -121,7 +121,7 @@ def test_class_is_caught_by_its_builtin(cls: type[XsemError]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_fields_are_what_was_given(cls: type[XsemError]) -> None:
+def test_fields_hold_the_arguments(cls: type[XsemError]) -> None:
     error = full(cls)
     for field, value in {**COMMON, **OWN.get(cls, {})}.items():
         assert getattr(error, field) == value
@@ -144,7 +144,7 @@ def test_fields_default_to_nothing(cls: type[XsemError]) -> None:
     assert str(error) == "It went wrong."
 
 
-def test_reason_is_needed_but_where_there_is_one_only() -> None:
+def test_reason_is_required_except_for_classes_with_a_default() -> None:
     with pytest.raises(TypeError, match="reason"):
         BadHandleError("It went wrong.")  # type: ignore[call-arg]
     assert UnsupportedError("no", capability="x").reason == "unsupported"
@@ -192,7 +192,7 @@ def test_copies_keep_class_fields_and_text(cls: type[XsemError]) -> None:
     assert error.reason == "slug"
 
 
-def test_what_was_added_on_the_way_survives() -> None:
+def test_notes_and_later_fields_survive_pickle() -> None:
     error = full(BadHandleError)
     error.add_note("while opening the renderer's frame")
     error.backend = "other"
@@ -203,7 +203,7 @@ def test_what_was_added_on_the_way_survives() -> None:
     assert again.handle_type is MemoryHandleType.DMABUF_FD
 
 
-def test_a_subclass_with_a_constructor_of_its_own_survives() -> None:
+def test_subclass_with_its_own_constructor_survives_pickle() -> None:
     error = OddError(5, "hint")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert_same(again, error)

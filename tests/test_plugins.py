@@ -106,7 +106,7 @@ def test_plugins_are_asked_one_by_one() -> None:
 @pytest.mark.parametrize(
     "error", [ImportError("libacme.so.1: not found"), OSError("no"), RuntimeError("defect"), SystemExit(3)], ids=repr
 )
-def test_a_hook_that_raises_is_reported_and_what_it_registered_before_works(error: BaseException) -> None:
+def test_raising_hook_is_reported_and_its_earlier_backends_stay(error: BaseException) -> None:
     found = added(("bad", plugin(renamed("early"), error, renamed("late"))), ("good", plugin(Acme())))
     assert set(found.backends) == {"early", "acme"}
     assert only_problem(found) == f"{type(error).__name__}: {error}"
@@ -119,7 +119,7 @@ def test_a_hook_that_raises_is_reported_and_what_it_registered_before_works(erro
     assert str(error) in str(caught.value)
 
 
-def test_ctrl_c_in_a_plugin_is_no_problem_of_the_plugins() -> None:
+def test_ctrl_c_in_a_plugin_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         added(("slow", plugin(KeyboardInterrupt())))
 
@@ -138,7 +138,7 @@ def test_a_misspelt_hook_is_reported() -> None:
 
 
 @pytest.mark.parametrize("what", [ModuleType("empty"), None, 5, "xsem_acme", Acme], ids=repr)
-def test_what_is_no_plugin_is_reported(what: object) -> None:
+def test_non_plugin_is_reported(what: object) -> None:
     found = added(("acme", what), ("good", plugin(renamed("good"))))
     assert set(found.backends) == {"good"}
     assert "hookimpl" in only_problem(found) or what is None
@@ -230,20 +230,20 @@ class Duck:
 
 
 @pytest.mark.parametrize("what", [Acme, Duck(), None, "acme", 5], ids=lambda what: repr(what)[:20])
-def test_what_is_no_backend_is_reported(what: object) -> None:
+def test_non_backend_is_reported(what: object) -> None:
     found = added(("acme", plugin(what, renamed("good"))))
     assert set(found.backends) == {"good"}
     assert "xsem.spi.Backend" in only_problem(found)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:0", "0a", "größe", None, 5, "a-b"], ids=repr)
-def test_a_name_that_nobody_can_write_before_a_colon_is_reported(name: Any) -> None:
+def test_backend_name_that_is_invalid_in_a_device_id_is_reported(name: Any) -> None:
     found = added(("acme", plugin(renamed(name), renamed("good"))))
     assert set(found.backends) == {"good"}
     only_problem(found)
 
 
-def test_of_two_backends_of_one_name_the_first_stays() -> None:
+def test_first_of_two_backends_of_one_name_stays() -> None:
     first, second = Acme(), Acme()
     found = added(("one", plugin(first)), ("two", plugin(second)))
     assert found.get("acme") is first
@@ -252,7 +252,7 @@ def test_of_two_backends_of_one_name_the_first_stays() -> None:
     assert found.problems[0].distribution == "two-dist 1.0"
 
 
-def test_of_two_plugins_of_one_name_the_first_stays() -> None:
+def test_first_of_two_plugins_of_one_name_stays() -> None:
     first = Acme()
     found = added(("acme", plugin(first)), ("acme", plugin(renamed("other"))))
     assert found.get("acme") is first
@@ -267,7 +267,7 @@ def test_one_module_under_two_names_registers_once() -> None:
     only_problem(found)
 
 
-def test_an_unknown_backend_is_named_with_those_that_there_are_and_the_plugins_that_failed() -> None:
+def test_unknown_backend_error_lists_backends_and_failed_plugins() -> None:
     found = added(("b-plugin", plugin(renamed("b"))), ("a-plugin", plugin(renamed("a"))),
                   ("cuda-plugin", plugin(ImportError("libcuda.so.1"))))
     with pytest.raises(BackendUnavailableError) as caught:
@@ -280,7 +280,7 @@ def test_an_unknown_backend_is_named_with_those_that_there_are_and_the_plugins_t
         Registry().get("cuda")
 
 
-def test_a_page_of_an_error_becomes_one_line() -> None:
+def test_multi_line_error_becomes_one_line() -> None:
     found = added(("acme", plugin(ImportError("line\n" * 1000))))
     assert len(only_problem(found)) <= 400
 
@@ -339,7 +339,7 @@ def points(folder: Path) -> list[importlib.metadata.EntryPoint]:
         ("class E(Exception):\n    def __str__(self): return 'a' * 10000\nraise E", "E: aaa"),
     ],
 )
-def test_a_plugin_that_fails_to_import_disturbs_nobody(folder: Path, text: str, message: str) -> None:
+def test_failing_plugin_import_does_not_affect_others(folder: Path, text: str, message: str) -> None:
     install(folder, "bad", text)
     install(folder, "good", PLUGIN.format(name="good"))
     found = Registry()
@@ -356,7 +356,7 @@ def test_ctrl_c_while_a_plugin_is_imported_stops_the_loading(folder: Path) -> No
         Registry().load(points(folder))
 
 
-def test_an_entry_point_without_its_module_or_attribute_is_reported(folder: Path) -> None:
+def test_entry_point_without_module_or_attribute_is_reported(folder: Path) -> None:
     install(folder, "gone", "")
     (folder / "xsem_gone_plugin.py").unlink()
     install(folder, "empty", "")
@@ -368,7 +368,7 @@ def test_an_entry_point_without_its_module_or_attribute_is_reported(folder: Path
     ]
 
 
-def test_plugins_load_by_name_whatever_the_order_of_the_path(folder: Path) -> None:
+def test_plugins_load_in_order_of_name(folder: Path) -> None:
     for name in ("b", "c", "a"):
         install(folder, name, PLUGIN.format(name=name))
     for order in (1, -1):
@@ -377,7 +377,7 @@ def test_plugins_load_by_name_whatever_the_order_of_the_path(folder: Path) -> No
         assert list(found.backends) == ["a", "b", "c"]
 
 
-def test_what_is_not_selected_is_not_imported(folder: Path) -> None:
+def test_unselected_plugins_are_not_imported(folder: Path) -> None:
     install(folder, "good", PLUGIN.format(name="good"))
     install(folder, "bad", "raise AssertionError('it was imported')")
     found = Registry()
@@ -396,7 +396,7 @@ def test_what_is_not_selected_is_not_imported(folder: Path) -> None:
     [(None, None), ("", None), (" ", None), (",", None), ("host", {"host"}), ("host,cuda", {"host", "cuda"}),
      (" host , cuda ,", {"host", "cuda"})],
 )
-def test_the_variable_names_plugins(text: str | None, names: set[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_selects_plugins(text: str | None, names: set[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if text is None:
         monkeypatch.delenv("XSEM_BACKENDS", raising=False)
     else:
@@ -412,7 +412,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XSEM_BACKENDS", raising=False)
 
 
-def test_a_name_in_the_variable_that_is_not_installed_is_refused_each_time(
+def test_unknown_name_in_the_variable_is_refused_each_time(
     unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XSEM_BACKENDS", "host,cdua")
@@ -453,7 +453,7 @@ def test_the_registry_is_loaded_once_by_many_threads(unloaded: None, monkeypatch
 
 
 @pytest.mark.timeout(20)
-def test_a_plugin_that_asks_for_the_others_is_reported_and_does_not_hang(folder: Path, unloaded: None) -> None:
+def test_plugin_that_lists_devices_at_import_is_reported(folder: Path, unloaded: None) -> None:
     install(folder, "curious", "import xsem\nxsem.devices()")
     found = registry()
     assert set(found.backends) >= {"host"}
@@ -482,7 +482,7 @@ def run_python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(60)
-def test_in_a_process_of_its_own_a_broken_plugin_is_reported_and_the_rest_works(tmp_path: Path) -> None:
+def test_broken_plugin_is_reported_in_a_fresh_process(tmp_path: Path) -> None:
     install(tmp_path, "bad", "import sys; sys.exit('no licence')")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     code = (
@@ -562,7 +562,7 @@ MEMORY = frozenset({MemoryHandleType.OPAQUE_FD})
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_device_that_declares_what_it_does_not_implement_is_refused(
+def test_device_without_its_declared_calls_is_refused(
     declared: dict[str, Any], missing: set[str]
 ) -> None:
     driver = Bare(Capabilities(**declared))
@@ -608,28 +608,28 @@ def test_every_feature_is_checked_somewhere() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_list_that_does_not_do_what_its_device_declares_is_refused(
+def test_list_without_its_declared_calls_is_refused(
     declared: dict[str, Any], missing: set[str]
 ) -> None:
     capabilities = Capabilities(**declared)
     assert set(broken(lambda: check_list_implements(INFO, capabilities, BareList())).split(", ")) == missing
 
 
-def test_a_full_driver_keeps_its_promises() -> None:
+def test_full_driver_implements_its_declarations() -> None:
     device, driver = open_fake()
     check_implements(INFO, driver)
     check_list_implements(INFO, ALL, FakeList(driver, 1))
     device.release()
 
 
-def test_half_a_driver_names_the_half_that_is_missing() -> None:
+def test_error_of_a_partial_driver_names_the_missing_calls() -> None:
     class Half(FakeDriver):
         unmap_buffer = spi.DeviceDriver.unmap_buffer
 
     assert broken(lambda: Device(INFO, Half())) == "unmap_buffer"
 
 
-def test_an_own_list_that_breaks_its_promise_is_refused_when_it_is_made() -> None:
+def test_list_without_its_declared_calls_is_refused_when_made() -> None:
     class Lists(FakeDriver):
         def create_command_list(self) -> Any:
             return BareList()
