@@ -269,9 +269,9 @@ def test_memory_must_say_its_size() -> None:
 
 @pytest.mark.parametrize("member", M, ids=named)
 def test_dedicated_is_set_for_d3d_and_refused_for_dmabuf(member: MemoryHandleType) -> None:
-    plain = make(member, handle=1)
-    assert isinstance(plain, MemoryDesc)
-    assert plain.dedicated is (member in (M.D3D12_RESOURCE, M.D3D11_RESOURCE, M.D3D11_RESOURCE_KMT))
+    by_default = make(member, handle=1)
+    assert isinstance(by_default, MemoryDesc)
+    assert by_default.dedicated is (member in (M.D3D12_RESOURCE, M.D3D11_RESOURCE, M.D3D11_RESOURCE_KMT))
     if member is M.DMABUF_FD:
         error = refused(member, handle=1, dedicated=True)
         assert type(error) is BadArgumentError

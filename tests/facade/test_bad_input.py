@@ -105,7 +105,7 @@ def refused(act: Callable[[], object], error: type[XsemError], reason: str) -> X
     return caught.value
 
 
-# ---- file descriptors of another sort
+# ---- file descriptors of another kind
 def _pty() -> tuple[int, ...]:
     return pty.openpty()
 
@@ -128,7 +128,7 @@ def _path_of(make: Callable[[], int | tuple[int, ...]]) -> Callable[[], tuple[in
     return opened
 
 
-SORTS: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
+KINDS_OF_FILE: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
     "pipe, reading end": (os.pipe, "fd_is_pipe"),
     "pipe, writing end": (lambda: os.pipe()[::-1], "fd_is_pipe"),
     "socket": (_sockets, "fd_is_socket"),
@@ -163,12 +163,12 @@ def named(member: SemaphoreHandleType | MemoryHandleType) -> str:
     return f"{type(member).__name__.removesuffix('HandleType')}-{member.name}"
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("kind", KINDS_OF_FILE)
 @pytest.mark.parametrize("member", FD_TYPES, ids=named)
 def test_fd_of_another_kind_is_refused_before_the_driver(
-    sort: str, member: SemaphoreHandleType | MemoryHandleType
+    kind: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
-    make, reason = SORTS[sort]
+    make, reason = KINDS_OF_FILE[kind]
     device, driver = open_fake()
     files = make()
     with device, untouched(*files):
@@ -198,12 +198,12 @@ def test_read_only_fd_reaches_the_driver(
         os.close(each)
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("kind", KINDS_OF_FILE)
 @pytest.mark.parametrize("member", [S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, M.OPAQUE_FD], ids=named)
 def test_host_refuses_fd_of_another_kind(
-    host: Device, sort: str, member: SemaphoreHandleType | MemoryHandleType
+    host: Device, kind: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
-    make, reason = SORTS[sort]
+    make, reason = KINDS_OF_FILE[kind]
     files = make()
     with untouched(*files):
         refused(importing(host, member, files[0]), BadHandleError, reason)
@@ -397,18 +397,18 @@ def test_a_type_that_host_does_not_declare_is_unsupported(
 ) -> None:
     if member in (S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD):  # M.OPAQUE_FD is equal to S.OPAQUE_FD, and declared as well
         return
-    sort = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
+    kind = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
     number = os.eventfd(0)
     with untouched(number):
         error = refused(importing(host, member, number), UnsupportedError, "unsupported")
     assert isinstance(error, UnsupportedError)
-    assert error.capability == f"{sort}.import.{member.value}"
+    assert error.capability == f"{kind}.import.{member.value}"
     assert error.backend == "host"
     os.close(number)
-    create: Any = host.create_semaphore if sort == "semaphore" else lambda member: host.create_memory(member, 4096)
+    create: Any = host.create_semaphore if kind == "semaphore" else lambda member: host.create_memory(member, 4096)
     error = refused(lambda: create(member), UnsupportedError, "unsupported")
     assert isinstance(error, UnsupportedError)
-    assert error.capability == f"{sort}.export.{member.value}"
+    assert error.capability == f"{kind}.export.{member.value}"
 
 
 def test_import_is_unsupported_when_nothing_is_declared() -> None:
@@ -463,8 +463,8 @@ def test_open_device_refuses_unknown_backends_and_devices() -> None:
     refused(lambda: xsem.open_device("host", luid=b"12345678"), DeviceNotFoundError, "no_such_device")
 
 
-# ---- stamps
-def stamped(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None = None) -> tuple[Device, FakeDriver]:
+# ---- device identity
+def fake_with_uuids(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None = None) -> tuple[Device, FakeDriver]:
     info = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake", uuid=info_uuid, driver_uuid=driver_uuid)
     return open_fake(info=info)
 
@@ -474,7 +474,7 @@ def stamped(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None = None) -
 def test_device_bound_import_from_another_device_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
 ) -> None:
-    device, driver = stamped(info_uuid)
+    device, driver = fake_with_uuids(info_uuid)
     number = holding(b"x") if member.os_handle_kind is OsHandleKind.FD else 0x40
     desc: Any = (
         SemaphoreDesc(type=member, handle=number, device_uuid=ONE)
@@ -502,7 +502,7 @@ def test_device_bound_import_from_another_device_is_refused(
 def test_matching_or_missing_device_uuid_is_accepted() -> None:
     number = os.eventfd(0)
     for info_uuid, desc_uuid in ((ONE, ONE), (ONE, None), (None, None)):
-        device, _ = stamped(info_uuid)
+        device, _ = fake_with_uuids(info_uuid)
         with device, untouched(number):
             device.import_semaphore(SemaphoreDesc.opaque_fd(number, device_uuid=desc_uuid)).release()
     os.close(number)
@@ -511,13 +511,13 @@ def test_matching_or_missing_device_uuid_is_accepted() -> None:
 def test_import_from_another_driver_is_refused_when_both_known() -> None:
     number = os.eventfd(0)
     desc = SemaphoreDesc.opaque_fd(number, device_uuid=ONE, driver_uuid=ONE)
-    device, _ = stamped(ONE, TWO)
+    device, _ = fake_with_uuids(ONE, TWO)
     with device, untouched(number):
         error = refused(lambda: device.import_semaphore(desc), WrongDeviceError, "wrong_driver")
         assert isinstance(error, WrongDeviceError)
         assert (error.expected, error.actual) == (str(ONE), str(TWO))
     for driver_uuid in (ONE, None):
-        device, _ = stamped(ONE, driver_uuid)
+        device, _ = fake_with_uuids(ONE, driver_uuid)
         with device, untouched(number):
             device.import_semaphore(desc).release()
     os.close(number)
@@ -532,8 +532,8 @@ def test_host_refuses_a_descriptor_of_a_gpu(host: Device) -> None:
 
 
 def test_export_for_another_device_is_refused_except_from_host(host: Device) -> None:
-    here, _ = stamped(ONE)
-    there, _ = stamped(TWO)
+    here, _ = fake_with_uuids(ONE)
+    there, _ = fake_with_uuids(TWO)
     with here, there:
         for made in (binary(here), here.create_memory(M.OPAQUE_FD, 1)):
             refused(lambda made=made: made.export(for_device=there), WrongDeviceError, "wrong_device")  # type: ignore[misc]
@@ -592,7 +592,7 @@ def test_an_imported_range_ends_where_the_descriptor_says(host: Device) -> None:
 
 # ---- values
 @pytest.mark.parametrize(
-    ("sort", "value", "reason"),
+    ("kind", "value", "reason"),
     [
         ("binary", 1, "value_not_allowed"),
         ("binary", 0, "value_not_allowed"),
@@ -606,8 +606,8 @@ def test_an_imported_range_ends_where_the_descriptor_says(host: Device) -> None:
         ("timeline", 2**64, "value_out_of_range"),
     ],
 )
-def test_value_of_the_wrong_type_or_range_is_refused(opened: Opened, sort: str, value: Any, reason: str) -> None:
-    semaphore = timeline(opened.device) if sort == "timeline" else binary(opened.device)
+def test_value_of_the_wrong_type_or_range_is_refused(opened: Opened, kind: str, value: Any, reason: str) -> None:
+    semaphore = timeline(opened.device) if kind == "timeline" else binary(opened.device)
     commands = opened.create_command_list()
     for act in (commands.append_signal, commands.append_wait):
         refused(lambda act=act: act(semaphore, value), BadArgumentError, reason)  # type: ignore[misc]
@@ -617,16 +617,16 @@ def test_value_of_the_wrong_type_or_range_is_refused(opened: Opened, sort: str, 
     assert opened.pending() == ()
 
 
-@pytest.mark.parametrize("sort", ["binary", "timeline"])
+@pytest.mark.parametrize("kind", ["binary", "timeline"])
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [({"key": 1}, "key_not_allowed"), ({"nvscisync_fence": 0x1000}, "fence_not_allowed"),
      ({"skip_nvscibuf_memsync": True}, "flag_not_allowed")],
     ids=str,
 )
-def test_parameters_of_another_kind_are_refused(opened: Opened, sort: str, fields: dict[str, Any], reason: str) -> None:
-    semaphore = timeline(opened.device) if sort == "timeline" else binary(opened.device)
-    fields = {"value": 1 if sort == "timeline" else None, **fields}
+def test_parameters_of_another_kind_are_refused(opened: Opened, kind: str, fields: dict[str, Any], reason: str) -> None:
+    semaphore = timeline(opened.device) if kind == "timeline" else binary(opened.device)
+    fields = {"value": 1 if kind == "timeline" else None, **fields}
     commands = opened.create_command_list()
     refused(lambda: commands.append_signal(semaphore, SignalParams(**fields)), BadArgumentError, reason)
     refused(lambda: commands.append_wait(semaphore, WaitParams(**fields)), BadArgumentError, reason)

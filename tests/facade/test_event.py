@@ -187,7 +187,7 @@ def test_event_of_one_list_is_waited_for_on_another(opened: Opened) -> None:
     assert driver.lists[1].calls[0][3] == (driver.lists[0].points[0],)
 
 
-# ---- foreign events
+# ---- borrowed events
 def test_borrowed_event_is_bound_from_the_start(opened: Opened) -> None:
     device, driver = opened
     native = FakePoint(1, "foreign")

@@ -99,7 +99,7 @@ def test_known_append_survives_a_concurrent_first_append(call: str) -> None:
     with fake() as (device, _):
         sem, other, commands = timeline(device), timeline(device), device.create_command_list()
 
-        class Entry:
+        class FakePrepared:
             """While it is looked at, another thread appends another semaphore."""
 
             looked_at = dropped = False
@@ -113,12 +113,12 @@ def test_known_append_survives_a_concurrent_first_append(call: str) -> None:
 
         prepared = commands._queue.prepared
         prepared._many = 1
-        entries = prepared.waits if call == "append_wait" else prepared.signals
-        entry: Any = Entry()
-        entries[entry] = entry
+        known = prepared.waits if call == "append_wait" else prepared.signals
+        first: Any = FakePrepared()
+        known[first] = first
         getattr(commands, call)(sem, 3)
-        assert entry not in entries
-        assert len(entries) == 2
+        assert first not in known
+        assert len(known) == 2
 
 
 @pytest.mark.timeout(50)

@@ -328,11 +328,11 @@ def test_export_of_an_imported_semaphore_is_refused(opened: Opened) -> None:
 def test_export_has_the_device_identity_of_its_importer() -> None:
     ours, theirs = uuid.uuid4(), uuid.uuid4()
     with (
-        fake() as (nobodys, nobody),
+        fake() as (unidentified, its_driver),
         fake(info=dataclasses.replace(INFO, uuid=ours, driver_uuid=theirs)) as (device, driver),
         fake(info=dataclasses.replace(INFO, uuid=theirs)) as (other, _),
     ):
-        for each in (nobody, driver):
+        for each in (its_driver, driver):
             each.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
         sem = timeline(device)
         with sem.export() as desc, sem.export(for_device=device) as same:
@@ -347,11 +347,11 @@ def test_export_has_the_device_identity_of_its_importer() -> None:
             with pytest.raises(BadArgumentError) as refused:
                 sem.export(for_device=nothing)   # type: ignore[arg-type]
             assert refused.value.reason == "bad_uuid"
-        with timeline(nobodys).export(for_device=theirs.bytes) as desc:
+        with timeline(unidentified).export(for_device=theirs.bytes) as desc:
             assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
-        with timeline(nobodys).export(for_device=other) as desc:
+        with timeline(unidentified).export(for_device=other) as desc:
             assert (desc.device_uuid, desc.driver_uuid) == (theirs, None)
-        with timeline(nobodys).export() as desc:
+        with timeline(unidentified).export() as desc:
             assert desc.device_uuid is None
 
 

@@ -110,7 +110,7 @@ class Watched(FakeDriver):
 
 
 @pytest.fixture(autouse=True)
-def promises(monkeypatch: pytest.MonkeyPatch) -> None:
+def skip_check_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its lists do what they declare on the object, not on the class.
     monkeypatch.setattr("xsem.facade.device.check_list_implements", lambda *_: None)
 
@@ -372,7 +372,7 @@ def test_child_loads_plugins_when_a_fork_interrupts_loading(monkeypatch: pytest.
 
 
 def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
-    session, queue = opened.device._device_state, opened.commands._queue
+    device_state, queue = opened.device._device_state, opened.commands._queue
 
     def child() -> list[str]:
         opened.semaphore.release()
@@ -386,7 +386,7 @@ def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with session.releaser.lock, opened.device._queues.lock, queue.lock, opened.device._queues.copy_lock:
+        with device_state.releaser.lock, opened.device._queues.lock, queue.lock, opened.device._queues.copy_lock:
             held.set()
             go_on.wait(20)
 

@@ -156,11 +156,11 @@ def test_number_that_the_driver_detached_stays_open(fd: int) -> None:
     os.close(taken)
 
 
-@pytest.mark.parametrize("sort", ["int", "file", "OwnedHandle"])
-def test_every_form_of_handle_is_borrowed(sort: str, fd: int) -> None:
+@pytest.mark.parametrize("form", ["int", "file", "OwnedHandle"])
+def test_every_form_of_handle_is_borrowed(form: str, fd: int) -> None:
     with os.fdopen(os.eventfd(0), "rb", buffering=0) as file, OwnedHandle(os.eventfd(0)) as owned:
         handles: dict[str, Any] = {"int": fd, "file": file, "OwnedHandle": owned}
-        handle = handles[sort]
+        handle = handles[form]
         number = handle if isinstance(handle, int) else handle.fileno()
         with untouched(number):
             import_with_duplicate(sem(handle), lambda desc, given: None)

@@ -807,13 +807,13 @@ class Owner:
 @pytest.mark.timeout(20)
 def test_finalizer_may_release_while_any_lock_is_held(opened: Opened) -> None:
     device, driver = opened
-    commands, session = device.create_command_list(), device._device_state
+    commands, device_state = device.create_command_list(), device._device_state
     owned = [timeline(device) for _ in range(4)]
     for sem in owned:
         commands.append_wait(sem, 1)
     event = device.create_event()
     commands.append_barrier(signal_event=event)
-    locks = [session.releaser.lock, device._queues.lock, commands._queue.lock, owned[0]._state.host_order]
+    locks = [device_state.releaser.lock, device._queues.lock, commands._queue.lock, owned[0]._state.host_order]
     for lock, sem in zip(locks, owned, strict=True):
         with lock:
             Owner(sem, event)
@@ -845,10 +845,10 @@ def test_device_with_live_objects_closes_when_all_is_done(opened: Opened) -> Non
     device, driver = opened
     mem, sem, event = memory(device), timeline(device), device.create_event()
     buffer = mem.map_buffer()
-    foreign = device.event(FakePoint(99, "foreign"))
+    borrowed_event = device.event(FakePoint(99, "foreign"))
     own, borrowed = device.create_command_list(), device.command_list(FakeStream(7))
     own.append_wait(sem, 1, acquire=[mem])
-    own.append_fill(buffer, b"0", wait_events=[foreign], signal_event=event)
+    own.append_fill(buffer, b"0", wait_events=[borrowed_event], signal_event=event)
     borrowed.append_signal(binary(device), wait_events=[event])
     device.release()
     device.release()
@@ -886,7 +886,7 @@ def test_device_released_by_many_threads_closes_once() -> None:
 
 def test_object_created_during_device_release_is_released() -> None:
     with fake() as (device, driver):
-        session = device._device_state
+        device_state = device._device_state
         stop = threading.Event()
         made: list[Any] = []
 
@@ -907,7 +907,7 @@ def test_object_created_during_device_release_is_released() -> None:
             maker.join(10)
         assert all(sem.released for sem in made)
         until(lambda: ("close",) in driver.log)
-        assert set(session.releaser.lifetimes) == set()
+        assert set(device_state.releaser.lifetimes) == set()
 
 
 def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> None:
@@ -957,8 +957,8 @@ def test_device_is_released_while_another_thread_frees_objects(
         """Whoever reads it meets an object whose free returns meanwhile, and that may be taken out."""
 
         def __iter__(self) -> Iterator[Lifetime]:
-            for record in super().__iter__():
-                yield record
+            for lifetime in super().__iter__():
+                yield lifetime
                 go.set()
                 for _ in range(20):
                     if len(self) == before:
@@ -989,7 +989,7 @@ def test_device_closes_when_released_inside_a_collected_cycle(opened: Opened) ->
 
     class First:
         def __del__(self) -> None:
-            device.release()   # the record of the event is no longer in the weak set, and not yet a job
+            device.release()   # the lifetime of the event is no longer in the weak set, and not yet a job
 
     cycle: list[Any] = [First()]
     cycle += [device.create_event(), cycle]
@@ -1002,11 +1002,11 @@ def test_device_closes_when_released_inside_a_collected_cycle(opened: Opened) ->
 def test_hold_of_a_released_object_is_refused() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
-    record = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
-    with record.held():
-        record.release()
+    lifetime = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
+    with lifetime.held():
+        lifetime.release()
         assert freed == []
-        with pytest.raises(ReleasedError), record.held():
+        with pytest.raises(ReleasedError), lifetime.held():
             raise AssertionError("entered")
         assert freed == []
     assert freed == [1]
@@ -1015,16 +1015,16 @@ def test_hold_of_a_released_object_is_refused() -> None:
 def test_freed_lifetime_is_neither_freed_again_nor_visited() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
-    record = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
-    with record.visited() as there:
+    lifetime = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
+    with lifetime.visited() as there:
         assert there
-        with record.held():
-            record.release()
-            assert not record.free()   # held
-        assert not record.free()   # visited
-    assert record.free()
-    assert not record.free()
-    with record.visited() as there:
+        with lifetime.held():
+            lifetime.release()
+            assert not lifetime.free()   # held
+        assert not lifetime.free()   # visited
+    assert lifetime.free()
+    assert not lifetime.free()
+    with lifetime.visited() as there:
         assert not there
     assert freed == [1]
     until(lambda: releaser._thread._idle)
@@ -1042,7 +1042,7 @@ def test_interrupted_call_holds_nothing() -> None:
     """KeyboardInterrupt between any two calls inside held(), as Python delivers it."""
     for at in range(1, 40):
         releaser = Releaser("test", FakeDriver().quiet)
-        record = Lifetime(releaser, "thing", lambda: None, may_block=False, parent=None)
+        lifetime = Lifetime(releaser, "thing", lambda: None, may_block=False, parent=None)
         seen = 0
 
         def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> Any:
@@ -1059,14 +1059,14 @@ def test_interrupted_call_holds_nothing() -> None:
 
         try:
             sys.settrace(interrupt)
-            with record.held():
+            with lifetime.held():
                 sys.settrace(None)
         except KeyboardInterrupt:
             pass
         finally:
             sys.settrace(None)
         gc.collect()
-        assert not record._holders, at
+        assert not lifetime._holders, at
 
 
 def test_closed_lists_are_removed_from_the_uses_of_an_object(opened: Opened) -> None:

@@ -31,7 +31,7 @@ def kept(commands: xsem.CommandList, call: str, semaphores: Sequence[xsem.Semaph
     return commands._queue.prepared.find_batch("signal" if call == "append_signal" else "wait", semaphores)
 
 
-def entries(commands: xsem.CommandList) -> int:
+def count_of_single(commands: xsem.CommandList) -> int:
     return len(commands._queue.prepared.signals) + len(commands._queue.prepared.waits)
 
 
@@ -289,10 +289,10 @@ def test_a_batch_keeps_no_semaphore_alive(opened: Opened, call: str) -> None:
     commands, sems = device.create_command_list(), batch(device, 3)
     for value in (1, 2):
         getattr(commands, call)(sems, [value] * 3)
-    plain = kept(commands, call, sems)
-    assert plain is not None
+    prepared = kept(commands, call, sems)
+    assert prepared is not None
     gone, tokens = [weakref.ref(each) for each in sems], [each._state.token for each in sems]
-    del plain, sems
+    del prepared, sems
     gc.collect()
     assert [each() for each in gone] == [None] * 3
     device.pending()
@@ -315,7 +315,7 @@ def test_semaphore_forgets_old_batches_with_passing_semaphores(opened: Opened, c
         passing.release()
         commands.query()
     assert len(lasting._state.lifetime.uses) < 80
-    assert entries(commands) <= 33
+    assert count_of_single(commands) <= 33
     assert len(commands._queue.prepared._batches) <= 33
 
 
@@ -325,7 +325,7 @@ def test_batches_that_never_come_again_are_not_prepared(opened: Opened, call: st
     commands, lasting = device.create_command_list(), timeline(device)
     for value, other in enumerate(batch(device, 30), 1):
         getattr(commands, call)([lasting, other], [value, value])
-    assert entries(commands) == 0
+    assert count_of_single(commands) == 0
     assert len(lasting._state._batches) == 8
     assert values_of(driver) == [(each, each) for each in range(1, 31)]
 
@@ -346,7 +346,7 @@ def test_oldest_batches_are_forgotten_and_still_appended(opened: Opened, call: s
     assert oldest[0] is not None
     assert kept(commands, call, [lasting, others[0]]) is None
     assert kept(commands, call, [lasting, others[-1]]) is not None
-    assert entries(commands) == 16
+    assert count_of_single(commands) == 16
 
 
 def test_prepared_append_dropped_by_another_thread_is_not_used(opened: Opened) -> None:
@@ -355,10 +355,10 @@ def test_prepared_append_dropped_by_another_thread_is_not_used(opened: Opened) -
     commands, sems = device.create_command_list(), batch(device, 2)
     for value in (1, 2):
         commands.append_signal(sems, [value, value])
-    plain = kept(commands, "append_signal", sems)
-    assert plain is not None
-    plain.dropped = True
-    assert not commands._append_prepared(plain, (3, 3))
+    prepared = kept(commands, "append_signal", sems)
+    assert prepared is not None
+    prepared.dropped = True
+    assert not commands._append_prepared(prepared, (3, 3))
     commands.append_signal(sems, [3, 3])
     assert values_of(driver) == [(1, 1), (2, 2), (3, 3)]
     assert last_of(sems) == [3, 3]

@@ -160,20 +160,20 @@ def test_queue_stays_small_in_a_long_run_without_release(opened: Opened) -> None
     device, driver = opened
     driver.everything_is_done = True
     commands, sem = device.create_command_list(), timeline(device)
-    event, plain = device.create_event(), device.create_command_list()
+    event, waiting = device.create_event(), device.create_command_list()
     for value in range(1, 40_001, 4):
         commands.append_wait(sem, value)
         commands.append_work(lambda: None)
         commands.append_signal(sem, value, signal_event=event)
-        plain.append_barrier(wait_events=[event])
+        waiting.append_barrier(wait_events=[event])
         event.reset()
-    session = device._device_state
-    for queue in (commands._queue, plain._queue):
+    device_state = device._device_state
+    for queue in (commands._queue, waiting._queue):
         assert len(queue.operations) <= 2 * MARK_EVERY
         assert len(queue._markers) <= 2 * MARK_EVERY
-    assert len(session._fences) < 4 * MARK_EVERY
-    assert len(session.releaser.lifetimes) < 10
-    assert len(session.releaser.later) < 10
+    assert len(device_state._fences) < 4 * MARK_EVERY
+    assert len(device_state.releaser.lifetimes) < 10
+    assert len(device_state.releaser.later) < 10
     assert len(sem._lifetime.uses) == 2   # the list, and what its waits with a value alone have in common
     assert driver.lists[0].markers == 0   # its events tell
     assert driver.lists[1].markers == 10_000 + 10_000 // MARK_EVERY
@@ -312,8 +312,8 @@ def test_nothing_is_refused_behind_a_wait_that_is_done() -> None:
 def test_append_is_refused_behind_a_wait_for_an_event() -> None:
     with limited(10) as (device, _):
         commands, sem = device.create_command_list(), timeline(device)
-        foreign = device.event(FakePoint(1, "foreign"))
-        commands.append_barrier(wait_events=[foreign])
+        borrowed_event = device.event(FakePoint(1, "foreign"))
+        commands.append_barrier(wait_events=[borrowed_event])
         with pytest.raises(WouldBlockError):
             for value in range(1, 100):
                 commands.append_signal(sem, value)
@@ -442,7 +442,7 @@ def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) 
         in_threads(4, lambda _: [commands.append_wait(sem, 1) for _ in range(300)])
     assert [call[0] for call in driver.lists[0].calls].count("wait") == 1200
     pending = commands._queue.pending()
-    assert [entry.seq for entry in pending] == sorted(entry.seq for entry in pending)
+    assert [operation.seq for operation in pending] == sorted(operation.seq for operation in pending)
     assert len(pending) == 1200
 
 
@@ -626,13 +626,13 @@ def test_own_list_can_be_captured_after_its_handle_is_read(opened: Opened) -> No
 def test_wait_for_a_borrowed_event_can_start_a_capture(opened: Opened) -> None:
     device, driver = opened
     commands, bound = device.create_command_list(), device.create_event()
-    foreign = device.event(FakePoint(7, "foreign"))
+    borrowed_event = device.event(FakePoint(7, "foreign"))
 
     def join() -> None:
         driver.lists[0].capture = True
 
     driver.lists[0].during = join
-    commands.append_barrier(wait_events=[foreign], signal_event=bound)
+    commands.append_barrier(wait_events=[borrowed_event], signal_event=bound)
     assert device.pending() == ()
     for ask in (commands.query, bound.query):
         with pytest.raises(BusyError) as caught:

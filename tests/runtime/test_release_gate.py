@@ -227,9 +227,9 @@ def test_held_releases_are_not_tried_one_by_one(
     attempts: list[Lifetime] = []
     original = Lifetime.free
 
-    def free(record: Lifetime) -> bool:
-        attempts.append(record)
-        return original(record)
+    def free(lifetime: Lifetime) -> bool:
+        attempts.append(lifetime)
+        return original(lifetime)
 
     monkeypatch.setattr(Lifetime, "free", free)
     rounds = asleep._rounds

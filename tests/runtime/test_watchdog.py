@@ -97,16 +97,16 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     commands.append_wait(sem, 1)
     reports: list[tuple[PendingOp, ...]] = []
     device.watch(after_s=3600, report=reports.append)
-    entry = commands._queue.operations[0]
+    operation = commands._queue.operations[0]
     asker = watchdog._Asker("xsem-ask-test", 3600)
 
     def look() -> set[tuple[str, int]]:
         return watchdog._look(device._queues, 3600, reports.append, set(), asker)
 
     assert look() == set()
-    assert isinstance(entry, Operation)
-    entry.appended_at -= 3600
-    assert look() == {("fake:0/list-1", entry.seq)}
+    assert isinstance(operation, Operation)
+    operation.appended_at -= 3600
+    assert look() == {("fake:0/list-1", operation.seq)}
     assert [op.age_s >= 3600 for op in reports[0]] == [True]
     assert looks.count == 2
 
@@ -223,7 +223,7 @@ def test_watch_does_not_keep_a_device_alive_or_outlive_it() -> None:
     device, driver = open_fake()
     device.watch(after_s=3600)
     until(watchers)
-    session = weakref.ref(device._device_state)
+    device_state = weakref.ref(device._device_state)
     held = [device]
     del device
     with pytest.warns(ResourceWarning):
@@ -231,7 +231,7 @@ def test_watch_does_not_keep_a_device_alive_or_outlive_it() -> None:
     until(lambda: ("close",) in driver.log)
     until(lambda: not watchers())
     gc.collect()
-    until(lambda: session() is None)
+    until(lambda: device_state() is None)
 
 
 def test_watch_meets_no_closed_device(opened: Opened, looks: Looks) -> None:
@@ -410,12 +410,12 @@ def test_finished_list_is_not_reported_without_an_earlier_query(opened: Opened) 
     reports: list[tuple[PendingOp, ...]] = []
     commands.append_barrier()
     asker = watchdog._Asker("xsem-ask-test", 3600)
-    entry = commands._queue.operations[0]
-    assert isinstance(entry, Operation)
-    entry.appended_at -= 2000   # not overdue, but on the way
+    operation = commands._queue.operations[0]
+    assert isinstance(operation, Operation)
+    operation.appended_at -= 2000   # not overdue, but on the way
     assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     driver.lists[0].reach_all()
-    entry.appended_at -= 2000
+    operation.appended_at -= 2000
     assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     assert reports == []
 
