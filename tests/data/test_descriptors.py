@@ -1,4 +1,4 @@
-"""Descriptors of semaphores and memory: what each handle type takes, refused when made."""
+"""Descriptors of semaphores and memory: the arguments that each handle type accepts, checked at construction."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_any_other_64_bits_may_be_an_nt_handle(member: SemaphoreHandleType | Mem
     + [(member, -1) for member in NVSCI],
 )
 def test_handle_wider_than_a_pointer_is_refused(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
-    # ctypes would cut it to 64 bits in silence, and the driver follow what is left.
+    # ctypes would truncate it to 64 bits without an error, and the driver would follow the rest.
     error = refused(member, handle=handle)
     assert type(error) is BadHandleError
     assert error.reason == "handle_out_of_range"
@@ -223,7 +223,7 @@ def test_types_without_fd_refuse_a_file(member: SemaphoreHandleType | MemoryHand
 
 @pytest.mark.parametrize("member", ALL, ids=named)
 def test_only_fd_and_nt_types_take_an_owned_handle(member: SemaphoreHandleType | MemoryHandleType) -> None:
-    # A KMT handle holds no reference, and an NvSci object is an address: neither can be closed.
+    # A KMT handle holds no reference, and an NvSci object is an address, so neither can be closed.
     with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as owned:
         if member.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT):
             assert make(member, handle=owned).handle is owned
@@ -355,7 +355,7 @@ def test_constructors_of_device_bound_types_need_device_uuid(
     del fields["device_uuid"]
     with pytest.raises(TypeError, match="device_uuid"):
         constructor(member)(5, **fields)
-    # "Not known", said aloud.
+    # None says explicitly that the device is unknown.
     assert constructor(member)(5, device_uuid=None, **fields).device_uuid is None
     both = constructor(member)(5, device_uuid=ONE, driver_uuid=TWO.bytes, **fields)
     assert (both.device_uuid, both.driver_uuid) == (ONE, TWO)
@@ -366,7 +366,7 @@ def test_constructors_of_opaque_memory_take_dedicated(member: MemoryHandleType) 
     assert constructor(member)(5, dedicated=True, **needed(member)).dedicated is True
 
 
-# ---- as objects
+# ---- equality, ownership, pickling
 @pytest.mark.parametrize("member", ALL, ids=named)
 def test_a_descriptor_is_frozen_and_equal_by_its_fields(member: SemaphoreHandleType | MemoryHandleType) -> None:
     desc = make(member, handle=5)
@@ -422,7 +422,7 @@ def test_close_closes_only_owned_handles(
 
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
 def test_close_does_not_close_numbers(member: SemaphoreHandleType | MemoryHandleType) -> None:
-    # Closing "5" of another sort would close this file on POSIX.
+    # On POSIX, closing a number that is not an fd could close this file.
     number = os.open(os.devnull, os.O_RDONLY)
     make(member, handle=number).close()
     os.fstat(number)
@@ -433,7 +433,7 @@ def test_close_does_not_close_numbers(member: SemaphoreHandleType | MemoryHandle
 def test_a_descriptor_is_pickled_only_while_a_process_is_spawned(
     member: SemaphoreHandleType | MemoryHandleType,
 ) -> None:
-    # At any other time the number would name another file in the process that reads it.
+    # At any other time the number would name another file in the receiving process.
     with pytest.raises(BadArgumentError) as caught:
         pickle.dumps(make(member, handle=5))
     assert caught.value.reason == "pickled_outside_spawn"
@@ -481,7 +481,7 @@ def test_other_formats_are_refused(component: Any) -> None:
 
 @pytest.mark.parametrize("component", [np.dtype("uint8"), np.uint8, np.array(["uint8"]), None, b"uint8"])
 def test_format_is_a_name_not_a_dtype(component: Any) -> None:
-    # np.dtype("uint8") == "uint8", and a table whose keys are names does not have it.
+    # np.dtype("uint8") equals "uint8", but a table with names as keys does not contain it.
     with pytest.raises(BadArgumentError) as caught:
         image(format=component)
     assert caught.value.reason == "bad_format"
@@ -559,7 +559,7 @@ def test_flag_is_a_bool(value: Any) -> None:
      ((16384, 16384, 0), 15)],
 )
 def test_levels_end_at_one_element(extent: tuple[int, int, int], most: int) -> None:
-    # 1 + floor(log2(max(width, height, depth))): cuMipmappedArrayCreate clamps to it, and would give fewer than asked.
+    # 1 + floor(log2(max(width, height, depth))): cuMipmappedArrayCreate clamps to it and would give fewer levels.
     assert image(extent=extent, levels=most).levels == most
     with pytest.raises(BadArgumentError) as caught:
         image(extent=extent, levels=most + 1)

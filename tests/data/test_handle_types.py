@@ -1,4 +1,4 @@
-"""Each handle type's kind, carrier and vendor names, against what the vendors' headers and documents say."""
+"""Each handle type's kind, OS handle kind and vendor names, compared with the vendors' headers and documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem.types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, Sema
 S = SemaphoreHandleType
 M = MemoryHandleType
 
-# The documents' own enumerations, whole.
+# The complete enumerations of the vendors' documents.
 CUDA_SEMAPHORES = {  # cuImportExternalSemaphore, CUexternalSemaphoreHandleType
     "CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD": 1,
     "CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32": 2,
@@ -76,7 +76,7 @@ CUDA_MEMORIES = {  # cuImportExternalMemory, CUexternalMemoryHandleType
     "CU_EXTERNAL_MEMORY_HANDLE_TYPE_NVSCIBUF": 8,
     "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD": 9,
 }
-CUDART_MEMORIES = {  # cudaImportExternalMemory: it has no dma-buf
+CUDART_MEMORIES = {  # cudaImportExternalMemory, without dma-buf
     "cudaExternalMemoryHandleTypeOpaqueFd": 1,
     "cudaExternalMemoryHandleTypeOpaqueWin32": 2,
     "cudaExternalMemoryHandleTypeOpaqueWin32Kmt": 3,
@@ -117,8 +117,8 @@ VULKAN_MEMORIES = {  # VkExternalMemoryHandleTypeFlagBits
     "VK_EXTERNAL_MEMORY_HANDLE_TYPE_DMA_BUF_BIT_EXT": 0x200,
 }
 
-# One row a type: kind, carrier, device-bound, then the name in CUDA, the CUDA runtime, Level Zero, OpenCL, Vulkan, each
-# without the part that all of its enumeration share.
+# One row per type: kind, OS handle kind, device-bound, then the names in CUDA, the CUDA runtime, Level Zero, OpenCL and
+# Vulkan, each without the common prefix of its enumeration.
 SEMAPHORES = {
     S.OPAQUE_FD: ("binary", "fd", True, "OPAQUE_FD", "OpaqueFd", "OPAQUE_FD", "OPAQUE_FD_KHR", "OPAQUE_FD_BIT"),
     S.OPAQUE_WIN32: ("binary", "nt", True, "OPAQUE_WIN32", "OpaqueWin32", "OPAQUE_WIN32", "OPAQUE_WIN32_KHR",
@@ -138,7 +138,7 @@ SEMAPHORES = {
                                  "VK_TIMELINE_SEMAPHORE_WIN32", None, "OPAQUE_WIN32_BIT"),
     S.SYNC_FD: ("sync_file", "fd", False, None, None, None, "SYNC_FD_KHR", "SYNC_FD_BIT"),
 }
-# Carrier, device-bound, dedicated, then the names as above.
+# OS handle kind, device-bound, dedicated, then the names as above.
 MEMORIES = {
     M.OPAQUE_FD: ("fd", True, False, "OPAQUE_FD", "OpaqueFd", "OPAQUE_FD", "OPAQUE_FD_KHR", "OPAQUE_FD_BIT"),
     M.OPAQUE_WIN32: ("nt", True, False, "OPAQUE_WIN32", "OpaqueWin32", "OPAQUE_WIN32", "OPAQUE_WIN32_KHR",
@@ -241,7 +241,7 @@ def test_value_is_the_lower_case_name_and_survives_pickle(
 
 
 def test_memory_and_semaphore_types_of_one_name_differ() -> None:
-    # Both are strings, so they compare equal; what tells them apart is the class, and that is what xsem checks.
+    # Both are strings, so they compare equal. xsem checks the class, which differs.
     assert not isinstance(M.OPAQUE_FD, S)
     assert M.OPAQUE_FD is not S.OPAQUE_FD  # type: ignore[comparison-overlap]
 
@@ -260,5 +260,5 @@ def test_capabilities_are_frozen_and_promise_nothing_by_default() -> None:
         promised.needs_handover = True  # type: ignore[misc]
     for field in dataclasses.fields(Capabilities):
         default = getattr(promised, field.name)
-        # Each default promises nothing: an empty set, False, one list, an unknown or the smallest limit.
+        # Each default is the weakest promise: an empty set, False, one list, unknown, or the smallest limit.
         assert default in (frozenset(), False, 1, None, 2**31 - 1)

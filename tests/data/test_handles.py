@@ -1,4 +1,4 @@
-"""OwnedHandle: one owner, one close, whatever threads and collectors do."""
+"""OwnedHandle: one owner and one close, with many threads and with the garbage collector."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_open(number: int) -> bool:
 
 @pytest.fixture
 def closes(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """How often each number was closed by a handle."""
+    """The number of closes of each fd by a handle."""
     counted: Counter[int] = Counter()
     really = xsem.data.handles.close_number
 
@@ -49,7 +49,7 @@ def closes(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
 
 
 def all_at_once(count: int, act: Callable[[], object]) -> list[object]:
-    """What `act` returned or raised on each of `count` threads that start together."""
+    """Return the results or errors of `act` on `count` threads that start together."""
     barrier = threading.Barrier(count)
     results: list[object] = []
 
@@ -197,7 +197,7 @@ def test_number_closed_by_other_code_is_logged_as_warning(way: str, caplog: pyte
     elif way == "with":
         with handle:
             pass
-    handle = None   # errors of a finalizer are errors of the test
+    handle = None   # an error in a finalizer fails the test
     [record] = caplog.records
     assert (record.name, record.levelname) == ("xsem", "WARNING")
     assert str(number) in record.getMessage()
@@ -247,7 +247,7 @@ def test_a_number_that_is_not_open_is_refused() -> None:
 
 
 def test_a_handle_that_was_refused_closes_nothing(closes: Counter[int]) -> None:
-    # True == 1 is open: standard output must not go with the half-made object.
+    # True == 1 is an open fd: the incomplete object must not close standard output.
     with pytest.raises(BadArgumentError):
         OwnedHandle(True)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Parameters of a signal and of a wait: what is refused by its form alone."""
+"""Parameters of signals and waits: type and range checks at construction."""
 
 from __future__ import annotations
 

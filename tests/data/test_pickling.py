@@ -1,4 +1,4 @@
-"""Descriptors pickle while multiprocessing spawns a process, and only then."""
+"""Descriptors can be pickled only while multiprocessing spawns a process."""
 
 from __future__ import annotations
 

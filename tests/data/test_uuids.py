@@ -1,4 +1,4 @@
-"""The forms in which a device's UUID is taken."""
+"""The accepted forms of a device's UUID."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_every_form_gives_the_same_uuid(form: Any) -> None:
 
 @given(st.binary(min_size=16, max_size=16))
 def test_bytes_keep_the_order_of_the_drivers(raw: bytes) -> None:
-    # cuDeviceGetUuid, VkPhysicalDeviceIDProperties.deviceUUID and CL_DEVICE_UUID_KHR agree byte for byte; the order of
-    # Windows (uuid.UUID(bytes_le=…)) would make another device of it.
+    # cuDeviceGetUuid, VkPhysicalDeviceIDProperties.deviceUUID and CL_DEVICE_UUID_KHR agree byte for byte.
+    # The byte order of Windows (uuid.UUID(bytes_le=…)) would name another device.
     assert parse_uuid(raw).bytes == raw
     assert parse_uuid(f"GPU-{parse_uuid(raw)}").bytes == raw
 
