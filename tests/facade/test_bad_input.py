@@ -1,4 +1,4 @@
-"""What an application can get wrong: each has a class and a reason, comes before the driver, and harms no file."""
+"""Errors of an application: each has a class and a reason, precedes the driver call, and closes no file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PAGE = mmap.PAGESIZE
 
 
 class Opened:
-    """A device, and what its driver was asked to import."""
+    """A device, with a count of the handles that its driver was given to import."""
 
     def __init__(self, device: Device, driver: FakeDriver | None) -> None:
         self.device = device
@@ -73,7 +73,7 @@ class Opened:
 
 @contextmanager
 def faked(**fields: Any) -> Iterator[tuple[Device, FakeDriver]]:
-    """A fake device whose pending work is done in the end."""
+    """A fake device whose pending work completes at the end."""
     device, driver = open_fake(**fields)
     with device:
         yield device, driver
@@ -119,7 +119,7 @@ def _regular(data: bytes) -> Callable[[], tuple[int, ...]]:
 
 
 def _path_of(make: Callable[[], int | tuple[int, ...]]) -> Callable[[], tuple[int, ...]]:
-    """Opened with O_PATH: all that can be asked of the file is answered as by an fd that can be used."""
+    """Open with O_PATH: every query of the file gives the same answers as for a usable fd."""
     def opened() -> tuple[int, ...]:
         made = make()
         files = (made,) if isinstance(made, int) else made
@@ -187,7 +187,7 @@ def test_fd_of_another_kind_is_refused_before_the_driver(
 def test_read_only_fd_reaches_the_driver(
     member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
-    # As the kernel makes sync files.
+    # The kernel creates sync files like this.
     device, driver = open_fake()
     writable = holding(b"x")
     number = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
@@ -263,7 +263,7 @@ def test_memory_no_larger_than_its_file_reaches_the_driver(size: int) -> None:
 
 
 def test_fd_that_xsem_cannot_classify_reaches_the_driver() -> None:
-    # The kind of an anonymous inode is the driver's to know: eventfd, epoll, pidfd, a sealed file with bytes in it.
+    # Only the driver knows which anonymous inodes it accepts: eventfd, epoll, pidfd, a sealed file with content.
     device, driver = open_fake()
     import select
 
@@ -307,7 +307,7 @@ def test_full_fd_table_is_reported(opened: Opened) -> None:
     os.close(number)
 
 
-# ---- objects of host that are not what they should be
+# ---- files that are not objects of host
 MAGIC = 0x314E4C544D455358
 
 
@@ -390,12 +390,12 @@ def test_host_accepts_its_own_objects(host: Device) -> None:
         os.close(number)
 
 
-# ---- types that the device does not take
+# ---- types that the device does not declare
 @pytest.mark.parametrize("member", [*S, *M], ids=named)
 def test_a_type_that_host_does_not_declare_is_unsupported(
     host: Device, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
-    if member in (S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD):  # M.OPAQUE_FD is equal to S.OPAQUE_FD, and declared as well
+    if member in (S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD):  # M.OPAQUE_FD equals S.OPAQUE_FD, and is also declared
         return
     kind = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
     number = os.eventfd(0)
@@ -668,7 +668,7 @@ def test_an_event_that_is_not_appended_is_refused(opened: Opened) -> None:
     ]
     for act in acts:
         refused(act, EventNotAppendedError, "event_not_appended")
-    # The refused signal has advanced nothing.
+    # The refused signal has not advanced the value.
     commands.append_signal(semaphore, 1, signal_event=event)
 
 
@@ -788,13 +788,13 @@ def test_batch_with_one_bad_member_appends_nothing() -> None:
         refused(lambda: commands.append_signal([good, 5], [1, 1]),  # type: ignore[list-item]
                 BadArgumentError, "not_a_semaphore")
         assert driver.lists[0].calls == calls
-        # And nothing was noted: 1 is still above what was signalled with the good one.
+        # No value was recorded: 1 is still above the last value of the good semaphore.
         commands.append_signal([good, bad], [1, 8])
 
 
-# ---- what the driver refuses
+# ---- refusals of the driver
 class Scripted(FakeDriver):
-    """Each import does what `act` says with its duplicate."""
+    """Each import calls `act` with its duplicate."""
 
     def __init__(self, act: Callable[[OwnedHandle], object]) -> None:
         super().__init__(ALL)
@@ -807,7 +807,7 @@ class Scripted(FakeDriver):
 
 
 class RefusedError(BadHandleError):
-    """As a driver words it."""
+    """An error as a driver raises it."""
 
     def __init__(self) -> None:
         super().__init__("refused", reason="driver_refused", call="fakeImport", code=999, code_name="FAKE_UNKNOWN")
@@ -878,7 +878,7 @@ def test_failed_import_does_not_close_a_reused_number() -> None:
 
 
 def test_import_is_released_when_device_is_released_meanwhile() -> None:
-    # The device was released while the driver imported: what was made goes back to it.
+    # The device was released during the driver's import, so the driver gets the new object back.
     given = os.eventfd(0)
     scripted = Scripted(lambda handle: late.release())
     late = Device(INFO, scripted)
@@ -892,7 +892,7 @@ def test_import_is_released_when_device_is_released_meanwhile() -> None:
 
 # ---- the storm
 class Storm:
-    """Opens, reads and closes files of its own as fast as it can; each has bytes of its own in it."""
+    """Opens, reads and closes its own files as fast as possible; each file has unique content."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -942,7 +942,7 @@ def test_failed_imports_in_four_threads_leak_no_handle(tmp_path: Path) -> None:
     given = holding(b"the caller's")
 
     def importer(handle: OwnedHandle) -> None:
-        # What the kernel says of our number must hold as long as we have it, whatever the other threads' imports do.
+        # The number must name the same file while this import owns it, also during the imports of other threads.
         number = handle.fileno()
         for _ in range(3):
             os.sched_yield()

@@ -1,4 +1,4 @@
-"""Buffers: ranges, views, arrays without a copy, and how long the memory under them stays mapped."""
+"""Buffers: ranges, views, arrays without a copy, and the lifetime of the mapping."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = mmap.PAGESIZE
 
 
 class Copying(FakeList):
-    """Does its copies when a point of it is asked for: real bytes at real addresses."""
+    """Copies real bytes at real addresses, at the append if `everything_is_done`."""
 
     def append_copy(self, dst: int, src: int, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
         point = super().append_copy(dst, src, size, wait_points, want_point)
@@ -48,7 +48,7 @@ class Copying(FakeList):
 
 
 class Gpu(FakeDriver):
-    """Device memory that is ordinary memory, and that the facade does not know to be."""
+    """Device memory backed by ordinary memory; the facade treats it as device memory."""
 
     def __init__(self, capabilities: Capabilities = ALL) -> None:
         super().__init__(capabilities)
@@ -70,7 +70,7 @@ class Gpu(FakeDriver):
             start = ctypes.addressof(block)
             if start <= address and address + size <= start + len(block):
                 return
-        raise AssertionError(f"{size} bytes at {address:#x} are nobody's")
+        raise AssertionError(f"{size} bytes at {address:#x} belong to no block")
 
     def create_command_list(self) -> FakeList:
         self.lists.append(Copying(self, 0x1000 + len(self.lists)))
@@ -230,7 +230,7 @@ def test_released_buffer_blocks_its_range_while_an_array_lives(host: Device) -> 
     buffer.release()
     refused(memory.map_buffer, "overlap")
     del array
-    # The array's end is noted by the next call.
+    # The next call notices the end of the array.
     buffer = memory.map_buffer()
     view = buffer.view((1,), "uint8")
     buffer.release()
@@ -260,7 +260,7 @@ def test_one_of_two_threads_mapping_the_same_bytes_is_refused(gpu: tuple[Device,
     thread = threading.Thread(target=lambda: made.append(memory.map_buffer(0, 64)))
     thread.start()
     assert driver.held.wait(10)
-    # The first is in the midst of the driver's call.
+    # The first thread is inside the driver's call.
     try:
         refused(lambda: memory.map_buffer(32, 64), "overlap")
     finally:
@@ -397,14 +397,14 @@ def test_an_array_outlives_everything_that_it_came_from(way: str) -> None:
     gc.collect()
     assert (array == 5).all()
     assert device.released
-    # When it goes, the mapping and its fd go: the fixture of all tests looks.
+    # The mapping and its fd are freed with the array; a fixture of all tests checks that.
     del array
 
 
 @pytest.mark.parametrize("way", ["numpy", "from_dlpack"])
 def test_array_keeps_its_mapping_until_it_is_collected(gpu: tuple[Device, Gpu], way: str) -> None:
     device, driver = gpu
-    driver.dlpack = (1, 0)  # memory that the host can reach
+    driver.dlpack = (1, 0)  # memory that the host can access
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer()
     array: Any = buffer.numpy() if way == "numpy" else np.from_dlpack(buffer)
@@ -429,7 +429,7 @@ def test_object_with_cuda_array_interface_keeps_its_mapping(gpu: tuple[Device, G
     memory.release()
     device.pending()
     assert not driver.released("unmap_buffer")
-    # cupy and Numba keep the object itself.
+    # cupy and Numba keep a reference to the object itself.
     del buffer
     until(lambda: driver.released("release_memory"))
 
@@ -514,7 +514,7 @@ def test_a_released_buffer_gives_no_array(device: Device) -> None:
     with pytest.raises(ReleasedError):
         _ = buffer.__array_interface__ if host else buffer.__cuda_array_interface__
     if host:
-        # Not an object array around it, as NumPy makes of what has no interface.
+        # NumPy makes an object array of an object without an interface; this must not happen.
         with pytest.raises(ReleasedError):
             np.asarray(buffer)
     for act in (buffer.__dlpack__, buffer.__dlpack_device__, buffer.numpy):
@@ -922,7 +922,7 @@ def test_images_and_buffers_over_the_same_bytes_need_permission(images: tuple[De
     beside = [memory.map_buffer(0, 1024), memory.map_mipmapped_array(image(offset=1536, levels=2)),
               memory.map_buffer(1536 + 640)]
     assert not first.released
-    refused(lambda: memory.map_mipmapped_array(image(offset=512)), "overlap")   # a buffer's
+    refused(lambda: memory.map_mipmapped_array(image(offset=512)), "overlap")   # overlaps a buffer
     memory.map_mipmapped_array(image(offset=512), overlap=True).release()
     for each in (first, *beside):
         each.release()

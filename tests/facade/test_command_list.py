@@ -1,4 +1,4 @@
-"""What append_wait and append_signal take: each rule, its class and reason, and that a broken one changes nothing."""
+"""Arguments of append_wait and append_signal: each rule, its error, and no change after a refusal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def semaphore(device: xsem.Device, type: S) -> xsem.Semaphore:
 
 
 def calls(driver: FakeDriver) -> list[Any]:
-    """What was appended to all lists, less xsem's own markers."""
+    """The operations appended to all lists, without xsem's own markers."""
     return [
         call for each in driver.lists for call, own in zip(each.calls, each.quiet_calls, strict=True) if not own
     ]
@@ -48,7 +48,7 @@ def calls(driver: FakeDriver) -> list[Any]:
 
 def refused(driver: FakeDriver, reason: str, call: Callable[[], object],
             error: type[xsem.XsemError] = BadArgumentError) -> xsem.XsemError:
-    """`call` raises, and no driver saw it."""
+    """Check that `call` raises before any driver call."""
     before = calls(driver)
     with pytest.raises(error) as caught:
         call()
@@ -58,7 +58,7 @@ def refused(driver: FakeDriver, reason: str, call: Callable[[], object],
     return caught.value
 
 
-# ---- what reaches the driver
+# ---- calls that reach the driver
 def test_one_semaphore_reaches_the_driver_with_its_parameter(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
@@ -119,12 +119,12 @@ def test_numpy_int_is_a_value(opened: Opened, value: Any) -> None:
 @pytest.mark.parametrize("value", [0, 1, 2**31, 2**32 + 1, 2**63, 2**64 - 1])
 def test_value_of_64_bits_is_a_value(append: Append, opened: Opened, value: int) -> None:
     sem = timeline(opened[0])
-    set_last(sem, None)   # as of an import: 0 may be the first value
+    set_last(sem, None)   # as after an import: 0 may be the first value
     append(sem, value)
     assert calls(opened[1])[0][2][0].value == value
 
 
-# ---- what does not
+# ---- calls that do not reach the driver
 SPELLED_WRONG: dict[str, tuple[S, Any, str]] = {
     "bool": (S.TIMELINE_SEMAPHORE_FD, True, "not_an_int"),
     "numpy bool": (S.TIMELINE_SEMAPHORE_FD, np.True_, "not_an_int"),
@@ -275,7 +275,7 @@ def test_batch_with_one_bad_member_is_not_appended_at_all(
     assert [sem._state.last_signalled for sem in good] == [0, 0]
     with pytest.raises(EventNotAppendedError):
         event.query()
-    append(good, [5, 6], signal_event=event)   # values and event are free
+    append(good, [5, 6], signal_event=event)   # the values and the event can still be used
 
 
 @pytest.mark.parametrize("bad", ["event", "memory", "signal_event", "driver"])
@@ -330,7 +330,7 @@ def test_value_may_go_back_with_allow_rewind(opened: Opened) -> None:
 def test_first_value_of_an_imported_timeline_is_free(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
-    set_last(sem, None)   # as of an import: nobody knows what the exporter has signalled
+    set_last(sem, None)   # as after an import: the exporter's last value is unknown
     commands.append_signal(sem, 0)
     commands.append_signal(sem, 1)
 
@@ -420,7 +420,7 @@ def test_second_wait_needs_the_exporters_reset() -> None:
         refused(driver, "not_reset", lambda: commands.append_wait([mark, sem], [1, None]), BusyError)
         sem.mark_reset()
         commands.append_wait(sem)
-        commands.append_wait(mark, 1)   # timelines have nothing to reset
+        commands.append_wait(mark, 1)   # a timeline needs no reset
         commands.append_wait(mark, 1)
         commands.append_signal(sem)
 

@@ -1,4 +1,4 @@
-"""open_device, devices, backends: never another device than the one that was meant."""
+"""open_device, devices, backends: discovery never opens another device than the requested one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Acme(spi.Backend):
 
 
 class Adopting(Acme):
-    """Adopts an int: the index of the device that the context is on."""
+    """Borrows an int as a native context: the index of its device."""
 
     def adopt(self, native: object) -> tuple[DeviceInfo, FakeDriver]:
         if type(native) is not int:
@@ -67,7 +67,7 @@ class Adopting(Acme):
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have xsem see these backends and no others; the process's own registry is not touched."""
+    """Make xsem see only these backends; the registry of the process stays unchanged."""
 
     def with_backends(*backends: spi.Backend, problems: Sequence[Problem] = ()) -> Any:
         found = Registry()
@@ -231,7 +231,7 @@ def test_bad_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str
 
 @pytest.mark.parametrize("now", [{"uuid": TWO}, {}, {"uuid": TWO, "luid": b"00000000"}], ids=str)
 def test_listed_device_is_refused_when_its_uuid_changed(use: Any, now: dict[str, Any]) -> None:
-    # CUDA_VISIBLE_DEVICES, or another process's listing.
+    # CUDA_VISIBLE_DEVICES has changed, or the listing is from another process.
     backend = use(Acme(info(0, **now)))
     listed = info(0, uuid=ONE)
     error = refused(lambda: xsem.open_device(listed), DeviceNotFoundError, "no_such_device")
@@ -317,7 +317,7 @@ def test_driver_that_lacks_declared_calls_is_closed(use: Any) -> None:
     assert not backend.drivers[0].loud
 
 
-# ---- what the backend raises
+# ---- errors of the backend
 @pytest.mark.parametrize(
     "error",
     [BackendUnavailableError("libacme.so.1 is missing: install acme", reason="no_library"),
@@ -401,7 +401,7 @@ def test_nothing_is_listed_when_nothing_is_installed(use: Any) -> None:
     assert xsem.backends() == ()
 
 
-# ---- the device that exports for another
+# ---- the exporting device for an importer
 def test_bare_exporter_name_selects_the_importers_device(use: Any) -> None:
     use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
     assert discovery.exporter_for("acme", "other:0", TWO) == "acme:1"
@@ -421,7 +421,7 @@ def test_exporter_of_another_device_is_refused(use: Any, exporter: str) -> None:
 
 def test_exporter_name_stays_when_a_uuid_is_missing(use: Any) -> None:
     use(Acme(info(0), info(1)))
-    assert discovery.exporter_for("acme", "other:0", ONE) == "acme"   # which open_device then refuses
+    assert discovery.exporter_for("acme", "other:0", ONE) == "acme"   # open_device then refuses it
     assert discovery.exporter_for("acme:1", "other:0", ONE) == "acme:1"
     use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
     assert discovery.exporter_for("acme", "host:0", None) == "acme"

@@ -1,4 +1,4 @@
-"""DLPack capsules: what a consumer reads in them, and that the lease ends exactly when the last one does."""
+"""DLPack capsules: their structures, and the end of the lease with the last consumer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMPY_IS_VERSIONED = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
 class Lease:
-    """Counts those that are alive."""
+    """Counts the live leases."""
 
     alive: ClassVar[weakref.WeakSet[Lease]] = weakref.WeakSet()
 
@@ -54,7 +54,7 @@ def capsule(
 
 
 class Producer:
-    """What a consumer is given."""
+    """The object that a consumer is given."""
 
     def __init__(self, address: int, device: tuple[int, int] = (1, 0), **fields: Any) -> None:
         self.address = address
@@ -68,7 +68,7 @@ class Producer:
         return self.device
 
 
-# ---- a consumer of our own, which reads the structures as dlpack.h has them
+# ---- a consumer for the tests: it reads the structures as dlpack.h defines them
 class Tensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
@@ -107,7 +107,7 @@ def read(made: Any) -> Managed | ManagedVersioned:
 
 
 def consume(made: Any) -> Callable[[], None]:
-    """Take the tensor from the capsule, as a C++ library does; what is returned gives it back, without the GIL."""
+    """Take the tensor from the capsule, as a C++ library does. Return a function that frees it without the GIL."""
     managed = read(made)
     set_name(made, USED[get_name(made)])
     address = ctypes.addressof(managed)
@@ -203,7 +203,7 @@ def test_an_address_that_the_host_cannot_read_is_never_read() -> None:
     consume(made)()
 
 
-# ---- how long the lease lasts
+# ---- the end of the lease
 @pytest.mark.parametrize("versioned", [True, False])
 def test_an_unconsumed_capsule_ends_its_lease(memory: Any, versioned: bool) -> None:
     made = capsule(aligned(memory), versioned=versioned)
@@ -276,7 +276,7 @@ def test_dropped_capsule_keeps_the_current_error(memory: Any, versioned: bool) -
 
 @pytest.mark.parametrize("fields", [{"dtype": "bfloat16"}, {"device": (2, 0)}], ids=str)
 def test_a_consumer_that_refuses_says_so_and_ends_the_lease(memory: Any, fields: dict[str, Any]) -> None:
-    # NumPy drops the capsule with its error already set: a destructor in Python would have lost it (SystemError).
+    # NumPy drops the capsule while its error is set: a destructor in Python would lose the error (SystemError).
     with pytest.raises((RuntimeError, BufferError)) as caught:
         np.from_dlpack(Producer(aligned(memory), **fields))
     assert not isinstance(caught.value, SystemError)
@@ -305,8 +305,8 @@ def test_ten_thousand_capsules_leave_nothing(memory: Any) -> None:
         grown.append(resident_bytes() - resident)
     assert not Lease.alive
     assert len(gc.get_objects()) - before < 100
-    # Each has some 200 bytes of C structures: 10,000 that leaked would be 2 MB, every time. (The allocator takes a
-    # megabyte for itself now and then.)
+    # Each capsule has about 200 bytes of C structures: a leak of 10,000 would be 2 MB in each round. The allocator
+    # takes a megabyte of its own in some rounds.
     assert min(grown) < 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""Events: what they are bound to, who may wait for them, and their callbacks."""
+"""Events: binding, waits and callbacks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_event_is_bound_to_the_operation_that_signals_it(opened: Opened) -> None
     commands.append_wait(sem, 1)
     commands.append_barrier(signal_event=event)
     commands.append_barrier()
-    assert [point.what for point in driver.lists[0].points] == ["barrier"]   # and not the third
+    assert [point.what for point in driver.lists[0].points] == ["barrier"]   # no fence for the third operation
     assert not event.query()
     driver.lists[0].points[0].reached = True
     assert event.query()
@@ -59,7 +59,7 @@ def test_event_bound_to_nothing_cannot_be_asked(opened: Opened, ask: str) -> Non
             else:
                 getattr(event, ask)(*([print] if ask == "add_done_callback" else []))
         assert caught.value.reason == "event_not_appended"
-        commands.append_barrier(signal_event=event)   # the second time: bound once, and reset
+        commands.append_barrier(signal_event=event)   # the second round asks an event that was reset
         event.reset()
 
 
@@ -211,7 +211,7 @@ def test_borrowed_event_is_refused_as_signal_event(opened: Opened) -> None:
         with pytest.raises(BadArgumentError) as caught:
             commands.append_barrier(signal_event=event)
         assert caught.value.reason == "foreign_event"
-        event.reset()   # unbinds: then it is bound to nothing for ever
+        event.reset()   # unbinds it permanently
     with pytest.raises(EventNotAppendedError):
         event.query()
 
@@ -312,7 +312,7 @@ def test_callback_is_called_when_the_device_is_released() -> None:
         event.add_done_callback(lambda _: called.append(threading.current_thread().name))
         device.release()
         until(lambda: called)
-        assert called == ["xsem-notify-fake:0"]   # not on the caller's: it may hold a lock that the callback takes
+        assert called == ["xsem-notify-fake:0"]   # the caller's thread may hold a lock that the callback takes
         assert not driver.points[0].reached
 
 
@@ -412,7 +412,7 @@ def test_events_of_one_list_are_asked_for_in_order(opened: Opened) -> None:
         commands.append_barrier(signal_event=event)
         event.add_done_callback(lambda _, number=number: called.append(number))  # type: ignore[misc]
     until(lambda: len(asked) > 10)
-    assert set(asked) == {driver.lists[0].points[0]}   # behind it nothing can be reached
+    assert set(asked) == {driver.lists[0].points[0]}   # no later fence can be reached before it
     driver.lists[0].reach_all()
     until(lambda: len(called) == 500)
     assert called == list(range(500))
@@ -486,5 +486,5 @@ def test_native_handle_of_an_event_is_the_drivers(opened: Opened) -> None:
     device, _ = opened
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)
-    with pytest.raises(UnsupportedError):   # a FakePoint is no int
+    with pytest.raises(UnsupportedError):   # a FakePoint is not an int
         event.native_handle  # noqa: B018 - the look is what is tested

@@ -1,4 +1,4 @@
-"""Awaiting events: results, cancelling, timeouts, loops that are closed, devices that go."""
+"""Awaiting events: results, cancellation, timeouts, closed loops, released devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def notifiers() -> list[str]:
 
 
 async def settle() -> None:
-    """Let everything that is ready run."""
+    """Let the loop run every ready callback."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -59,7 +59,7 @@ def test_await_returns_when_the_work_is_done(opened: Opened) -> None:
         driver.lists[0].reach_all()
         await eventually(task)
         assert task.result() is None
-        await event   # once more: it is done
+        await event   # a second await of a done event
 
     asyncio.run(main())
     until(lambda: not notifiers())
@@ -103,7 +103,7 @@ def test_await_raises_when_the_device_is_released(opened: Opened) -> None:
             await eventually(task)
             with pytest.raises(ReleasedError):
                 task.result()
-        assert len({id(task.exception()) for task in tasks}) == 2   # each has one of its own
+        assert len({id(task.exception()) for task in tasks}) == 2   # each task has its own exception
 
     asyncio.run(main())
 
@@ -136,7 +136,7 @@ def test_cancelling_ends_the_await_and_not_the_work(opened: Opened) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(until, lambda: not notifiers())   # nobody waits any more
+        await asyncio.to_thread(until, lambda: not notifiers())   # no await is left
         assert not event.query()
         driver.lists[0].reach_all()
         await event

@@ -35,7 +35,7 @@ DTYPES = {
 
 
 class TorchDType:
-    """As torch prints them."""
+    """A dtype with the text of a torch dtype."""
 
     def __init__(self, name: str) -> None:
         self.name = name

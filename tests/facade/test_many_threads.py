@@ -1,4 +1,4 @@
-"""Everything at once: a few seconds of many threads, after which nothing is left and nothing was misused."""
+"""A few seconds of many threads: afterwards no object is left, and no driver call was misused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _restless() -> Iterator[None]:
 
 
 def run(*bodies: Callable[[random.Random], None]) -> None:
-    """Each body again and again in a thread of its own; what they raise beside xsem's refusals fails the test."""
+    """Repeat each body in its own thread. Any exception other than xsem's refusals fails the test."""
     stop = time.monotonic() + SECONDS
     errors: list[BaseException] = []
 
@@ -51,7 +51,7 @@ def run(*bodies: Callable[[random.Random], None]) -> None:
 
 
 def progress(driver: FakeDriver) -> Callable[[random.Random], None]:
-    """The device: reaches points in order, list by list."""
+    """Simulate the device: reach the fences of each list in order."""
     def reach(luck: random.Random) -> None:
         for each in list(driver.lists):
             for point in list(each.points)[-50:]:
@@ -82,7 +82,7 @@ def test_import_append_release_in_eight_threads() -> None:
                 event.query()
                 commands.query()
             for thing in luck.sample([sem, mem, buffer, event, commands], luck.randrange(6)):
-                thing.release()   # the others are dropped
+                thing.release()   # the other objects are dropped
 
         run(progress(driver), *[body] * 8)
         assert driver.misuse == []
@@ -100,7 +100,7 @@ def test_known_append_survives_a_concurrent_first_append(call: str) -> None:
         sem, other, commands = timeline(device), timeline(device), device.create_command_list()
 
         class FakePrepared:
-            """While it is looked at, another thread appends another semaphore."""
+            """Appends another semaphore while the cache checks it, as another thread could."""
 
             looked_at = dropped = False
 
@@ -175,7 +175,7 @@ def test_events_shared_by_all_threads() -> None:
         driver.finish()
         until(lambda: len(called) == len(added))
         for event in events:
-            assert len(event._binding) <= 1   # bound once, or free
+            assert len(event._binding) <= 1   # bound once, or unbound
             assert not event._claimed.live
 
 
@@ -235,5 +235,5 @@ def test_thread_count_returns_to_the_start() -> None:
             device.create_memory(MemoryHandleType.OPAQUE_FD, 1).release()
             until(lambda: tasks() > before)
             driver.finish()
-    # Fewer where a thread of an earlier test was still ending when they were counted.
+    # Fewer if a thread of an earlier test was ending during the first count.
     until(lambda: tasks() <= before)

@@ -1,4 +1,4 @@
-"""The same signals and waits over and over: cheaper than appends, and as safe."""
+"""Prepared signals and waits: repeated calls with new values, with the same checks as appends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def opened() -> Iterator[Opened]:
         yield device, driver
 
 
-# ---- what is appended
+# ---- appended operations
 @pytest.mark.parametrize("operation", ["signal", "wait"])
 def test_each_call_appends_its_values(opened: Opened, operation: str) -> None:
     device, driver = opened
@@ -194,7 +194,7 @@ def test_bad_value_is_refused_also_after_good_ones(opened: Opened, value: Any, r
     assert sem._state.last_signalled == 6
 
 
-# ---- order, among all who signal
+# ---- order of values among several signallers
 def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) -> None:
     device, driver = opened
     commands, other, sems = device.create_command_list(), device.create_command_list(), batch(device, 3)
@@ -240,7 +240,7 @@ def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for sem in sems:
-        set_last(sem, None)   # as of an import: 0 may be the first value
+        set_last(sem, None)   # as after an import: 0 may be the first value
     prepared = commands.prepare_signal(sems)
     prepared([0, 0])
     with pytest.raises(BadArgumentError) as caught:
@@ -277,7 +277,7 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, count: i
 
     for value in (4, 5):
         call(value)
-    # Two are ValueErrors, as what a value out of range gives: but these are the driver's word.
+    # Two are ValueErrors, like the error of a value out of range, but the driver raises them.
     for failure in (DriverError("no", reason="driver"), BadHandleError("no", reason="driver"), UnicodeError("no")):
         driver.lists[0].fail_next = failure
         with pytest.raises(type(failure)) as caught:
@@ -339,7 +339,7 @@ def test_released_semaphore_is_refused_and_freed_after_last_use(
     with pytest.raises(ReleasedError):
         prepared(values[2])
     other = timeline(device)
-    other.release()   # freed by the thread that would have freed the first one by then
+    other.release()   # by its end the releasing thread would also have freed the first semaphore
     if operation == "signal":
         until(lambda: driver.released("release_semaphore"))
         assert driver.released("release_semaphore") == [other._state.token]
@@ -416,7 +416,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
     prepared = commands.prepare_signal(sem)
     prepared(1)
     with monkeypatch.context() as child:
-        child.setattr(xsem.runtime.forks.Clock, "now", xsem.runtime.forks.Clock.now + 1)   # what a child does first
+        child.setattr(xsem.runtime.forks.Clock, "now", xsem.runtime.forks.Clock.now + 1)   # as at the start of a child
         with pytest.raises(ForkedError):
             prepared(2)
         with pytest.raises(ForkedError):
@@ -424,7 +424,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
     assert values_of(driver, "signal") == [(1,)]
 
 
-# ---- the books
+# ---- operations in flight
 def test_many_calls_keep_the_queue_small_or_are_refused(opened: Opened) -> None:
     with fake(dataclasses.replace(ALL, max_pending=1020)) as (device, driver):
         commands, sems = device.create_command_list(), batch(device, 2)
@@ -500,7 +500,7 @@ def test_call_runs_the_jobs_of_finalizers_only(opened: Opened, monkeypatch: pyte
     prepared = device.create_command_list().prepare_signal(timeline(device))
     done: list[int] = []
     releaser = device._device_state.releaser
-    monkeypatch.setattr(releaser._thread, "wake", lambda: None)   # else the thread may be the first
+    monkeypatch.setattr(releaser._thread, "wake", lambda: None)   # otherwise the thread may be first
     for value, left in enumerate((releaser.post, releaser.post_later), 1):
         left(partial(done.append, value))
         prepared(value)

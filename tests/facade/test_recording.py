@@ -1,4 +1,4 @@
-"""Recordings: made once, replayed with new values, and never mistaken for work that runs."""
+"""Recordings: made once, replayed with new values, and not counted as work in flight."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Opened = tuple[xsem.Device, FakeDriver]
 
 
 class RecordingList(FakeList):
-    """One that records: what is appended meanwhile is kept, and not in `calls`."""
+    """A list that records: `open` holds the operations appended meanwhile, and `calls` does not."""
 
     def __init__(self, driver: FakeDriver, key: int) -> None:
         super().__init__(driver, key)
@@ -105,7 +105,7 @@ def test_recording_needs_the_feature() -> None:
 
 
 def test_list_without_the_declared_recording_is_refused() -> None:
-    driver = FakeDriver(RECORDS)   # its lists override nothing of it
+    driver = FakeDriver(RECORDS)   # its lists implement no call of recordings
     with xsem.facade.device.Device(INFO, driver) as device, pytest.raises(BackendUnavailableError) as caught:
         device.create_command_list()
     assert caught.value.reason == "broken_promise"
@@ -147,7 +147,7 @@ def test_replay_updates_the_values_it_signals(opened: Opened) -> None:
             recording.replay(again)
         assert caught.value.reason == "value_not_above_last"
     recording.replay({sem: 7, waited: 1})
-    recording.replay({sem: 8, waited: 1})   # what it only waits for may be the same again
+    recording.replay({sem: 8, waited: 1})   # a value that is only waited for may repeat
     assert sem._state.last_signalled == 8
     assert waited._state.last_signalled == 0
     driver.lists[0].fail_next = DriverError("no", reason="driver")
@@ -165,7 +165,7 @@ def test_replay_may_rewind_when_the_recording_allows_it(opened: Opened) -> None:
     recording.replay()
     recording.replay()
     with pytest.raises(BadArgumentError) as caught:
-        recording.replay({sem: 4})   # a value of the replay's own
+        recording.replay({sem: 4})   # a value given to the replay
     assert caught.value.reason == "value_not_above_last"
 
 
@@ -250,13 +250,13 @@ def test_objects_of_a_recording_live_with_it(opened: Opened) -> None:
     recording.replay()
     assert commands.query()
     other = timeline(device)
-    other.release()   # freed by the thread that would have freed the first one by then
+    other.release()   # by its end the releasing thread would also have freed the first semaphore
     until(lambda: driver.released("release_semaphore"))
     assert driver.released("release_semaphore") == [other._state.token]
     driver.log.clear()
     recording.release()
     until(lambda: driver.released("release_semaphore"))
-    assert first(driver).forgotten   # before what it uses
+    assert first(driver).forgotten   # before its semaphore
 
 
 def test_objects_of_a_failed_recording_are_freed(opened: Opened) -> None:
@@ -279,7 +279,7 @@ def test_failed_append_in_a_recording_does_not_keep_its_objects(opened: Opened) 
     commands, sem = device.create_command_list(), timeline(device)
     driver.finish()
     with commands.record() as recording:
-        first(driver).open = None   # the driver is asked as for any append
+        first(driver).open = None   # the driver treats it as an ordinary append
         first(driver).fail_next = DriverError("no", reason="driver")
         with pytest.raises(DriverError):
             commands.append_signal(sem, 1)
@@ -347,7 +347,7 @@ def test_pending_replay_names_its_wait_and_its_signallers(opened: Opened) -> Non
 
 
 def test_signal_behind_a_waiting_replay_does_not_count_as_done(opened: Opened) -> None:
-    """Somebody else may have given the timeline its value; the replay in front of it is not done for that."""
+    """Another signaller may have set the timeline's value, which does not prove the replay before it done."""
     device, driver = opened
     commands, gate, sem = device.create_command_list(), binary(device), timeline(device)
     with commands.record() as recording:

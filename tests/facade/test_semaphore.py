@@ -1,4 +1,4 @@
-"""Semaphores by themselves: values, signals and waits of the host, labels, exports, handles."""
+"""Semaphores: values, signals and waits of the host, labels, exports, handles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def imported(device: xsem.Device) -> xsem.Semaphore:
         return device.import_semaphore(SemaphoreDesc.timeline_fd(handle, device_uuid=None), label="theirs")
 
 
-# ---- what it says of itself
+# ---- properties
 @pytest.mark.parametrize("type", list(S))
 def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> None:
     device, _ = opened
@@ -180,7 +180,7 @@ def test_binary_takes_no_value(opened: Opened) -> None:
     sem.host_signal()
     sem.host_wait(timeout_s=0)
     with pytest.raises(WaitTimeoutError):
-        sem.host_wait(timeout_s=0)   # the wait took it
+        sem.host_wait(timeout_s=0)   # the wait reset it
     assert driver.values[sem._state.token] == 0
 
 
@@ -246,9 +246,9 @@ def test_host_signal_over_a_pending_signal_is_refused(opened: Opened) -> None:
     device, driver = opened
     sem, commands = timeline(device), device.create_command_list()
     commands.append_signal(sem, 3)
-    commands.append_signal(sem, 4)   # of values alone, another way into the records
+    commands.append_signal(sem, 4)   # a prepared append, which records its value in another way
     assert f"a signal of 3 on {commands._queue.name} is pending" in host_signal_refused(sem, 5)
-    with pytest.raises(BadArgumentError) as caught:   # the refused value is not noted, and the pending one still counts
+    with pytest.raises(BadArgumentError) as caught:   # the refused value is not recorded, and the pending one counts
         sem.host_signal(4)
     assert caught.value.reason == "value_not_above_last"
     driver.lists[0].reach_all()
@@ -260,7 +260,7 @@ def test_host_signal_asks_the_value_before_the_lists(opened: Opened) -> None:
     device, driver = opened
     sem, commands = timeline(device), device.create_command_list()
     commands.append_signal(sem, 4)
-    driver.values[sem._state.token] = 4   # the signal is done, and no point of the list has been seen reached
+    driver.values[sem._state.token] = 4   # the signal is done, and no fence of the list was seen reached
     sem.host_signal(5)
     assert driver.lists[0].markers == 0
 
@@ -273,7 +273,7 @@ def test_host_signal_does_not_scan_pending_waits(
     for value in (1, 2, 3):
         commands.append_wait(sem, value)
     commands.append_signal(other, 9)
-    # A frame loop may have thousands of operations pending, and signals from the host for each of them.
+    # A frame loop may have thousands of pending operations, with a host signal for each.
     monkeypatch.setattr(commands._queue, "pending", lambda: pytest.fail("all that is pending was looked through"))
     for value in (1, 2, 3):
         sem.host_signal(value)
@@ -367,7 +367,7 @@ def test_failed_export_raises_and_exports_nothing(opened: Opened) -> None:
         sem.export()
     assert caught.value.backend == "fake"
     commands.append_wait(sem, 1)
-    assert device.pending()[0].possible_signallers == ()   # nobody has a handle
+    assert device.pending()[0].possible_signallers == ()   # no handle was exported
 
 
 def test_declared_capabilities_are_those_of_the_driver(opened: Opened) -> None:

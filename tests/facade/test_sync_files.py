@@ -1,4 +1,4 @@
-"""Sync files: one that is imported is for one wait, and of one that is made here a signal is for one export or wait."""
+"""Sync files: an imported one serves one wait; each signal of a created one serves one export or one wait."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_batch_with_a_signalled_member_signals_nothing(opened: Opened) -> None:
     first, drawn = device.create_semaphore(SYNC), device.create_semaphore(SYNC, label="drawn")
     commands.append_signal(drawn)
     busy("signalled_already", lambda: commands.append_signal([first, drawn, frames], [None, None, 1]))
-    commands.append_signal([first, frames], [None, 1])   # neither has been
+    commands.append_signal([first, frames], [None, 1])   # neither was signalled before
     assert [call[0] for call in driver.lists[0].calls if call[0] == "signal"] == ["signal", "signal"]
 
 
@@ -115,7 +115,7 @@ def test_batch_with_a_signalled_member_signals_nothing(opened: Opened) -> None:
 def test_signal_is_unavailable_to_other_threads_until_appended(
     opened: Opened, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An export before the signal is submitted would stand for ever on some drivers."""
+    """On some drivers, an export before the submission of the signal would never be signalled."""
     device, driver = opened
     commands, other = device.create_command_list(), device.create_command_list()
     drawn = device.create_semaphore(SYNC, label="drawn")
