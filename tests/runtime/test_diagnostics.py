@@ -1,4 +1,4 @@
-"""What pending() and timeouts say is stuck: never nothing where something is, and first what holds the rest."""
+"""pending() and timeout errors: they name every stuck operation, and first the one that blocks the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def short(pending: tuple[PendingOp, ...]) -> list[Any]:
 
 
 def at(driver: FakeDriver, sem: xsem.Semaphore, value: int) -> None:
-    """The timeline's value now, whoever signalled it."""
+    """Set the timeline's value, as any signaller could."""
     driver.values[sem._state.token] = value
 
 
@@ -50,7 +50,7 @@ def stuck(commands: xsem.CommandList) -> list[Any]:
     return short(caught.value.pending)
 
 
-# ---- what is pending
+# ---- pending operations
 def test_nothing_is_pending_on_an_idle_device(opened: Opened) -> None:
     device, driver = opened
     assert device.pending() == ()
@@ -123,7 +123,7 @@ def test_failed_list_has_nothing_pending(opened: Opened) -> None:
     assert device.pending() == ()
 
 
-# ---- what holds the rest
+# ---- the operation that blocks the others
 def test_operations_before_the_stuck_wait_are_done(opened: Opened) -> None:
     device, driver = opened
     commands, sem, theirs = device.create_command_list(), timeline(device), timeline(device)
@@ -145,7 +145,7 @@ def test_one_timeline_used_both_ways_shows_the_stuck_wait_first(opened: Opened) 
         commands.append_signal(sem, 2 * frame + 2)
     at(driver, sem, 2)
     assert stuck(commands)[0] == ("wait", 3)
-    at(driver, sem, 3)   # the host's: the wait is met, its signal still to come
+    at(driver, sem, 3)   # signalled by the host: the wait is met, and the list's own signal is pending
     assert stuck(commands)[0] == ("signal", 4)
 
 
@@ -178,7 +178,7 @@ def test_value_from_elsewhere_hides_no_stuck_binary_wait(opened: Opened) -> None
     commands.append_signal(sem, 5)
     at(driver, sem, 10)
     assert stuck(commands) == short(device.pending()) == ["wait", ("signal", 5)]
-    at(driver, sem, 5)   # nobody but this list signals 5
+    at(driver, sem, 5)   # only this list signals 5
     assert device.pending() == ()
 
 
@@ -210,7 +210,7 @@ def test_timeout_always_names_an_operation(opened: Opened) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     commands.append_signal(sem, 2)
-    at(driver, sem, 2)   # all signs say that it is done, and yet the time ran out
+    at(driver, sem, 2)   # the values suggest that all is done, but the wait timed out
     assert device.pending() == ()
     assert stuck(commands) == [("signal", 2)]
 
@@ -308,7 +308,7 @@ def test_value_is_unknown_when_reading_fails(opened: Opened) -> None:
     assert device.pending()[0].current_value is None
 
 
-# ---- devices that read no values
+# ---- devices that cannot read values
 BLIND = dataclasses.replace(ALL, features=ALL.features - {Feature.READ_VALUE})
 
 
@@ -350,7 +350,7 @@ def test_exporter_that_cannot_tell_leaves_the_value_unknown(opened: Opened, blin
     theirs = timeline(exporter)
     with theirs.export() as desc:
         assert isinstance(desc.handle, OwnedHandle)
-        # One made by hand says nothing of where its number came from.
+        # A descriptor made by hand does not tell the origin of its number.
         by_hand = SemaphoreDesc.timeline_fd(desc.handle.fileno(), device_uuid=None)
         sem = device.import_semaphore(by_hand if how == "by another number" else desc)
     if how == "fails":
@@ -378,7 +378,7 @@ def test_single_wait_is_reported_when_its_state_is_unknown(blind: Opened) -> Non
     with pytest.raises(WaitTimeoutError, match=r"pending first: wait .* >= 1 .now unknown"):
         commands.synchronize(timeout_s=0)
     batch = device.create_command_list()
-    batch.append_wait([timeline(device), binary(device)], [1, None])   # of one operation, so there is no doubt
+    batch.append_wait([timeline(device), binary(device)], [1, None])   # one operation, so it must be the stuck one
     with pytest.raises(WaitTimeoutError, match="pending first: wait"):
         batch.synchronize(timeout_s=0)
 
@@ -395,7 +395,7 @@ def test_no_wait_is_singled_out_when_nothing_is_known(blind: Opened) -> None:
     for part in ("the first is wait timeline_semaphore_fd 'frames' >= 1", "the last wait is wait", ">= 19"):
         assert part in message
     assert cause.endswith("by: the exporter, or another importer of its handle")
-    commands = device.create_command_list()   # work may be done, and the wait behind it be the one
+    commands = device.create_command_list()   # the work may be done, and the wait behind it stuck
     commands.append_work(lambda: None)
     commands.append_wait(sem, 100)
     with pytest.raises(WaitTimeoutError, match="one of 2 operations is stuck"):
@@ -419,7 +419,7 @@ def test_reached_markers_prove_operations_done(blind: Opened) -> None:
     assert short(caught.value.pending) == [("wait", 5), ("signal", 6)]
 
 
-# ---- who could signal
+# ---- possible signallers
 def signallers(device: xsem.Device) -> list[tuple[str, ...]]:
     return [op.possible_signallers for op in device.pending() if op.operation == "wait"]
 

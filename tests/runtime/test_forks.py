@@ -1,4 +1,4 @@
-"""In a forked child nothing that was opened before works, nothing crashes, and no driver is called."""
+"""In a forked child every object of the parent is refused, nothing crashes, and no driver is called."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xsem.types import Feature, MemoryHandleType, MipmapDesc, OwnedHandle, Semap
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork() here"),
-    # Python >= 3.12 warns of what is tested here.
+    # Python >= 3.12 warns about fork in a process with threads.
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
 ]
 M = MemoryHandleType
@@ -36,7 +36,7 @@ CHILD_S = 30
 
 
 def in_child(act: Callable[[], Any]) -> Any:
-    """What `act` returns, or an exception's type and text, from a forked child that ends at once."""
+    """Run `act` in a forked child. Return its result, or the type and text of its exception."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -52,7 +52,7 @@ def in_child(act: Callable[[], Any]) -> Any:
                 pickle.dump(result, pipe)
             status = 0
         finally:
-            # No handler and no finalizer of the parent's runs in here.
+            # No exit handler and no finalizer of the parent runs in the child.
             os._exit(status)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
@@ -63,7 +63,7 @@ def in_child(act: Callable[[], Any]) -> Any:
 
 
 class Watched(FakeDriver):
-    """Notes every call, whatever it is."""
+    """Records the name of every call."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -111,12 +111,12 @@ class Watched(FakeDriver):
 
 @pytest.fixture(autouse=True)
 def skip_check_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its lists do what they declare on the object, not on the class.
+    # Lists of the fixture implement the declared calls on the object, not on the class.
     monkeypatch.setattr("xsem.facade.device.check_list_implements", lambda *_: None)
 
 
 class Opened:
-    """One of everything that can be opened."""
+    """One object of each public class."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self.driver = driver
@@ -146,7 +146,7 @@ def opened() -> Iterator[Opened]:
     assert not made.driver.misuse
 
 
-# Class, name -> how it is called. What a row is missing for, fails below.
+# (Object, name): the call. A test below fails if a method has no row.
 CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "import_semaphore"): lambda x: x.import_semaphore(SemaphoreDesc.sync_fd(-1)),
     ("device", "import_memory"): lambda x: x.import_memory(xsem.MemoryDesc.nvscibuf(16, allocation_size=1)),
@@ -254,7 +254,7 @@ def test_in_the_child_release_is_harmless(opened: Opened) -> None:
             each.release()
             each.__exit__(None, None, None)
         released = [each.released for each in resources]
-        # And so are the finalizers, of all of them.
+        # The finalizers are harmless, too.
         resources.clear()
         for name in list(vars(opened)):
             if name != "driver":
@@ -265,7 +265,7 @@ def test_in_the_child_release_is_harmless(opened: Opened) -> None:
     released, noted = in_child(child)
     assert released == [False] * 9
     assert noted == []
-    # And the parent has noticed nothing.
+    # The parent's objects still work.
     assert not opened.device.released
     opened.commands.append_signal(opened.semaphore, 7)
     opened.commands.synchronize()
@@ -314,7 +314,7 @@ def test_generations_count_forks() -> None:
 
 
 def open_and_use() -> list[object]:
-    """A device of one's own, used from end to end."""
+    """Open a new device, and use it from end to end."""
     with xsem.open_device("host") as device:
         number = os.eventfd(0)
         semaphore = device.import_semaphore(SemaphoreDesc.opaque_fd(number, device_uuid=None))

@@ -1,4 +1,4 @@
-"""Who closes the duplicate that a driver was given: nobody twice, nobody else's, and the caller's file never."""
+"""The close of the duplicate that a driver is given: once, never another file, never the caller's file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sem(handle: Any) -> SemaphoreDesc:
 
 
 class RefusedError(Exception):
-    """What the driver says."""
+    """The error of the driver."""
 
 
 def fails(fate: Any, act: Callable[[OwnedHandle], object] = lambda handle: None) -> Any:
@@ -50,18 +50,18 @@ def fails(fate: Any, act: Callable[[OwnedHandle], object] = lambda handle: None)
 
 
 def close_number(handle: OwnedHandle) -> None:
-    """As a driver does in C: the number is closed behind the object's back."""
+    """Close the number without the object, as a driver in C does."""
     os.close(handle.fileno())
 
 
 def close_and_reuse(handle: OwnedHandle, by: int) -> None:
-    """The number is closed, and another thread of the application opens a file that gets it."""
+    """Close the number, and reuse it for another file, as another thread could."""
     os.dup2(by, handle.fileno(), inheritable=False)
 
 
-# ---- asking the kernel
+# ---- comparison by the kernel
 def same_offset(a: int, b: int) -> bool:
-    """Whether two fds share their position, which is what one open file means. Asked without kcmp."""
+    """Tell whether two fds share their position, so are one open file. Works without kcmp."""
     before = os.lseek(a, 0, os.SEEK_CUR)
     try:
         os.lseek(a, 12345, os.SEEK_SET)
@@ -73,7 +73,7 @@ def same_offset(a: int, b: int) -> bool:
 @pytest.fixture(params=["F_DUPFD_QUERY", "kcmp"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "kcmp":
-        # Refused with EINVAL, as a kernel before 6.10 refuses 1027.
+        # EINVAL, as a kernel before 6.10 returns for 1027.
         monkeypatch.setattr(file_descriptors, "_F_DUPFD_QUERY", 1999)
     return str(request.param)
 
@@ -116,7 +116,7 @@ def test_comparison_is_unknown_without_kernel_support(fd: int, monkeypatch: pyte
     monkeypatch.setattr(file_descriptors, "_KCMP", NO_KCMP)
     assert same_open_file(fd, fd) is None
     assert kernel_can_compare() is False
-    monkeypatch.setattr(file_descriptors, "_KCMP", 100_000)  # no such system call: ENOSYS, as without CONFIG_KCMP
+    monkeypatch.setattr(file_descriptors, "_KCMP", 100_000)  # an unknown system call: ENOSYS, as without CONFIG_KCMP
     assert same_open_file(fd, fd) is None
 
 
@@ -286,8 +286,8 @@ def test_the_user_sees_the_drivers_error_and_its_cause(fd: int) -> None:
 
 
 def test_failed_import_does_not_close_the_number_of_another(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two threads import the same fd; the first driver closes its duplicate and does not say so, the second import's
-    # duplicate gets the number: the same open file by the kernel's answer, and still not the first one's to close.
+    # Two threads import the same fd. The first driver closes its duplicate without a report. The second import gets the
+    # number for its duplicate. The kernel sees the same open file, but the first import must not close it.
     second: list[int] = []
     inside, go_on = threading.Event(), threading.Event()
 
@@ -304,10 +304,10 @@ def test_failed_import_does_not_close_the_number_of_another(fd: int, monkeypatch
 
     def closed_and_taken(handle: OwnedHandle) -> None:
         os.close(handle.fileno())
-        monkeypatch.setattr(file_descriptors._Numbers, "turn", handle.fileno())   # a whole turn later
+        monkeypatch.setattr(file_descriptors._Numbers, "turn", handle.fileno())   # after a cycle through all numbers
         thread.start()
         assert inside.wait(10)
-        assert second == [handle.fileno()], "the number went to somebody else"
+        assert second == [handle.fileno()], "the second import did not reuse the number"
 
     with pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("unknown", closed_and_taken))
@@ -323,7 +323,7 @@ def test_duplicate_of_the_application_is_not_the_drivers(fd: int) -> None:
 
     def closed_and_duplicated(handle: OwnedHandle) -> None:
         os.close(handle.fileno())
-        # Meanwhile the application duplicates its fd: one open file with the driver's, and no number of the driver's.
+        # Meanwhile the application duplicates its fd: the same open file, but a number of the application.
         mine.append(os.dup(fd))
 
     with pytest.raises(RefusedError):
@@ -332,7 +332,7 @@ def test_duplicate_of_the_application_is_not_the_drivers(fd: int) -> None:
     os.close(mine[0])
 
 
-# ---- what cannot be duplicated
+# ---- handles that cannot be duplicated
 @pytest.mark.parametrize("number", [None, 2**20, 2**31 - 1, 2**31, 2**64, 2**70])
 def test_a_number_that_is_not_open_is_refused(number: int | None) -> None:
     desc = sem(closed_number() if number is None else number)
@@ -400,7 +400,7 @@ def test_full_fd_table_is_reported_without_leaks(fd: int, monkeypatch: pytest.Mo
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, limits[1]))
     try:
         for room in (0, 1):
-            # No room for the first duplicate; then room for it, and none for the driver's.
+            # First no room for any duplicate, then room for the first one but not for the driver's.
             while True:
                 try:
                     filler.append(os.dup(fd))
@@ -418,7 +418,7 @@ def test_full_fd_table_is_reported_without_leaks(fd: int, monkeypatch: pytest.Mo
     assert not reached
 
 
-# ---- what backends are given for it
+# ---- duplicates for backends
 def test_duplicate_raises_when_the_fd_limit_is_reached() -> None:
     import resource
 
@@ -437,7 +437,7 @@ def test_number_reused_by_another_file_is_not_the_same_file(fd: int) -> None:
     assert same_open_file(fd, number)
     os.close(number)
     assert not same_open_file(fd, number)
-    other = os.eventfd(0)   # the same sort of file, so that fstat would not tell
+    other = os.eventfd(0)   # the same kind of file, so fstat does not distinguish them
     os.dup2(other, number)
     assert not same_open_file(fd, number)
     os.close(number)
@@ -449,7 +449,7 @@ def test_next_duplicate_avoids_a_number_closed_by_a_driver() -> None:
     seen = set()
     for _ in range(50):
         with duplicate_fd(fd) as given:
-            seen.add(given.fileno())   # closed here, as by a driver
+            seen.add(given.fileno())   # the `with` closes it, as a driver would
     assert len(seen) == 50
     assert min(seen) >= 512
     os.close(fd)
@@ -465,7 +465,7 @@ def test_number_reused_by_another_duplicate_is_not_closed(
         monkeypatch.setattr(file_descriptors._Numbers, "turn", at_driver.number)
         with duplicate_fd(fd) as another:
             assert another.fileno() == at_driver.number
-            assert same_open_file(kept.fileno(), at_driver.number) is True   # no answer to the question
+            assert same_open_file(kept.fileno(), at_driver.number) is True   # the comparison does not distinguish them
             assert at_driver.left_open() is False
             at_driver.settle()
             assert given.closed
@@ -474,7 +474,7 @@ def test_number_reused_by_another_duplicate_is_not_closed(
 
 
 def test_reused_low_number_is_not_closed(fd: int) -> None:
-    # RLIMIT_NOFILE leaves no high numbers: duplicates of all sorts come from the same few.
+    # RLIMIT_NOFILE leaves no high numbers, so all duplicates share the same low numbers.
     resource = pytest.importorskip("resource", reason="POSIX has it")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
@@ -492,12 +492,12 @@ def test_reused_low_number_is_not_closed(fd: int) -> None:
 
 @pytest.mark.timeout(30)
 def test_duplicate_under_way_on_another_thread_is_waited_for(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other thread has its number from the kernel, and has not come as far as to say so."""
+    """The other thread has its number from the kernel, but has not recorded it yet."""
     inside, go_on = threading.Event(), threading.Event()
     made: list[OwnedHandle] = []
 
     class Lock:
-        """As the real one, and lets the other thread go on where that has it."""
+        """The real lock. A thread that must wait for it lets the holder continue."""
 
         def __init__(self) -> None:
             self.lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""Programs that end with everything still open: status 0, nothing on standard error, no hang, no driver call."""
+"""Programs that exit with open objects: status 0, no text on standard error, no hang, no driver call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def timeline(): return device.create_semaphore(S.TIMELINE_SEMAPHORE_FD)
 def binary(): return device.create_semaphore(S.OPAQUE_FD)
 def memory(): return device.create_memory(M.OPAQUE_FD, 4096)
 """
-# Says of every call that the driver gets once the exit functions have run; on this thread: another may be in the midst
-# of one.
+# Prints every access to the driver by this thread after the exit functions. Another thread may be inside a call.
 FAKE = """
 import gc, os, threading, types, xsem
 from xsem import SemaphoreHandleType as S, MemoryHandleType as M
@@ -49,7 +48,7 @@ def binary(): return device.create_semaphore(S.OPAQUE_FD)
 def memory(): return device.create_memory(M.OPAQUE_FD, 4096)
 """
 
-# What a program may look like at its end. Names at module level live until the interpreter takes them down.
+# States of a program at its end. Names at module level live until the interpreter destroys the module.
 BOTH = {
     "everything open": """
 semaphore, other, block = timeline(), binary(), memory()
@@ -237,7 +236,7 @@ SCRIPTS = {
     **{f"{name}, fake": FAKE + text for name, text in BOTH.items()},
     **{f"{name}, host": HOST + text for name, text in {**BOTH, **HOST_ONLY}.items()},
 }
-# Exit functions run last in, first out: this one after xsem's own.
+# Exit functions run last in, first out, so this one runs after xsem's.
 SCRIPTS["an exit function from before the import, host"] = (
     "import atexit\natexit.register(lambda: (semaphore.release(), device.release()))\n"
     + HOST + "semaphore = timeline()\n"
@@ -259,7 +258,7 @@ def test_program_exits_without_output_on_stderr(name: str) -> None:
         assert done.stdout == "end\n"
 
 
-# Not with Telling: a thread of xsem's that ends inside it keeps this program's names, and with them the device, alive.
+# Without Telling: a thread of xsem that ends inside it keeps this program's names alive, and so the device.
 PLAIN = FAKE.replace("driver = Telling()", "driver = fake_backend.FakeDriver()")
 
 

@@ -1,4 +1,4 @@
-"""Release: when an object is freed, by which thread, in what order, and what a hostile moment does to it."""
+"""Release: when, on which thread and in which order objects are freed, also at unfavourable moments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened() -> Iterator[Opened]:
 
 
 class Unread(weakref.WeakSet[Lifetime]):
-    """Takes and gives up elements; whoever looks at all of them fails."""
+    """Accepts and removes elements; iteration or a copy fails the test."""
 
     def copy(self) -> Unread:
         pytest.fail("it was copied")
@@ -55,12 +55,12 @@ def threads() -> set[str]:
 
 
 def rest(device: xsem.Device) -> None:
-    """Until the releasing thread has ended, having nothing left to wait for."""
+    """Wait until the releasing thread has no work left and has ended."""
     until(lambda: device._device_state.releaser._thread._idle)
     until(lambda: not threads())
 
 
-# ---- what can be seen of it
+# ---- releasing()
 def test_releasing_names_released_objects_until_freed(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other, mem = device.create_command_list(), timeline(device), timeline(device), memory(device)
@@ -68,10 +68,10 @@ def test_releasing_names_released_objects_until_freed(opened: Opened) -> None:
     assert device.releasing() == ()
     sem.release()
     buffer = mem.map_buffer()
-    mem.release()   # its mapping lives
+    mem.release()   # its mapping is alive
     named = (sem._lifetime.what, mem._lifetime.what)
     assert device.releasing() == tuple(sorted(named))
-    assert device.releasing() == tuple(sorted(named))   # asking changes nothing
+    assert device.releasing() == tuple(sorted(named))   # the query changes nothing
     driver.finish()
     until(lambda: device.releasing() == (mem._lifetime.what,))
     assert len(driver.released("release_semaphore")) == 1
@@ -198,7 +198,7 @@ def test_unused_object_is_freed_at_once_when_no_release_blocks() -> None:
     with fake(NEVER_BLOCKS) as (device, driver):
         commands, sem = device.create_command_list(), timeline(device)
         commands.append_wait(timeline(device), 1)
-        device.pending()   # what the dropped semaphore left is done
+        device.pending()   # runs the job of the dropped semaphore's finalizer
         marks, before = driver.lists[0].markers, driver.calls
         sem.release()
         assert len(driver.released("release_semaphore")) == 1
@@ -213,7 +213,7 @@ def test_release_returns_at_once_and_frees_at_the_marker(opened: Opened) -> None
     commands.append_wait(sem, 1)
     sem.release()
     marker = driver.lists[0].points[-1]
-    commands.append_barrier()   # later work does not matter
+    commands.append_barrier()   # later work has no effect
     assert driver.released("release_semaphore") == []
     until(lambda: threads() == {"xsem-release-fake:0"})
     marker.reached = True
@@ -274,7 +274,7 @@ def test_release_by_many_threads_at_once_frees_once(opened: Opened) -> None:
 
 
 class Things:
-    """One of each kind, and some that stay."""
+    """One object of each class to release, and others to keep."""
 
     def __init__(self, device: xsem.Device) -> None:
         self.live = device.create_command_list()
@@ -494,7 +494,7 @@ def test_objects_of_a_capture_stay_until_the_device_closes(opened: Opened) -> No
     rest(device)
     driver.finish()
     assert commands.query()
-    later.release()   # also where all is done by now: the graph may be launched again
+    later.release()   # although all is done now: the graph may be launched again
     rest(device)
     assert driver.log == []
     device.release()
@@ -582,7 +582,7 @@ def test_failing_release_point_is_logged_and_the_device_closes(opened: Opened) -
     device, driver = opened
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)
-    point = event._bound()   # somebody refers to it until after the end
+    point = event._bound()   # a reference that lasts until after the end
     original = driver.release_point
 
     def failing(point: FakePoint) -> None:
@@ -618,7 +618,7 @@ def test_failed_list_keeps_an_object_during_its_append(opened: Opened) -> None:
     assert not commands.query()   # a marker
 
     def during() -> None:
-        # Another thread releases the semaphore, and learns that the list failed, while the driver is in the append.
+        # During the driver's append, another thread releases the semaphore and sees that the list failed.
         def other() -> None:
             sem.release()
             driver.lists[0].points[-1].error = DriverError("lost", reason="lost")
@@ -642,7 +642,7 @@ def test_marker_that_the_driver_refuses_for_now_is_tried_again(
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     driver.lists[0].fail_next = xsem.errors.OutOfMemoryError("no memory", reason="out_of_memory")
-    sem.release()   # says nothing of it
+    sem.release()   # raises no error
     assert "took no marker" in caplog.text
     until(lambda: driver.lists[0].markers == 1)
     assert driver.log == []
@@ -671,7 +671,7 @@ def test_object_is_freed_when_device_is_released_while_creating(opened: Opened) 
         token = original(type, initial_value)
         device.release()
         rest(device)
-        assert driver.log == []   # not while a call is under way
+        assert driver.log == []   # not during a call
         return token
 
     driver.create_semaphore = create  # type: ignore[method-assign]
@@ -724,8 +724,8 @@ def test_dropped_event_and_wrapper_start_no_thread(opened: Opened) -> None:
         commands.append_barrier(signal_event=event)
         del event, commands
         assert device._device_state.releaser._thread._idle
-    device.pending()   # any call does what they left
-    assert len(device._device_state.releaser.lifetimes) == before + 1   # of the stream
+    device.pending()   # any call runs the jobs of their finalizers
+    assert len(device._device_state.releaser.lifetimes) == before + 1   # the lifetime of the stream
 
 
 def test_dropped_fence_is_released_by_a_later_call(opened: Opened) -> None:
@@ -793,7 +793,7 @@ def test_objects_keep_their_device() -> None:
 
 
 class Owner:
-    """An application's object that releases what it owns when it is collected, wherever that happens."""
+    """An object of the application that releases its resources when it is collected."""
 
     def __init__(self, *owned: Any) -> None:
         self.owned = owned
@@ -834,7 +834,7 @@ def test_release_by_a_finalizer_during_an_append_waits_for_it(opened: Opened) ->
         gc.collect()
 
     driver.lists[0].during = during
-    commands.append_wait(other, 1)   # a marker now would say that this very operation is done
+    commands.append_wait(other, 1)   # a marker during the append would report this operation as done
     until(lambda: len(driver.log) == 2)
     assert driver.lists[0].markers == 1
     assert [call[0] for call in driver.lists[0].calls] == ["wait", "wait", "barrier"]
@@ -920,7 +920,7 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     def done(point: FakePoint) -> bool:
         inside.set()
         leave.wait(10)
-        return original(point)   # complains if the device is closed
+        return original(point)   # records a misuse if the device is closed
 
     commands.query()
     driver.done = done  # type: ignore[method-assign]
@@ -954,7 +954,7 @@ def test_device_is_released_while_another_thread_frees_objects(
         free(token)
 
     class Read(weakref.WeakSet[Lifetime]):
-        """Whoever reads it meets an object whose free returns meanwhile, and that may be taken out."""
+        """During iteration, the free of an element returns, and the element may be removed."""
 
         def __iter__(self) -> Iterator[Lifetime]:
             for lifetime in super().__iter__():
@@ -976,7 +976,7 @@ def test_device_is_released_while_another_thread_frees_objects(
 
 def test_device_closes_after_objects_are_collected_in_a_cycle(opened: Opened) -> None:
     device, driver = opened
-    cycle: list[Any] = [device.create_event()]   # light: its release waits for a later call
+    cycle: list[Any] = [device.create_event()]   # an event starts no thread: its release waits for a later call
     cycle.append(cycle)
     del cycle
     gc.collect()
@@ -989,7 +989,7 @@ def test_device_closes_when_released_inside_a_collected_cycle(opened: Opened) ->
 
     class First:
         def __del__(self) -> None:
-            device.release()   # the lifetime of the event is no longer in the weak set, and not yet a job
+            device.release()   # the event's lifetime has left the weak set and is not yet a job
 
     cycle: list[Any] = [First()]
     cycle += [device.create_event(), cycle]
@@ -998,7 +998,7 @@ def test_device_closes_when_released_inside_a_collected_cycle(opened: Opened) ->
     until(lambda: ("close",) in driver.log)
 
 
-# ---- records by themselves
+# ---- lifetimes without a device
 def test_hold_of_a_released_object_is_refused() -> None:
     releaser = Releaser("test", FakeDriver().quiet)
     freed: list[int] = []
@@ -1039,7 +1039,7 @@ def test_thread_looks_again_for_work_that_came_at_its_end() -> None:
 
 
 def test_interrupted_call_holds_nothing() -> None:
-    """KeyboardInterrupt between any two calls inside held(), as Python delivers it."""
+    """KeyboardInterrupt between any two calls inside held(), where Python delivers it."""
     for at in range(1, 40):
         releaser = Releaser("test", FakeDriver().quiet)
         lifetime = Lifetime(releaser, "thing", lambda: None, may_block=False, parent=None)
@@ -1047,9 +1047,9 @@ def test_interrupted_call_holds_nothing() -> None:
 
         def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> Any:
             nonlocal seen
-            frame.f_trace_lines = False   # Python looks for signals where functions begin and where they have returned
+            frame.f_trace_lines = False   # Python checks for signals at calls and returns
             code = frame.f_code
-            # Not where held() yields: there the generator would end without its `finally`, as no signal makes it.
+            # Not at the yield of held(): the generator would end without its `finally`, which no signal causes.
             names = ("hold", "check") if event == "return" else ("hold", "check", "held")
             if code.co_filename.endswith("lifetime.py") and code.co_name in names:
                 seen += 1
@@ -1087,7 +1087,7 @@ def test_open_lists_are_kept_in_the_uses_of_an_object(opened: Opened) -> None:
     lists = [device.create_command_list() for _ in range(100)]
     for value, commands in enumerate(lists, 1):
         commands.append_signal(sem, value)
-    assert len(sem._lifetime.uses) == 200   # of each list, and of what its signals with a value alone have in common
+    assert len(sem._lifetime.uses) == 200   # the lists and their prepared appends
     sem.release()
     for each in driver.lists[:-1]:
         each.reach_all()
@@ -1172,7 +1172,7 @@ def test_releasing_thread_survives_an_unexpected_error(
         patched.setattr(Releaser, "_settle", _out_of_memory)
         mem.release()
         until(lambda: "MemoryError" in caplog.text)
-    until(lambda: driver.released("release_memory"))   # it goes on with what it has: nothing more need be released
+    until(lambda: driver.released("release_memory"))   # it continues without another release
     assert "xsem-release-fake:0 failed, and goes on" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""A batch of timelines that a list was given before is appended again without a look at each, and as safely."""
+"""Repeated batches of timelines: appended as prepared appends, with the same safety."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def count_of_single(commands: xsem.CommandList) -> int:
     return len(commands._queue.prepared.signals) + len(commands._queue.prepared.waits)
 
 
-# ---- what is appended
+# ---- appended operations
 @pytest.mark.parametrize("call", CALLS)
 def test_each_append_has_its_values_and_semaphores(opened: Opened, call: str) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 3)
     append = getattr(commands, call)
     append(sems, [1, 2, 3])
-    assert kept(commands, call, sems) is None   # it may never come again
+    assert kept(commands, call, sems) is None   # it may not be repeated
     append(tuple(sems), (4, 4, 4))
     assert kept(commands, call, sems) is not None
     append(sems, [5, 6, 5])
-    for more in (0, 20):   # batches in turn are kept, too
+    for more in (0, 20):   # alternating batches are kept, too
         append(sems[:2], [more + 7, more + 7])
         append(sems[::2], [more + 8, more + 9])
     assert None not in (kept(commands, call, sems[:2]), kept(commands, call, sems[::2]))
@@ -107,7 +107,7 @@ def test_recorded_values_are_those_of_the_call(opened: Opened) -> None:
     assert last_of(sems) == [5, 6]
 
 
-# ---- refusals, the second time as the first
+# ---- refusals, on the first and on repeated appends
 @pytest.mark.parametrize("known_before", [False, True])
 @pytest.mark.parametrize(("values", "reason"), [
     ([True, 9], "not_an_int"), ([9.0, 9], "not_an_int"), (["9", 9], "not_an_int"), ([9.5, 9.5], "not_an_int"),
@@ -143,7 +143,7 @@ def test_bad_semaphores_are_refused_beside_those_that_are_known(opened: Opened, 
         with pytest.raises(BadArgumentError):
             append(bad, [3, 3])
     assert values_of(driver) == [(1, 1), (2, 2)]
-    driver.finish()   # a pending wait would keep the other device from releasing
+    driver.finish()   # a pending wait would hold the releases of the other device
     with fake() as (other, _), pytest.raises(WrongDeviceError):
         append([sems[0], timeline(other)], [3, 3])
     assert values_of(driver) == [(1, 1), (2, 2)]
@@ -196,7 +196,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
         with pytest.raises(BadArgumentError):
             commands.append_signal(sems, [value + 2] * 3)
         for each in sems:
-            set_last(each, value)   # so that the next round can begin where this one did
+            set_last(each, value)   # so that the next round starts from the same value
     assert values_of(driver, at=0)[2:] == [(4, 4, 4), (5,), (5, 5, 5), (6,)]
 
 
@@ -236,7 +236,7 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened) -> None:
 
 
 def test_signal_interrupted_in_the_driver_counts_as_appended(opened: Opened) -> None:
-    """The driver may have it, and a value below it must not follow."""
+    """The driver may have the signal, so a lower value must not follow."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for value in (4, 5):
@@ -281,7 +281,7 @@ def test_released_list_is_refused(opened: Opened) -> None:
         commands.append_signal(sems, [3, 3])
 
 
-# ---- what is kept
+# ---- kept batches
 @pytest.mark.parametrize("call", CALLS)
 def test_a_batch_keeps_no_semaphore_alive(opened: Opened, call: str) -> None:
     device, driver = opened
@@ -342,7 +342,7 @@ def test_oldest_batches_are_forgotten_and_still_appended(opened: Opened, call: s
                 getattr(commands, call)([lasting, other], [value, value])
             oldest.append(kept(commands, call, [lasting, others[0]]))
     assert values_of(driver) == [(each, each) for each in range(1, 241)]
-    assert all(each is None or each.dropped for each in oldest)   # their notes may go
+    assert all(each is None or each.dropped for each in oldest)   # they may leave the lifetimes of their semaphores
     assert oldest[0] is not None
     assert kept(commands, call, [lasting, others[0]]) is None
     assert kept(commands, call, [lasting, others[-1]]) is not None
@@ -350,7 +350,7 @@ def test_oldest_batches_are_forgotten_and_still_appended(opened: Opened, call: s
 
 
 def test_prepared_append_dropped_by_another_thread_is_not_used(opened: Opened) -> None:
-    """Its notes may be gone: a semaphore could be freed under what is appended with it."""
+    """It may have left the lifetimes of its semaphores, so a semaphore could be freed during its use."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for value in (1, 2):

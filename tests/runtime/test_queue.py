@@ -1,4 +1,4 @@
-"""The books of a queue: what they cost, what they remember, when a marker goes in, and when an append is refused."""
+"""A queue's operations in flight: cost, memory, markers, and the refusal of appends."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def limited(limit: int) -> Any:
 
 
 def finish(commands: xsem.CommandList, driver: FakeDriver) -> None:
-    """All that was appended to the first list is done, and known to be."""
-    commands.query()   # a marker behind it
+    """Complete all operations of the first list, and let xsem notice it."""
+    commands.query()   # appends a marker
     driver.lists[0].reach_all()
     assert commands.query()
 
 
 def python_calls(run: Callable[[], object]) -> int:
-    """How many calls, of Python and of C, are made: the same on any machine, unlike time."""
+    """Count the calls of Python and C functions. Unlike time, the count is the same on any machine."""
     count = 0
 
     def profile(_frame: object, event: str, _arg: object) -> None:
@@ -81,8 +81,8 @@ def test_append_costs_the_same_with_10_and_10000_live_objects(opened: Opened) ->
             commands.append_signal(other, 1)
             kept.append(other)
         finish(commands, driver)
-        device.pending()   # and the markers' points are given back
-        commands.append_signal(sem, next(value))   # the first one with an object prepares what the others use
+        device.pending()   # releases the fences of the markers
+        commands.append_signal(sem, next(value))   # the first append prepares the later ones
         before = driver.calls
         costs.append((python_calls(lambda: commands.append_signal(sem, next(value))), driver.calls - before))
     assert costs[0] == costs[1]
@@ -149,7 +149,7 @@ def test_release_costs_the_same_after_10_and_10000_appends(opened: Opened) -> No
         other = timeline(device)
         commands.append_wait(other, 1)
         before = driver.calls
-        # Driver calls only: the releasing thread, which the profile does not see, may begin at any moment.
+        # Driver calls only: the releasing thread may start at any moment, and the profile does not see it.
         other.release()
         costs.append(driver.calls - before)
     assert max(costs) <= 4
@@ -174,8 +174,8 @@ def test_queue_stays_small_in_a_long_run_without_release(opened: Opened) -> None
     assert len(device_state._fences) < 4 * MARK_EVERY
     assert len(device_state.releaser.lifetimes) < 10
     assert len(device_state.releaser.later) < 10
-    assert len(sem._lifetime.uses) == 2   # the list, and what its waits with a value alone have in common
-    assert driver.lists[0].markers == 0   # its events tell
+    assert len(sem._lifetime.uses) == 2   # the list, and its prepared wait
+    assert driver.lists[0].markers == 0   # fences of its events replace markers
     assert driver.lists[1].markers == 10_000 + 10_000 // MARK_EVERY
     living = [point for point in driver.points if not point.released]
     assert len(living) < 4 * MARK_EVERY
@@ -217,7 +217,7 @@ def test_lists_wrapping_one_stream_share_its_queue(opened: Opened) -> None:
     assert not second.query()
     assert [op.operation for op in device.pending()] == ["wait"]
     assert driver.lists[0].calls
-    assert driver.lists[1].closed   # the second view of the stream was not needed
+    assert driver.lists[1].closed   # the driver's second list of the stream was not needed
     second.append_wait(sem, 2)
     with pytest.raises(ReleasedError):
         first.append_wait(sem, 3)
@@ -249,7 +249,7 @@ def test_append_is_refused_exactly_when_the_driver_would_block() -> None:
                 commands.append_signal(sem, value)
         assert caught.value.reason == "would_block"
         assert "list-1" in str(caught.value)
-        # All places are taken, the last one by the marker that will tell when there is room again.
+        # The list is full; its last operation is the marker that tells when there is room again.
         assert len(driver.lists[0].calls) == limit
         assert driver.lists[0].calls[-1][0] == "barrier"
         assert sem._state.last_signalled == next(values) - 2
@@ -272,7 +272,7 @@ def test_refused_append_leaves_everything_as_it_was() -> None:
         assert driver.lists[0].calls == calls
         assert other._state.last_signalled == last
         other_list = device.create_command_list()
-        other_list.append_barrier(signal_event=event)   # it is free
+        other_list.append_barrier(signal_event=event)   # the event is still unbound
 
 
 def test_append_works_again_after_progress() -> None:
@@ -294,7 +294,7 @@ def test_nothing_is_refused_without_a_wait() -> None:
         commands, sem = device.create_command_list(), timeline(device)
         for value in range(1, 200):
             commands.append_signal(sem, value)
-        # And markers still go in, so that the end is seen.
+        # Markers are still appended, so that the end is noticed.
         finish(commands, driver)
         assert len(commands._queue.operations) == 0
 
@@ -329,7 +329,7 @@ def test_release_and_synchronize_work_when_the_list_is_full() -> None:
             commands.synchronize(timeout_s=0)
         sem.release()
         commands.release()
-        assert len(driver.lists[0].calls) == 10   # no more than the driver takes
+        assert len(driver.lists[0].calls) == 10   # at most the limit of the driver
         driver.finish()
         until(lambda: driver.released("release_semaphore") and driver.lists[0].closed)
 
@@ -349,12 +349,12 @@ def test_work_may_append_to_its_own_list(opened: Opened) -> None:
 
     def work() -> None:
         commands.append_signal(sem, 1)
-        assert commands.query()   # what was appended inside is done: the work itself is not
+        assert commands.query()   # the operations appended inside are done, the work itself is not
 
     commands.append_work(work)
     driver.everything_is_done = False
     marks = driver.lists[0].markers
-    assert not commands.query()   # so this takes a marker behind the work
+    assert not commands.query()   # so this needs a marker behind the work
     assert driver.lists[0].markers == marks + 1
     driver.lists[0].reach_all()
     assert commands.query()
@@ -450,7 +450,7 @@ def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("operation", ["signal", "wait"])
 def test_ctrl_c_in_a_prepared_append_leaves_the_list_usable(opened: Opened, operation: str) -> None:
-    """Between any two calls inside it: Python looks for signals where functions begin and where they have returned."""
+    """Between any two calls inside the append: Python checks for signals at calls and returns."""
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     append = commands.append_signal if operation == "signal" else commands.append_wait
@@ -515,7 +515,7 @@ def test_failed_list_raises_from_then_on_and_others_work(opened: Opened) -> None
             ask()
         raised.append(caught.value)
         assert isinstance(caught.value.__cause__, OSError)
-    assert len({id(error) for error in raised}) == len(raised)   # none gathers the others' tracebacks
+    assert len({id(error) for error in raised}) == len(raised)   # no error collects the tracebacks of the others
     assert all(error is not lost for error in raised)
     assert sem._state.last_signalled is None or sem._state.last_signalled == 0
     assert device.pending() == ()
@@ -589,7 +589,7 @@ def test_event_of_a_captured_operation_is_not_asked(opened: Opened) -> None:
     commands, event, other = device.command_list(FakeStream(7)), device.create_event(), device.create_event()
     driver.lists[0].capture = True
     commands.append_barrier(signal_event=event)
-    commands.append_barrier(wait_events=[event], signal_event=other)   # in the capture it may be waited for
+    commands.append_barrier(wait_events=[event], signal_event=other)   # a wait for it is allowed in the capture
     assert driver.lists[0].calls[1][1] == (driver.points[0],)
     before = driver.calls
     for ask in (event.query, event.wait, lambda: event.add_done_callback(print), lambda: next(event.__await__())):
@@ -607,10 +607,10 @@ def test_own_list_can_be_captured_after_its_handle_is_read(opened: Opened) -> No
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     driver.lists[0].capture = True
-    commands.append_signal(sem, 1)   # an answer that costs a driver call: not asked for yet
+    commands.append_signal(sem, 1)   # the check for a capture costs a driver call, so it is not made yet
     assert len(commands._queue.operations) == 1
     assert commands.native_handle == driver.lists[0].key
-    commands.append_signal(sem, 2)   # the general way, and the one of values alone
+    commands.append_signal(sem, 2)   # the ordinary append, then a prepared append
     commands.append_signal(sem, 3)
     assert len(commands._queue.operations) == 1
     for ask in (commands.query, commands.synchronize):
@@ -693,6 +693,6 @@ def test_refused_append_leaves_an_idle_list_idle(opened: Opened) -> None:
     driver.lists[0].fail_next = DriverError("no", reason="driver")
     with pytest.raises(DriverError):
         commands.append_signal(sem, 2)
-    assert not commands.query()   # the first one is not done
+    assert not commands.query()   # the first operation is not done
     driver.lists[0].reach_all()
     assert commands.query()

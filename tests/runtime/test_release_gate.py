@@ -1,4 +1,4 @@
-"""Releases that sit behind every unmet wait are made when no wait is pending on any list of the backend's devices."""
+"""The release gate: a driver that blocks in releases frees objects only while no wait of the backend is pending."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened() -> Iterator[Opened]:
 
 @contextlib.contextmanager
 def appending(gate: ReleaseGate) -> Iterator[None]:
-    """As an append of something that may wait."""
+    """Hold the gate as an append of a wait does."""
     with gate.lock:
         gate.inside += 1
         try:
@@ -47,7 +47,7 @@ def appending(gate: ReleaseGate) -> Iterator[None]:
 
 
 def stays(driver: FakeDriver, *names: str) -> None:
-    """None of the releases is made for as long as something that must not happen is watched for."""
+    """Check that the driver gets none of these calls for WATCHED_S seconds."""
     deadline = time.monotonic() + WATCHED_S
     while time.monotonic() < deadline:
         assert not [name for name in names if driver.released(name)]
@@ -62,7 +62,7 @@ def test_idle_object_is_not_freed_while_a_wait_is_pending(opened: Opened, what: 
     made: Resource = {"semaphore": binary(device), "memory": memory, "buffer": memory.map_buffer()}[what]
     call = {"semaphore": "release_semaphore", "memory": "release_memory", "buffer": "unmap_buffer"}[what]
     if what == "memory":
-        gc.collect()   # its mapping
+        gc.collect()   # frees the mapping
     commands.append_wait(waited, 1)
     began = time.monotonic()
     made.release()
@@ -85,7 +85,7 @@ def test_wait_for_a_borrowed_event_counts(opened: Opened) -> None:
 def test_pending_signals_do_not_hold_a_release(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
-    commands.append_signal(other, 1)   # pending, and no wait before it: it will end by itself
+    commands.append_signal(other, 1)   # pending without a wait before it, so it ends without help
     sem.release()
     until(lambda: driver.released("release_semaphore"))
 
@@ -122,7 +122,7 @@ def test_nothing_is_held_when_releases_never_block() -> None:
 
 
 def test_held_releases_are_freed_by_synchronize_at_the_latest(opened: Opened) -> None:
-    """A loop that always has a wait pending, but for the moment after synchronize(), loses no memory."""
+    """A loop with a pending wait at all times except after synchronize() leaks no memory."""
     device, driver = opened
     commands, waited = device.create_command_list(), timeline(device)
     for frame in range(1, 20):
@@ -136,7 +136,7 @@ def test_held_releases_are_freed_by_synchronize_at_the_latest(opened: Opened) ->
 
 @pytest.fixture
 def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
-    """The releasing thread looks only when it is woken: by itself it would meet some of the moments."""
+    """Let the releasing thread run only when it is woken, so that it does not find a free moment by chance."""
     releaser = opened[0]._device_state.releaser
 
     class Nap(queue.SimpleQueue[None]):
@@ -145,7 +145,7 @@ def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser
 
     nap = Nap()
     monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 0)
-    monkeypatch.setattr(xsem.runtime.lifetime, "_NUDGE_IN_APPEND_S", 10)   # a busy machine may take its time
+    monkeypatch.setattr(xsem.runtime.lifetime, "_NUDGE_IN_APPEND_S", 10)   # enough for a busy machine
     with monkeypatch.context() as patched:
         patched.setattr(releaser, "_nap", nap)
         yield releaser
@@ -153,7 +153,7 @@ def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser
 
 
 def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
-    """Wake the thread until something is so."""
+    """Wake the thread until the condition is true."""
     def look() -> object:
         releaser._nap.put(None)
         return condition()
@@ -162,7 +162,7 @@ def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
 
 
 def crowd(device: xsem.Device, count: int = 64) -> None:
-    """Release so many things behind a pending wait that appends have to look for a moment to free them."""
+    """Release so many objects behind a pending wait that appends must look for a moment to free them."""
     releaser = device._device_state.releaser
     for _ in range(count):
         timeline(device).release()
@@ -173,11 +173,11 @@ def crowd(device: xsem.Device, count: int = 64) -> None:
 def test_first_pending_wait_frees_released_objects_first(
     opened: Opened, asleep: Releaser, again: bool
 ) -> None:
-    """A loop that never synchronizes stays bounded where its waits are met before the next one is appended."""
+    """A loop without synchronize() stays bounded if each wait is met before the next one is appended."""
     device, driver = opened
     commands, waited = device.create_command_list(), timeline(device)
     frame = 0
-    for _ in range(3 if again else 1):   # from the second time on the list knows this append
+    for _ in range(3 if again else 1):   # later waits are prepared appends
         frame += 1
         commands.append_wait(waited, frame)
     for cycle in range(1, 4):
@@ -197,7 +197,7 @@ def test_wait_behind_a_pending_one_does_not_free_first(opened: Opened, asleep: R
     rounds = asleep._rounds
     for frame in range(2, 20):
         commands.append_wait(waited, frame)
-        # A marker of each wait: the next append knows whether it is met.
+        # Each wait has a marker, which tells the next append whether the wait is met.
         assert driver.lists[0].calls[-1][0] == "barrier"
     assert asleep._rounds == rounds
     assert not driver.released("release_semaphore")
@@ -240,7 +240,7 @@ def test_held_releases_are_not_tried_one_by_one(
 
 
 def test_object_that_is_submitted_twice_waits_once_for_the_gate(opened: Opened, asleep: Releaser) -> None:
-    """While `release()` submits it on one thread, a job of the releasing thread may submit it, too."""
+    """While `release()` submits an object, a job of the releasing thread may submit it, too."""
     device, _ = opened
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
     commands.append_wait(waited, 1)
@@ -258,7 +258,7 @@ def test_loop_that_always_has_a_wait_pending_is_warned_once(
     device, driver = opened
     monkeypatch.setattr(xsem.runtime.lifetime, "_TOO_MANY", 50)
     commands, waited = device.create_command_list(), timeline(device)
-    for _ in range(60):   # no wait is pending: it is freed as soon as the thread comes to it
+    for _ in range(60):   # no wait is pending, so the thread frees it at its next look
         timeline(device).release()
     until(lambda: not device.releasing())
     commands.append_wait(waited, 1)
@@ -291,7 +291,7 @@ def test_append_of_a_wait_lets_a_running_release_end(opened: Opened, prepared: b
     driver.release_semaphore = release  # type: ignore[method-assign]
     sem.release()
     assert inside.wait(10)
-    commands.append_signal(waited, 1)   # holds nothing, is held by nothing
+    commands.append_signal(waited, 1)   # a signal neither holds the gate nor waits for it
 
     def append() -> None:
         wait(1)
@@ -343,7 +343,7 @@ def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
     gate = ReleaseGate()
     with appending(gate):
         assert not gate.release(lambda: pytest.fail("called"))
-        with appending(gate):   # what is appended may append
+        with appending(gate):   # appended work may append
             pass
         assert not gate.release(lambda: pytest.fail("called"))
     called: list[int] = []

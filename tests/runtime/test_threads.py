@@ -1,4 +1,4 @@
-"""Threads of xsem's own: what cannot be started, or raises, is tried again, and nothing that was asked for is lost."""
+"""Background threads of xsem: a failed start or a failed round is repeated, and no request is lost."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def opened() -> Iterator[Opened]:
 
 
 class Threads:
-    """Stands for `_thread`: gives threads or refuses them, as the system does at its limit."""
+    """Replaces `_thread`: starts threads, or refuses them as the system does at its limit."""
 
     def __init__(self) -> None:
         self._start: Callable[..., int] = _thread.start_new_thread
         self.given = True
         self.refused = 0
-        self.after_start: list[BaseException] = []   # raised when a thread was started, as Ctrl-C can be
+        self.after_start: list[BaseException] = []   # raised after the start of a thread, as Ctrl-C can be
 
     def start_new_thread(self, *arguments: Any) -> int:
         if not self.given:
@@ -88,10 +88,10 @@ def test_later_call_starts_a_thread_that_could_not_start(
     threads.given = False
     assert not thread.wake()
     assert thread.stalled
-    assert caplog.records == []   # `wake` is for finalizers, and logs nothing
+    assert caplog.records == []   # `wake` runs in finalizers and logs nothing
     for _ in range(3):
         assert not thread.ensure()
-    record, = caplog.records   # once, however often it is tried
+    record, = caplog.records   # one record for several attempts
     assert (record.name, record.levelno) == ("xsem", logging.WARNING)
     assert "xsem-test cannot be started" in record.getMessage()
     threads.given = True
@@ -101,7 +101,7 @@ def test_later_call_starts_a_thread_that_could_not_start(
     until(lambda: thread._idle)
     threads.given = False
     assert not thread.ensure()
-    assert len(caplog.records) == 2   # it is another time
+    assert len(caplog.records) == 2   # a new failure logs again
 
 
 def test_work_is_done_when_the_second_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_work_is_done_when_the_second_thread_cannot_start(monkeypatch: pytest.Mo
 
 
 def test_interrupted_start_leaves_one_thread_and_loses_nothing(threads: Threads) -> None:
-    """Ctrl-C can come when the thread runs already, so that the next call starts a second one."""
+    """Ctrl-C can come when the thread already runs, so the next call starts a second one."""
     inside, go = threading.Event(), threading.Event()
     at_work, most, left = [0], [0], [1]
 
@@ -144,7 +144,7 @@ def test_interrupted_start_leaves_one_thread_and_loses_nothing(threads: Threads)
 
 
 def test_later_call_completes_an_interrupted_start(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C before the thread was started."""
+    """Ctrl-C comes before the start of the thread."""
     worked: list[int] = []
     thread = Background("xsem-test", lambda: worked.append(1), lambda: False)
 
@@ -160,7 +160,7 @@ def test_later_call_completes_an_interrupted_start(threads: Threads, monkeypatch
     until(lambda: worked)
 
 
-# ---- what runs on it
+# ---- callbacks, awaits and releases on the thread
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()], ids=repr)
 def test_raising_callback_does_not_stop_other_callbacks(
     opened: Opened, caplog: pytest.LogCaptureFixture, error: BaseException
@@ -221,7 +221,7 @@ def test_await_ends_when_a_thread_can_start_again(
 
         threads.given = False
         task = asyncio.create_task(awaiting())
-        # The loop itself tries again: no other call of xsem need come.
+        # The event loop tries again without another call of xsem.
         await asyncio.to_thread(until, lambda: threads.refused >= 3)
         assert not task.done()
         threads.given = True
@@ -261,7 +261,7 @@ def test_release_takes_effect_after_a_later_call_starts_a_thread(
 ) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    for value in (1, 2, 3):   # from here on the list knows this append
+    for value in (1, 2, 3):   # later signals are prepared appends
         commands.append_signal(sem, value)
     memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
     threads.given = False
@@ -281,7 +281,7 @@ def test_release_takes_effect_after_a_later_call_starts_a_thread(
 
 # ---- signal handlers
 def test_handler_that_waits_for_its_interrupted_list_is_refused(opened: Opened) -> None:
-    """Its wait could not end: the append goes on only when the handler has returned."""
+    """Its wait could not end, because the append continues only after the handler returns."""
     device, driver = opened
     commands = device.create_command_list()
     reasons: list[str] = []
@@ -298,7 +298,7 @@ def test_handler_that_waits_for_its_interrupted_list_is_refused(opened: Opened) 
     assert reasons == ["in_append", "False"]
     driver.everything_is_done = True
     commands.synchronize()
-    driver.lists[0].during = lambda: commands.synchronize(timeout_s=None)   # all before is done: nothing to wait for
+    driver.lists[0].during = lambda: commands.synchronize(timeout_s=None)   # all is done, so it does not wait
     commands.append_barrier()
     assert driver.lists[0].during is None
 
@@ -306,7 +306,7 @@ def test_handler_that_waits_for_its_interrupted_list_is_refused(opened: Opened) 
 def test_marker_before_an_interrupted_append_does_not_cover_it(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler can come when the append has its number and the driver was not given it yet."""
+    """A signal handler can run after the append has its number and before the driver has the operation."""
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()

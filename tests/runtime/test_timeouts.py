@@ -1,4 +1,4 @@
-"""Host waits: how long, in which slices, what interrupts them, and what they say when the time is over."""
+"""Host waits: duration, slices, interrupts, and the timeout error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened() -> Iterator[Opened]:
 
 @pytest.fixture(params=WAITS)
 def wait(request: pytest.FixtureRequest, opened: Opened) -> Iterator[Wait]:
-    """A wait that is not met; the driver's first list has the work."""
+    """A wait that is not met; its work is in the driver's first list."""
     device, _ = opened
     commands, event, sem = device.create_command_list(), device.create_event(), timeline(device, "frames")
     commands.append_wait(sem, 1)
@@ -46,7 +46,7 @@ def wait(request: pytest.FixtureRequest, opened: Opened) -> Iterator[Wait]:
         "event": event.wait,
         "host_wait": lambda **timeout: sem.host_wait(1, **timeout),
     }
-    kept = [commands, sem]   # what is dropped is released
+    kept = [commands, sem]   # dropped objects would be released
     yield waits[request.param]
     kept.clear()
 
@@ -57,7 +57,7 @@ def meet(driver: FakeDriver) -> None:
 
 
 class Clock:
-    """Time that passes only in the driver's waits."""
+    """A clock that advances only in the driver's waits and in sleep()."""
 
     def __init__(self, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 10**15
@@ -87,7 +87,7 @@ class Clock:
         self.now_ns += int(seconds * 1e9)
 
 
-# ---- how long
+# ---- duration
 def test_default_is_30_seconds_everywhere() -> None:
     assert DEFAULT_TIMEOUT_S == 30.0
     assert xsem.DEFAULT_TIMEOUT_S == 30.0
@@ -181,7 +181,7 @@ def test_synchronize_waits_only_for_earlier_operations(opened: Opened) -> None:
 
     def on_wait() -> None:
         driver.lists[0].points[0].reached = True
-        commands.append_wait(sem, 1)   # another thread's: never met
+        commands.append_wait(sem, 1)   # appended by another thread, and never met
         driver.on_wait = lambda: None
 
     driver.on_wait = on_wait
@@ -197,7 +197,7 @@ def test_slices_end_when_the_wait_is_met() -> None:
 
 # ---- Ctrl-C
 class InterruptedHereError(Exception):
-    """As KeyboardInterrupt, which would end the tests where one is missed."""
+    """Stands in for KeyboardInterrupt, which would end the test run if a test missed it."""
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_os_signal_ends_a_wait_and_leaves_objects_usable(
     assert device.pending()
     assert device._device_state.lifetime._holders == {
         each._hold for each in device._device_state.releaser.lifetimes if each.parent is device._device_state.lifetime
-    }   # none is left of the wait
+    }   # no hold of the wait is left
     meet(driver)
     wait(timeout_s=0)
 
@@ -256,7 +256,7 @@ def test_ctrl_c_raised_inside_the_driver_comes_through(opened: Opened, wait: Wai
     until(lambda: ("close",) in driver.log)
 
 
-# ---- releases in the midst of a wait
+# ---- releases during a wait
 @pytest.mark.parametrize("what", ["device", "list", "semaphore"])
 def test_release_during_a_wait_keeps_the_driver_open(opened: Opened, what: str) -> None:
     device, driver = opened
@@ -280,7 +280,7 @@ def test_release_during_a_wait_keeps_the_driver_open(opened: Opened, what: str) 
     until(lambda: ("close",) in driver.log)
 
 
-# ---- what is said
+# ---- the timeout error
 def test_error_has_the_pending_operations_as_data(opened: Opened) -> None:
     device, _ = opened
     commands, sem, event = device.create_command_list(), timeline(device, "frames"), device.create_event()

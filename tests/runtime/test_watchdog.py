@@ -1,4 +1,4 @@
-"""The watchdog: what it reports, how often, and how long it lives."""
+"""The watchdog: its reports, their number, and its lifetime."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def watchers() -> list[str]:
 
 
 class Looks:
-    """Counts the looks of the watchdog, so that a test can wait for some more of them."""
+    """Counts the rounds of the watchdog, so that a test can wait for more of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -58,7 +58,7 @@ class Looks:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     monkeypatch.setattr(watchdog, "_SHORTEST_S", 0.001)
-    monkeypatch.setattr(watchdog, "_ANSWER_S", 10)   # a machine that is busy is no driver that holds a thread
+    monkeypatch.setattr(watchdog, "_ANSWER_S", 10)   # a busy machine must not look like a blocked driver
     return Looks(monkeypatch)
 
 
@@ -137,7 +137,7 @@ def test_each_stall_is_reported_once(opened: Opened, looks: Looks) -> None:
     device.watch(after_s=AT_ONCE, report=reports.append)
     until(lambda: len(reports) == 1)
     looks.more()
-    driver.values[sem._state.token] = 1   # past the first wait: the list is stuck at the work behind it
+    driver.values[sem._state.token] = 1   # the first wait is met, and the list is stuck at the work behind it
     until(lambda: len(reports) == 2)
     looks.more()
     assert [report[0].operation for report in reports] == ["wait", "work"]
@@ -213,7 +213,7 @@ def test_report_may_use_the_device(opened: Opened, looks: Looks) -> None:
 
 def test_watch_ends_with_the_device(opened: Opened) -> None:
     device, _ = opened
-    device.watch(after_s=3600)   # asleep for a quarter of an hour
+    device.watch(after_s=3600)   # the watchdog sleeps for a quarter of an hour
     until(watchers)
     device.release()
     until(lambda: not watchers())
@@ -244,7 +244,7 @@ def test_watch_meets_no_closed_device(opened: Opened, looks: Looks) -> None:
     def value(token: int) -> int:
         inside.set()
         leave.wait(10)
-        return original(token)   # complains where the device, or the semaphore, is gone
+        return original(token)   # records a misuse if the device or the semaphore is gone
 
     driver.semaphore_value = value  # type: ignore[assignment,method-assign]
     device.watch(after_s=AT_ONCE, report=lambda _: None)
@@ -304,9 +304,9 @@ def test_report_that_cannot_be_called_is_refused(opened: Opened) -> None:
     assert not watchers()
 
 
-# ---- a driver that holds its callers
+# ---- a driver that blocks its callers
 class Held:
-    """A driver's lock: an append that is held in the driver has it; each call that xsem makes for itself needs it."""
+    """A driver with one lock: a blocked append holds it, and each of xsem's own calls needs it."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self._lock = threading.RLock()   # quiet() is entered inside quiet()
@@ -364,14 +364,14 @@ def test_report_comes_while_an_append_is_held_in_the_driver(
     with held.appending(waiting if same else other, driver.lists[0 if same else 1]):
         device.watch(after_s=AT_ONCE, report=reports.append)
         until(lambda: reports)
-        # What only the driver knows is unknown. The append that is held is reported, too.
+        # A value that only the driver knows is unknown. The blocked append is reported, too.
         assert [(op.operation, op.value, op.current_value) for op in reports[0] if op.operation != "barrier"] == [
             ("wait", 7, None), ("signal", 1, None)]
         assert [op.operation for op in reports[0]].count("barrier") == 1
         assert reports[0][0].possible_signallers == ()
         assert "fake:0 does not answer" in caplog.text
         assert "likely: the moon is full" in caplog.text
-    assert device.pending()[0].current_value == 5   # it answers again
+    assert device.pending()[0].current_value == 5   # the driver answers again
 
 
 def test_driver_is_queried_on_another_thread_when_overdue(opened: Opened, looks: Looks) -> None:
@@ -390,21 +390,21 @@ def test_driver_is_queried_on_another_thread_when_overdue(opened: Opened, looks:
 
 
 def test_lists_with_waits_are_queried_first(opened: Opened) -> None:
-    """The marker takes the list's lock: on a list that the missing signal is appended to, nothing is asked for."""
+    """A query appends a marker under the list's lock. The list that gets the missing signal is not queried."""
     device, driver = opened
     signalling, waiting, sem = device.create_command_list(), device.create_command_list(), timeline(device)
     signalling.append_barrier()
     waiting.append_wait(sem, 1)
     found = overdue_lists(device._queues, 0)
     assert [name for name, _, _ in found] == ["fake:0/list-2"]
-    assert (driver.lists[0].markers, driver.lists[1].markers) == (1, 1)   # the first one is the barrier itself
+    assert (driver.lists[0].markers, driver.lists[1].markers) == (1, 1)   # the first is the barrier itself
     driver.lists[1].reach_all()
     found = overdue_lists(device._queues, 0)
     assert [name for name, _, _ in found] == ["fake:0/list-1"]
 
 
 def test_finished_list_is_not_reported_without_an_earlier_query(opened: Opened) -> None:
-    """A marker that has just been appended is not reached yet, on a device that takes a moment."""
+    """On a slow device, a new marker is not reached at once."""
     device, driver = opened
     commands = device.create_command_list()
     reports: list[tuple[PendingOp, ...]] = []
@@ -412,7 +412,7 @@ def test_finished_list_is_not_reported_without_an_earlier_query(opened: Opened) 
     asker = watchdog._Asker("xsem-ask-test", 3600)
     operation = commands._queue.operations[0]
     assert isinstance(operation, Operation)
-    operation.appended_at -= 2000   # not overdue, but on the way
+    operation.appended_at -= 2000   # not overdue yet
     assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     driver.lists[0].reach_all()
     operation.appended_at -= 2000
