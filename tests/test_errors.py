@@ -1,4 +1,4 @@
-"""The error tree: what catches what, what an error tells, and that it survives every way between processes."""
+"""The error tree: base classes, fields and text of errors, and their transfer between processes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def assert_same(again: BaseException, error: XsemError) -> None:
 
 
 class OddError(DriverError):
-    """As a backend might write one: a constructor of its own."""
+    """An error of a backend, with its own constructor."""
 
     def __init__(self, code: int, hint: str) -> None:
         super().__init__(f"odd: {hint}", reason="odd", code=code)
@@ -114,7 +114,7 @@ def test_class_is_caught_by_its_builtin(cls: type[XsemError]) -> None:
         assert issubclass(cls, builtin)
     with pytest.raises(TREE[cls]):
         raise full(cls)
-    # And by no other builtin that an application might mean something else by.
+    # No other builtin class catches it, because an application may use that for other errors.
     parents = {base for base in cls.__mro__ if base.__module__ == "builtins"} - {BaseException, Exception, object}
     allowed = {base for builtin in TREE[cls] for base in builtin.__mro__}
     assert parents <= allowed
@@ -221,7 +221,7 @@ def test_errors_come_back_from_a_process_pool() -> None:
 
 
 def test_os_errors_fields_are_harmless() -> None:
-    # WaitTimeoutError is an OSError, ImportError has a name and a path: none of them has been given.
+    # WaitTimeoutError is an OSError; ImportError has a name and a path. None of these fields is set.
     assert full(WaitTimeoutError).errno is None  # type: ignore[attr-defined]
     assert full(BackendUnavailableError).name is None  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Plugins: found by entry point, loaded one by one, and what each can do wrong without disturbing the others."""
+"""Plugins: loaded one by one by entry point; a fault of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def renamed(name: Any, version: Any = 1) -> spi.Backend:
 
 
 def plugin(*backends: object) -> ModuleType:
-    """A module as an entry point names it, that registers these."""
+    """A plugin module that registers these backends."""
     module = ModuleType("plugin")
 
     @spi.hookimpl
@@ -176,7 +176,7 @@ def test_a_hook_without_arguments_is_asked_and_registers_nothing() -> None:
 
 @pytest.mark.parametrize("error", [ImportError("no numpy"), SystemExit(1)], ids=repr)
 def test_an_attribute_that_raises_is_reported(error: BaseException) -> None:
-    # Some releases of pluggy get every attribute of the module, and a lazy one imports the vendor's package.
+    # Some releases of pluggy read every attribute of the module; a lazy attribute imports the vendor's package.
     class Lazy(ModuleType):
         def __dir__(self) -> list[str]:
             return ["xsem_register_backends", "vendor"]
@@ -288,7 +288,7 @@ def test_multi_line_error_becomes_one_line() -> None:
 # ---- loading by entry point
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place for modules and distributions, on the path; what was imported from it is forgotten."""
+    """A folder on the path for modules and distributions; its imports are undone afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path
@@ -311,7 +311,7 @@ def xsem_register_backends(register):
 
 
 def install(folder: Path, name: str, text: str) -> None:
-    """A distribution with one module and one entry point, as pip would leave it."""
+    """Create a distribution with one module and one entry point, as pip installs it."""
     (folder / f"xsem_{name}_plugin.py").write_text(text)
     info = folder / f"{name}_dist-1.0.dist-info"
     info.mkdir()
@@ -407,7 +407,7 @@ def test_variable_selects_plugins(text: str | None, names: set[str] | None, monk
 # ---- the registry of the process
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has not asked yet; the registry that there was is back afterwards."""
+    """Unload the registry, as in a new process. The earlier registry is restored afterwards."""
     monkeypatch.setattr(xsem.plugins, "_loaded", None)
     monkeypatch.delenv("XSEM_BACKENDS", raising=False)
 
@@ -459,7 +459,7 @@ def test_plugin_that_lists_devices_at_import_is_reported(folder: Path, unloaded:
     assert set(found.backends) >= {"host"}
     assert [each.name for each in found.problems] == ["curious"]
     assert found.problems[0].message.startswith(BusyError.__name__)
-    # It did not leave the registry in the middle of loading.
+    # The registry is not left in the state of loading.
     assert registry() is found
 
 
@@ -503,7 +503,7 @@ def test_broken_plugin_is_reported_in_a_fresh_process(tmp_path: Path) -> None:
     assert "bad" not in done.stdout
 
 
-# ---- what is declared is implemented
+# ---- declared capabilities are implemented
 def broken(check: Callable[[], object]) -> str:
     with pytest.raises(BackendUnavailableError) as caught:
         check()
@@ -514,7 +514,7 @@ def broken(check: Callable[[], object]) -> str:
 
 
 class Bare(spi.DeviceDriver):
-    """What is abstract, and nothing else."""
+    """Implements only the abstract methods."""
 
     def __init__(self, declared: Capabilities) -> None:
         self.declared = declared
@@ -593,7 +593,7 @@ def test_every_feature_is_checked_somewhere() -> None:
                 check()
             except BackendUnavailableError:
                 refused += 1
-        assert refused >= 1, feature   # images are the device's and its lists'
+        assert refused >= 1, feature   # images need calls of the device and of its lists
 
 
 @pytest.mark.parametrize(
