@@ -487,4 +487,4 @@ def test_native_handle_of_an_event_is_the_drivers(opened: Opened) -> None:
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)
     with pytest.raises(UnsupportedError):   # a FakePoint is not an int
-        event.native_handle  # noqa: B018 - the look is what is tested
+        event.native_handle  # noqa: B018 - the access itself is tested

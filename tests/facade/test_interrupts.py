@@ -248,7 +248,7 @@ class Table:
         return _more(self._fds, numbers()), _more(self._pages, set(mapped()))
 
     def give_back(self) -> None:
-        """Close what was lost, so that the next round begins in the same state."""
+        """Close the lost descriptors and mappings, so that the next round begins in the same state."""
         libc = ctypes.CDLL(None)
         for number in numbers() - self._fds:
             with contextlib.suppress(OSError):   # closed meanwhile, by a finalizer
@@ -265,7 +265,7 @@ def _more(before: set[Any], now: set[Any]) -> int:
 def usable(scene: Scene, *, exact: bool) -> None:
     """Use and release every object. Runs on another thread, so that it detects a lock still held.
 
-    `exact`: what was not signalled does not count as signalled.
+    `exact`: an unsent signal must not count as signalled.
     """
     device, sem, commands, event = scene.device, scene.sem, scene.commands, scene.event
     if not device.released:

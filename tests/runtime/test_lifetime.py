@@ -60,7 +60,7 @@ def rest(device: xsem.Device) -> None:
     until(lambda: not threads())
 
 
-# ---- releasing()
+# ---- objects named by releasing
 def test_releasing_names_released_objects_until_freed(opened: Opened) -> None:
     device, driver = opened
     commands, sem, other, mem = device.create_command_list(), timeline(device), timeline(device), memory(device)
@@ -597,7 +597,7 @@ def test_failing_release_point_is_logged_and_the_device_closes(opened: Opened) -
 
 
 @pytest.mark.parametrize("error", [DriverError("lost", reason="lost"), RuntimeError("a defect of the backend")])
-def test_queue_that_failed_frees_what_it_used(opened: Opened, error: Exception) -> None:
+def test_failed_queue_frees_its_objects(opened: Opened, error: Exception) -> None:
     device, driver = opened
     commands, sem, mem = device.create_command_list(), timeline(device), memory(device)
     commands.append_wait(sem, 1, acquire=[mem])
