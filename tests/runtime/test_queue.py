@@ -461,7 +461,7 @@ def test_ctrl_c_in_a_prepared_append_leaves_the_list_usable(opened: Opened, oper
 
         def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> None:
             nonlocal seen
-            if event != "c_call" and frame.f_code.co_filename.endswith(("runtime/queue.py", "prepared_append.py")):
+            if event != "c_call" and frame.f_code.co_filename.endswith(("queues/queue.py", "prepared_append.py")):
                 seen += 1
                 if seen == at:
                     raise KeyboardInterrupt
