@@ -84,7 +84,7 @@ print(json.dumps([each.id for each in xsem.devices("toy")]))
 
 
 @pytest.mark.slow
-def test_template_passes_the_core_profile_among_a_hostile_configuration(installed: Path, hostile: Path) -> None:
+def test_template_passes_core_profile_in_hostile_configuration(installed: Path, hostile: Path) -> None:
     done = run("-m", "xsem", "conformance", "run", "--device", "toy:0", "--exporter", "host", "--profile", "core",
                cwd=hostile, path=(installed,))
     assert done.returncode == 0, done.stdout

@@ -149,7 +149,7 @@ def test_event_of_one_list_orders_another(cuda: xsem.Device, timeline: Shared) -
 
 
 # ---- release
-def test_release_with_a_pending_wait_returns_at_once_and_twice_is_harmless(
+def test_release_twice_with_a_pending_wait_returns_at_once(
     cuda: xsem.Device, timeline: Shared
 ) -> None:
     commands = cuda.create_command_list()

@@ -66,7 +66,7 @@ def test_image_is_used_and_released_while_a_wait_is_pending(rig: Rig) -> None:
     commands.synchronize(timeout_s=10)
 
 
-def test_offset_that_would_end_the_context_is_refused_and_the_next_works(rig: Rig) -> None:
+def test_unaligned_offset_is_refused_and_aligned_ones_work(rig: Rig) -> None:
     with pytest.raises(xsem.BadArgumentError) as caught:
         rig.here.map_mipmapped_array(image(offset=256))
     assert caught.value.reason == "bad_offset"
@@ -76,7 +76,7 @@ def test_offset_that_would_end_the_context_is_refused_and_the_next_works(rig: Ri
             assert (mapped.level(0).read() == noise(offset)).all()
 
 
-def test_image_that_reaches_beyond_the_memory_is_the_drivers_refusal(rig: Rig) -> None:
+def test_image_beyond_the_memory_is_refused_by_the_driver(rig: Rig) -> None:
     # Its 16 KiB of pixels would fit, but not its tiles.
     with pytest.raises(xsem.DriverError) as caught:
         rig.here.map_mipmapped_array(xsem.MipmapDesc(extent=(4096, 0, 0), format="uint8", channels=4,

@@ -229,7 +229,7 @@ def test_cuda_writes_and_opencl_reads(at: Rig) -> None:
     assert (here.map_buffer(size=SIZE, overlap=True).copy_to_host() == data).all()
 
 
-def test_copy_behind_an_unmet_wait_returns_at_once_and_reads_what_comes_before_the_signal(at: Rig) -> None:
+def test_copy_behind_an_unmet_wait_returns_and_reads_new_data(at: Rig) -> None:
     _, here, witness = at.memory()
     there, gate = at.semaphore()
     source, host, seen = here.map_buffer(size=SIZE), at.opencl.host_buffer(SIZE), witness.map_buffer(size=SIZE)
@@ -293,7 +293,7 @@ def test_mapping_with_an_offset_is_a_buffer_of_its_own(at: Rig) -> None:
     assert cl.Buffer.from_int_ptr(here.map_buffer(20001, 100).native_handle).size == 100
 
 
-def test_adopted_context_is_the_one_that_kernels_are_built_for(at: Rig) -> None:
+def test_borrowed_context_is_the_one_that_kernels_are_built_for(at: Rig) -> None:
     cl = pytest.importorskip("pyopencl")
     own = at.opencl.info
     [device] = [each for platform in cl.get_platforms() for each in platform.get_devices() if each.name == own.name][:1]
@@ -372,7 +372,7 @@ def test_size_beyond_the_allocation_is_refused(at: Rig) -> None:
     assert refused.value.reason == "refused_by_driver"
 
 
-def test_driver_says_of_a_refused_handle_that_it_does_not_know(at: Rig) -> None:
+def test_fate_of_a_refused_handle_is_unknown(at: Rig) -> None:
     driver: Any = at.opencl._device_state.driver
     number = os.eventfd(0)
     with OwnedHandle(number) as handle:

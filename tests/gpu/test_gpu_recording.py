@@ -136,7 +136,7 @@ def test_each_replay_waits_for_and_signals_its_values(at: Rig) -> None:
         assert (staging.numpy() == frame % 251).all()
 
 
-def test_one_semaphore_takes_a_value_to_wait_for_and_one_to_signal(at: Rig) -> None:
+def test_one_semaphore_takes_a_wait_value_and_a_signal_value(at: Rig) -> None:
     there, here = at.semaphore()
     with at.commands.record() as recording:
         at.commands.append_wait(here, 1)
@@ -150,7 +150,7 @@ def test_one_semaphore_takes_a_value_to_wait_for_and_one_to_signal(at: Rig) -> N
         at.commands.synchronize(timeout_s=BOUND_S)
 
 
-def test_pending_replays_keep_their_values_and_later_ones_return_at_once(at: Rig) -> None:
+def test_pending_replays_keep_values_and_later_replays_return(at: Rig) -> None:
     gate_there, gate = at.semaphore()
     there, here = at.semaphore()
     with at.commands.record() as recording:
@@ -204,7 +204,7 @@ def test_recordings_of_one_list_and_replays_of_many_frames(at: Rig) -> None:
 
 
 # ---- what is held, and what is not
-def test_replays_take_places_and_the_last_is_refused_before_the_driver_blocks(at: Rig) -> None:
+def test_replay_is_refused_before_the_driver_blocks(at: Rig) -> None:
     gate_there, gate = at.semaphore()
     with at.commands.record() as recording:
         at.commands.append_wait(gate, 1)
@@ -225,7 +225,7 @@ def test_replays_take_places_and_the_last_is_refused_before_the_driver_blocks(at
     assert 900 < refused[0] <= 1020
 
 
-def test_releases_behind_a_replay_that_waits_return_at_once_and_hold_nobody(at: Rig) -> None:
+def test_releases_behind_a_waiting_replay_block_no_other_list(at: Rig) -> None:
     gate_there, gate = at.semaphore()
     there, here = at.semaphore()
     buffer = at.buffer()
@@ -263,7 +263,7 @@ def test_recorded_semaphore_is_freed_after_its_recording(at: Rig) -> None:
 
 
 # ---- failures
-def test_work_that_breaks_the_recording_is_reported_and_the_list_goes_on(at: Rig) -> None:
+def test_broken_recording_is_reported_and_list_stays_usable(at: Rig) -> None:
     cu = driver()
     there, here = at.semaphore()
     stream = cu.CUstream(at.commands.native_handle)

@@ -105,7 +105,7 @@ def test_two_devices_take_turns_on_one_timeline(exporter: xsem.Device, device: x
     assert theirs.value() == ours.value() == 2000
 
 
-def test_wait_of_the_importers_is_pending_until_the_exporters_host_signals(
+def test_importers_wait_is_pending_until_the_host_signals(
     exporter: xsem.Device, device: xsem.Device
 ) -> None:
     theirs = exporter.create_semaphore(TIMELINE)
@@ -163,7 +163,7 @@ def test_dmabuf_is_the_same_memory(exporter: xsem.Device, device: xsem.Device) -
     assert np.array_equal(here.copy_to_host(), data)
 
 
-def test_file_that_is_no_dmabuf_is_refused(exporter: xsem.Device, device: xsem.Device) -> None:
+def test_non_dmabuf_file_is_refused(exporter: xsem.Device, device: xsem.Device) -> None:
     if DMABUF not in device.capabilities.memory_import:
         pytest.skip("the driver does not import dma-bufs")
     with exporter.create_memory(MEMORY, SIZE).export() as desc:
@@ -210,7 +210,7 @@ def test_image_changes_hands_between_two_devices(exporter: xsem.Device, device: 
 
 @pytest.mark.parametrize("kind", ["semaphore", "memory"])
 @pytest.mark.parametrize("path", ["/dev/null", "/", "pipe"])
-def test_file_of_another_sort_is_refused_its_fate_is_told_and_all_else_goes_on(
+def test_file_of_another_kind_is_refused_and_later_imports_work(
     exporter: xsem.Device, device: xsem.Device, kind: str, path: str
 ) -> None:
     driver: Any = device._device_state.driver

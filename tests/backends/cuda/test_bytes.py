@@ -243,7 +243,7 @@ def test_memory_is_dedicated_where_that_is_said(handle_type: M) -> None:
 
 @pytest.mark.parametrize(
     "handle_type", [each for each in SEMAPHORES + MEMORIES if each.os_handle_kind is OsHandleKind.NT])
-def test_name_is_utf16_up_to_a_zero_and_there_is_no_handle(handle_type: S | M) -> None:
+def test_name_is_utf16_up_to_a_zero_and_handle_is_zero(handle_type: S | M) -> None:
     kind, function = ("semaphore", "cuImportExternalSemaphore") if isinstance(handle_type, S) else (
         "memory", "cuImportExternalMemory")
     part = part_of(handle_type, f"named {kind}")

@@ -67,7 +67,7 @@ def test_arguments_reach_the_function() -> None:
     assert seen == [(1, "two")]
 
 
-def test_not_ready_is_an_answer_of_queries_alone() -> None:
+def test_not_ready_is_an_answer_of_queries_only() -> None:
     assert call(returning("cuEventQuery", 600)) is NOT_READY
     assert repr(NOT_READY) == "NOT_READY"   # as in a failed assertion
     assert call(returning("cuEventQuery", 0)) is not NOT_READY
@@ -87,7 +87,7 @@ DOCUMENTED = {
 
 
 @pytest.mark.parametrize(("name", "code"), [(name, code) for name, codes in DOCUMENTED.items() for code in codes])
-def test_documented_code_does_not_blame_earlier_work(name: str, code: int) -> None:
+def test_documented_code_is_not_from_earlier_work(name: str, code: int) -> None:
     error = failing(name, code)
     assert not getattr(error, "from_earlier_work", False)
     expected: type[XsemError] = DriverError
@@ -102,7 +102,7 @@ def test_documented_code_does_not_blame_earlier_work(name: str, code: int) -> No
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))
 @pytest.mark.parametrize("code", [1, 101, 201, 304, 801])
-def test_code_of_a_calls_own_arguments_does_not_blame_earlier_work(name: str, code: int) -> None:
+def test_code_of_bad_arguments_is_not_from_earlier_work(name: str, code: int) -> None:
     assert not getattr(failing(name, code), "from_earlier_work", False)
 
 
@@ -172,7 +172,7 @@ def test_code_that_the_bindings_do_not_know_keeps_its_number() -> None:
     assert "unknown code" in str(error)
 
 
-def test_lost_code_that_the_bindings_do_not_know_is_still_device_lost() -> None:
+def test_lost_code_unknown_to_the_bindings_is_device_lost() -> None:
     def cuEventQuery() -> None:  # noqa: N802
         raise ValueError("721 is not a valid CUresult")
 

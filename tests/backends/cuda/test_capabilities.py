@@ -15,7 +15,7 @@ M = MemoryHandleType
 MODERN = Attributes(timeline=True, compute_capability=(9, 0), dmabuf_type=True)
 
 
-def test_linux_declares_fds_alone() -> None:
+def test_linux_declares_only_fds() -> None:
     capabilities = capabilities_of("linux", MODERN)
     assert capabilities.semaphore_import == {S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD}
     assert capabilities.memory_import == {M.OPAQUE_FD}
@@ -50,7 +50,7 @@ def test_windows_device_without_display_driver_has_no_direct3d() -> None:
     [((8, 7), True, True, False), ((8, 7), False, False, False), ((11, 0), True, True, True),
      ((10, 1), True, True, True), ((12, 1), True, False, False), ((9, 0), False, False, False)],
 )
-def test_nvsci_and_dmabuf_are_tegra_alone(
+def test_nvsci_and_dmabuf_are_declared_only_on_tegra(
     capability: tuple[int, int], integrated: bool, nvsci: bool, dmabuf: bool
 ) -> None:
     declared = capabilities_of("linux", MODERN._replace(integrated=integrated, compute_capability=capability))
@@ -70,7 +70,7 @@ def test_other_platforms_import_nothing() -> None:
     assert not capabilities.memory_import
 
 
-def test_measured_promises() -> None:
+def test_measured_capabilities() -> None:
     capabilities = capabilities_of("linux", MODERN)
     assert capabilities.max_pending == 1020
     assert capabilities.independent_lists == 8

@@ -142,7 +142,7 @@ def test_code_that_a_call_does_not_list_is_of_earlier_work(name: str) -> None:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 @pytest.mark.parametrize("name", LISTED)
-def test_call_out_of_a_host_function_blames_neither_handle_nor_earlier_work(name: str) -> None:
+def test_not_permitted_is_neither_bad_handle_nor_earlier_work(name: str) -> None:
     error = refusal(name, number_of("CUDA_ERROR_NOT_PERMITTED"))
     assert isinstance(error, xsem.DriverError)
     assert (error.reason, error.from_earlier_work) == ("not_permitted", False)

@@ -110,7 +110,7 @@ def test_fd_is_left_or_asked_for_when_the_import_failed(
     assert not fd.closed
 
 
-def test_fate_is_unknown_for_a_code_that_nobody_knows(driver: Recorder, fd: OwnedHandle) -> None:
+def test_fate_is_unknown_for_an_unknown_code(driver: Recorder, fd: OwnedHandle) -> None:
     def unknown(_desc: object) -> tuple[Any, ...]:
         raise ValueError("4321 is not a valid CUresult")
 
@@ -131,7 +131,7 @@ def test_fd_is_left_when_the_driver_has_no_such_function(driver: Recorder, fd: O
     assert isinstance(caught.value.error, UnsupportedError)
 
 
-def test_bad_fd_is_told_from_a_context_that_answers_everything_so(driver: Recorder, fd: OwnedHandle) -> None:
+def test_bad_fd_is_told_apart_from_a_broken_context(driver: Recorder, fd: OwnedHandle) -> None:
     driver.codes["cuImportExternalSemaphore"] = 999
     with pytest.raises(ImportFailure) as healthy:
         open_on(driver).import_semaphore(semaphore_desc(fd), fd)
@@ -269,7 +269,7 @@ def test_arrays_are_of_this_device(driver: Recorder) -> None:
     assert open_on(driver).dlpack_device() == (2, 3)
 
 
-def test_token_of_nobody_has_no_native_handle(driver: Recorder) -> None:
+def test_unknown_token_has_no_native_handle(driver: Recorder) -> None:
     with pytest.raises(UnsupportedError):
         open_on(driver).native_handle(object())
 
@@ -365,7 +365,7 @@ def test_open_retains_the_primary_context_and_close_releases_it(two_gpus: Record
 
 
 @pytest.mark.parametrize("wrap", [int, cuda.CUcontext])
-def test_lent_context_is_used_and_left_alone(two_gpus: Recorder, wrap: Callable[[int], Any]) -> None:
+def test_borrowed_context_is_used_and_left_alone(two_gpus: Recorder, wrap: Callable[[int], Any]) -> None:
     info, device = CudaBackend("linux").adopt(wrap(0xE0))
     assert info.id == "cuda:1"
     assert device.native_handle(None) == 0xE0
@@ -374,7 +374,7 @@ def test_lent_context_is_used_and_left_alone(two_gpus: Recorder, wrap: Callable[
 
 
 @pytest.mark.parametrize("native", [0, -1, True, "context", object(), cuda.CUcontext(0)])
-def test_what_is_no_context_is_refused(two_gpus: Recorder, native: object) -> None:
+def test_invalid_context_is_refused(two_gpus: Recorder, native: object) -> None:
     with pytest.raises(BadArgumentError) as caught:
         CudaBackend("linux").adopt(native)
     assert caught.value.reason == "bad_native"
@@ -394,7 +394,7 @@ def test_details_are_text(two_gpus: Recorder) -> None:
     assert all(isinstance(value, str) for value in details.values())
 
 
-def test_details_name_the_kernel_module_where_it_says_its_release(
+def test_details_name_the_kernel_module_release_when_known(
     two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(_load, "_MODULE_VERSION", str(tmp_path / "version"))
@@ -534,7 +534,7 @@ def test_checks_are_all_well_where_everything_is_there(
 
 # ---- lazy loading
 @pytest.mark.parametrize("mode", ["CU_MODULE_LAZY_LOADING", "CU_MODULE_EAGER_LOADING", None])
-def test_lazy_loading_is_told_by_doctor_and_among_the_causes_of_a_timeout(
+def test_lazy_loading_is_in_doctor_and_in_timeout_causes(
     two_gpus: Recorder, mode: str | None
 ) -> None:
     def loading() -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ def until(reached: Callable[[], bool]) -> None:
 # ---- a frame
 @on_stand_in
 @pytest.mark.parametrize("kind", [TIMELINE, BINARY])
-def test_frames_are_waited_for_copied_filled_worked_on_and_signalled(kind: SemaphoreHandleType) -> None:
+def test_frames_pass_through_every_operation_in_order(kind: SemaphoreHandleType) -> None:
     with rig() as at:
         drawn_there, drawn = at.semaphore(kind)
         filtered_there, filtered = at.semaphore(kind)
@@ -153,7 +153,7 @@ def test_levels_of_an_image_keep_what_is_written(desc: MipmapDesc, shapes: list[
 
 
 @on_stand_in
-def test_image_at_an_offset_that_ends_the_context_is_refused_before() -> None:
+def test_unaligned_image_offset_is_refused_before_the_driver() -> None:
     with rig() as at:
         _, here = at.memory(SIZE)
         desc = MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4, offset=256)
@@ -232,7 +232,7 @@ def test_all_is_released_at_once_while_all_is_pending() -> None:
 
 
 @on_stand_in
-def test_what_is_dropped_is_released_without_a_word_from_the_driver() -> None:
+def test_dropped_objects_are_released_when_their_work_is_done() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         there, here = at.semaphore()
@@ -305,7 +305,7 @@ def script(text: str, log: Path) -> list[str]:
             for line in log.read_text().splitlines()]
 
 
-def test_each_semaphore_is_destroyed_once_and_no_earlier_than_its_last_use(tmp_path: Path) -> None:
+def test_each_semaphore_is_destroyed_once_after_its_last_use(tmp_path: Path) -> None:
     calls = script("""
 gate_there, gate = semaphore()
 there, here = semaphore()
@@ -373,7 +373,7 @@ cuda.release()
 
 # ---- captures
 @on_stand_in
-def test_capture_stays_whole_while_other_threads_release_and_query_and_its_graph_outlives_releases() -> None:
+def test_capture_and_its_graph_survive_releases_and_queries() -> None:
     cu = importlib.import_module("cuda.bindings.driver")
 
     def ask(function: Any, *args: Any) -> Any:
@@ -480,7 +480,7 @@ def test_semaphore_outlives_its_killed_exporter() -> None:
 
 
 @on_stand_in
-def test_forked_child_is_refused_and_its_end_disturbs_nobody() -> None:
+def test_forked_child_is_refused_and_its_end_is_harmless() -> None:
     with rig() as at:
         there, here = at.semaphore()
         commands = at.here.create_command_list()

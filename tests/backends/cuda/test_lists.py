@@ -84,7 +84,7 @@ def recorded(point: object) -> Point:
 
 
 # ---- contexts
-def test_context_is_pushed_where_there_is_none_and_taken_away_again(rig: Rig) -> None:
+def test_context_is_pushed_and_popped_when_none_is_current(rig: Rig) -> None:
     def work() -> None:
         with rig.context:
             assert [int(each) for each in rig.driver.stack] == [OURS]
@@ -195,7 +195,7 @@ def test_quiet_passes_other_errors_on_and_is_usable_afterwards(rig: Rig) -> None
 
 
 # ---- appends
-def test_plain_append_is_one_driver_call(rig: Rig) -> None:
+def test_append_without_points_is_one_driver_call(rig: Rig) -> None:
     commands = rig.stream()
     assert rig.new_calls(lambda: commands.append_signal([token()], [xsem.SignalParams(value=1)], (), (), False)) == [
         "cuSignalExternalSemaphoresAsync"]
@@ -377,7 +377,7 @@ def test_marker_from_another_thread_is_the_newest_append(rig: Rig) -> None:
     assert "cuEventDestroy" not in rig.driver.names  # it is still the list's
 
 
-def test_marker_from_another_thread_covers_the_applications_work(rig: Rig) -> None:
+def test_marker_from_another_thread_includes_application_work(rig: Rig) -> None:
     commands = rig.per_thread()
     done: list[str] = []
     commands.append_work(lambda: done.append("work"))
@@ -385,7 +385,7 @@ def test_marker_from_another_thread_covers_the_applications_work(rig: Rig) -> No
     assert rig.driver.names[-2:] == ["cuEventRecord", "cuCtxPopCurrent"]
 
 
-def test_marker_of_an_unused_per_thread_list_is_an_event_never_recorded(rig: Rig) -> None:
+def test_marker_of_an_unused_per_thread_list_is_not_recorded(rig: Rig) -> None:
     commands = rig.per_thread()
     point = recorded(on_thread(lambda: commands.append_barrier((), True)))
     assert rig.points.done(point)
@@ -483,7 +483,7 @@ def test_event_that_was_not_recorded_is_refused() -> None:
     assert caught.value.reason == "event_not_recorded"
 
 
-def test_foreign_event_is_kept_alive_and_never_destroyed(rig: Rig) -> None:
+def test_borrowed_event_is_kept_alive_and_never_destroyed(rig: Rig) -> None:
     native = Attr(cuda_event=0x900)
     point = Point(native_event(cuda, native), source=native)
     assert point.source is native

@@ -69,7 +69,7 @@ def test_fill_repeats_its_pattern(pattern: bytes) -> None:
 
 
 @on_stand_in
-def test_fill_with_a_long_pattern_is_refused_with_nothing_appended() -> None:
+def test_fill_is_refused_when_the_pattern_is_too_long() -> None:
     with rig() as at:
         buffer = at.here.map_buffer()
         commands = at.cuda.create_command_list()
@@ -121,7 +121,7 @@ def test_release_behind_an_unmet_wait_of_another_list_returns() -> None:
 
 
 @on_stand_in
-def test_size_beyond_the_file_is_refused_by_xsem_and_beyond_the_import_by_range() -> None:
+def test_size_beyond_the_file_or_the_import_is_refused() -> None:
     with rig() as at, at.there.export(for_device=at.cuda) as desc:
         assert isinstance(desc.handle, xsem.OwnedHandle)
         with pytest.raises(xsem.BadHandleError) as caught:

@@ -217,7 +217,7 @@ def test_prepared_calls_are_recorded() -> None:
 
 
 @on_stand_in
-def test_release_behind_a_prepared_wait_returns_at_once_and_holds_nobody() -> None:
+def test_release_behind_a_prepared_wait_blocks_no_other_list() -> None:
     with rig() as at:
         there, here = at.semaphores(3)
         prepared = at.commands.prepare_wait(here[:2])
@@ -232,7 +232,7 @@ def test_release_behind_a_prepared_wait_returns_at_once_and_holds_nobody() -> No
         at.commands.synchronize(timeout_s=BOUND_S)
 
 
-def test_prepared_without_the_functions_address_goes_over_the_bindings() -> None:
+def test_prepared_uses_bindings_without_a_function_address() -> None:
     from support.cuda_recorder import Recorder
 
     from xsem.types import SemaphoreKind

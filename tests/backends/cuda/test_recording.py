@@ -192,7 +192,7 @@ def test_each_replay_waits_for_and_signals_its_values_in_order() -> None:
 
 
 @on_stand_in
-def test_one_semaphore_takes_a_value_to_wait_for_and_one_to_signal() -> None:
+def test_one_semaphore_takes_a_wait_value_and_a_signal_value() -> None:
     with rig() as at:
         there, here = at.semaphore()
         with at.commands.record() as recording:
@@ -229,7 +229,7 @@ def test_values_not_given_are_those_recorded_also_after_others() -> None:
 
 
 @on_stand_in
-def test_batches_take_values_one_by_one_and_binary_semaphores_have_none() -> None:
+def test_batches_take_each_value_and_binary_semaphores_none() -> None:
     with rig() as at:
         shared = [at.semaphore() for _ in range(5)]
         ready_there, ready = at.semaphore(BINARY)
@@ -280,7 +280,7 @@ def test_empty_recording_is_replayed() -> None:
 
 
 @on_stand_in
-def test_work_that_the_application_enqueues_is_recorded_and_its_values_are_replaced_too() -> None:
+def test_application_work_is_recorded_with_replaceable_values() -> None:
     with rig() as at:
         cu = driver()
         there, here = at.semaphore()
@@ -311,7 +311,7 @@ def test_work_that_the_application_enqueues_is_recorded_and_its_values_are_repla
 
 # ---- events
 @on_stand_in
-def test_events_bound_in_a_recording_order_it_alone() -> None:
+def test_events_of_a_recording_are_refused_outside_it() -> None:
     with rig() as at:
         there, here = at.semaphore()
         other = at.here.create_command_list()
@@ -351,7 +351,7 @@ def test_recordings_under_way_at_once_do_not_mix() -> None:
 
 # ---- streams of others
 @on_stand_in
-def test_borrowed_stream_is_recorded_and_its_own_captures_are_left_whole() -> None:
+def test_borrowed_stream_is_recorded_and_its_captures_stay_whole() -> None:
     with rig() as at, borrowed(at) as (commands, stream):
         cu = driver()
         there, here = at.semaphore()
@@ -384,7 +384,7 @@ def test_default_streams_cannot_be_recorded(handle: int) -> None:
 
 
 @on_stand_in
-def test_objects_used_in_anothers_capture_live_as_long_as_the_device() -> None:
+def test_objects_in_a_native_capture_outlive_their_release() -> None:
     with rig() as at, borrowed(at) as (commands, stream):
         cu = driver()
         there, here = at.semaphore()
@@ -400,7 +400,7 @@ def test_objects_used_in_anothers_capture_live_as_long_as_the_device() -> None:
 
 # ---- captures of others
 @on_stand_in
-def test_recording_and_replaying_leave_another_threads_capture_whole() -> None:
+def test_recording_and_replay_leave_other_captures_whole() -> None:
     with rig() as at, borrowed(at) as (_, stream):
         cu = driver()
         there, here = at.semaphore()
@@ -445,7 +445,7 @@ def test_recording_ends_on_another_thread_than_it_began() -> None:
 
 # ---- failures
 @on_stand_in
-def test_work_that_breaks_the_recording_is_reported_and_the_list_goes_on() -> None:
+def test_broken_recording_is_reported_and_list_stays_usable() -> None:
     with rig() as at:
         there, here = at.semaphore()
         recording = at.commands.record()
@@ -482,7 +482,7 @@ def test_error_in_the_block_goes_on_though_the_recording_broke() -> None:
 @pytest.mark.parametrize("function", [
     "cuStreamBeginCapture_v2", "cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphInstantiateWithFlags",
     "cuGraphExternalSemaphoresSignalNodeGetParams"])
-def test_recording_that_the_driver_refuses_leaves_the_list_usable(function: str) -> None:
+def test_recording_refused_by_the_driver_leaves_list_usable(function: str) -> None:
     with rig() as at:
         there, here = at.semaphore()
         with failures(f"{function}:2".encode()), pytest.raises(xsem.OutOfMemoryError), at.commands.record():
@@ -499,7 +499,7 @@ def test_recording_that_the_driver_refuses_leaves_the_list_usable(function: str)
 @pytest.mark.parametrize("function", [
     "cuGraphLaunch", "cuGraphExecExternalSemaphoresSignalNodeSetParams",
     "cuGraphExecExternalSemaphoresWaitNodeSetParams"])
-def test_replay_that_the_driver_refuses_launches_nothing_and_the_next_one_is_right(function: str) -> None:
+def test_refused_replay_launches_nothing_and_the_next_one_works(function: str) -> None:
     with rig() as at:
         there, here = at.semaphore()
         gate_there, gate = at.semaphore()
@@ -542,7 +542,7 @@ def test_function_that_the_driver_lacks_is_named() -> None:
 
 # ---- release
 @on_stand_in
-def test_release_of_a_recording_with_a_replay_pending_returns_at_once_and_the_replay_is_done() -> None:
+def test_released_recording_lets_its_pending_replay_finish() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         there, here = at.semaphore()

@@ -173,7 +173,7 @@ def test_append_raises_before_the_driver_would_block() -> None:
 
 # ---- release
 @on_stand_in
-def test_release_with_a_pending_wait_returns_and_a_second_one_is_harmless() -> None:
+def test_release_twice_with_a_pending_wait_is_harmless() -> None:
     with rig() as at:
         shared = at.semaphore()
         done = at.cuda.create_event()

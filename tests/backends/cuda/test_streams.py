@@ -161,7 +161,7 @@ def test_default_stream_object_is_the_legacy_stream() -> None:
 
 
 @on_stand_in(CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
-def test_default_stream_object_is_the_legacy_stream_whatever_cuda_python_is_told() -> None:
+def test_default_stream_object_is_legacy_in_per_thread_mode() -> None:
     with rig() as at:
         there, here = at.semaphore()
         waiting = at.here.command_list(DefaultStream())
@@ -223,7 +223,7 @@ class Event:
 
 
 @on_stand_in
-def test_foreign_event_orders_a_list_and_stays_its_owners() -> None:
+def test_borrowed_event_orders_a_list_and_stays_its_owners() -> None:
     with rig() as at:
         stream = at.stream()
         there, here = at.semaphore()
@@ -243,7 +243,7 @@ def test_foreign_event_orders_a_list_and_stays_its_owners() -> None:
 
 
 @on_stand_in
-def test_what_is_no_stream_or_event_is_refused() -> None:
+def test_invalid_stream_or_event_is_refused() -> None:
     class OpenCL:
         int_ptr = 0x700
 
@@ -257,7 +257,7 @@ def test_what_is_no_stream_or_event_is_refused() -> None:
 
 # ---- two devices
 @on_stand_in(SIMCUDA_DEVICES="2")
-def test_two_devices_have_their_own_uuids_and_refuse_each_others_objects() -> None:
+def test_two_devices_have_own_uuids_and_refuse_others_objects() -> None:
     first, second = xsem.devices("cuda")
     assert first.uuid
     assert second.uuid
@@ -316,7 +316,7 @@ def test_other_librarys_context_is_current_again() -> None:
 
 
 @on_stand_in
-def test_lent_context_is_used_and_left_alone() -> None:
+def test_borrowed_context_is_used_and_left_alone() -> None:
     with rig() as at:
         native = driver().CUcontext(at.here.native_handle)
         for lent in (native, int(native)):
@@ -382,7 +382,7 @@ def test_capture_survives_all_that_other_threads_do() -> None:
 
 
 @on_stand_in
-def test_event_of_a_capture_is_neither_queried_nor_waited_for_outside() -> None:
+def test_event_of_a_capture_is_refused_outside_the_capture() -> None:
     with rig() as at:
         stream = at.stream()
         _there, here = at.semaphore()
@@ -431,7 +431,7 @@ def test_capture_of_an_own_lists_stream_is_left_alone() -> None:
 
 
 @on_stand_in
-def test_own_list_that_waits_for_a_captured_event_is_in_that_capture() -> None:
+def test_own_list_joins_a_capture_by_waiting_for_its_event() -> None:
     with rig() as at:
         cu = driver()
         stream, fork, join = at.stream(), Event(at.here), Event(at.here)

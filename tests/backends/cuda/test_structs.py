@@ -164,7 +164,7 @@ def test_batch_keeps_each_value_with_its_semaphore() -> None:
         assert [fields(content(each, 144), "<Q")[0] for each in structs] == [100 * count + i for i in range(count)]
 
 
-def test_reused_struct_forgets_the_last_value() -> None:
+def test_reused_struct_loses_the_last_value() -> None:
     batches = Batches(cuda, signal=True)
     batches.fill([token(SemaphoreKind.TIMELINE)], [xsem.SignalParams(value=77)])
     _natives, structs = batches.fill([token(SemaphoreKind.BINARY)], [xsem.SignalParams()])
@@ -207,7 +207,7 @@ def test_mipmapped_array_descriptor(desc: MipmapDesc, expected: tuple[int, ...])
 
 
 @pytest.mark.parametrize("offset", [1, 4, 64, 256, 511, 4096 + 256])
-def test_mipmapped_array_refuses_an_offset_that_would_end_the_context(offset: int) -> None:
+def test_mipmapped_array_refuses_an_unaligned_offset(offset: int) -> None:
     with pytest.raises(BadArgumentError) as caught:
         mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=offset))
     assert caught.value.reason == "bad_offset"

@@ -137,7 +137,7 @@ def test_batch_gives_each_object_its_own_fence_beside_a_timeline() -> None:
 
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
-def test_fence_of_another_object_blames_the_wait_and_no_earlier_work() -> None:
+def test_fence_of_another_object_is_an_invalid_value() -> None:
     with opened() as device:
         here, other = (device.import_semaphore(xsem.SemaphoreDesc.nvscisync(each)) for each in (OBJECT, OTHER))
         commands, written = device.create_command_list(), fence()
@@ -163,7 +163,7 @@ def test_signal_without_a_fence_is_refused() -> None:
 
 # ---- memory
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
-def test_nvscibuf_is_mapped_as_a_buffer_and_as_an_image_of_one_level() -> None:
+def test_nvscibuf_is_mapped_as_buffer_and_one_level_image() -> None:
     with opened() as device:
         memory = device.import_memory(xsem.MemoryDesc.nvscibuf(BUFFER, allocation_size=1 << 16))
         buffer = memory.map_buffer(0, 4096)
@@ -210,7 +210,7 @@ def test_attributes_are_unsupported_where_nvscisync_is() -> None:
 
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra", SIMCUDA_MISSING="cuDeviceGetNvSciSyncAttributes")
-def test_attributes_of_a_driver_that_has_no_such_function_are_unsupported() -> None:
+def test_attributes_are_unsupported_when_driver_lacks_function() -> None:
     with opened() as device, pytest.raises(xsem.UnsupportedError) as caught:
         device.nvscisync_attributes(address(np.zeros(3, "uint64")), wait=True)
     assert (caught.value.reason, caught.value.call) == ("driver_too_old", "cuDeviceGetNvSciSyncAttributes")

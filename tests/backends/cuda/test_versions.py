@@ -67,7 +67,7 @@ def works_or_says_that_the_driver_is_too_old(kinds: list[S]) -> None:
 
 
 @on_stand_in(SIMCUDA_VERSION="10010")
-def test_driver_of_10_1_works_without_timelines_or_says_that_it_is_too_old() -> None:
+def test_driver_of_10_1_works_without_timelines_or_is_too_old() -> None:
     works_or_says_that_the_driver_is_too_old([S.OPAQUE_FD])
 
 

@@ -95,7 +95,7 @@ def test_semaphore_of_each_type_is_imported_by_handle_and_used(handle_type: Sema
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows")
-def test_handle_in_a_signed_int_reaches_the_driver_as_the_same_bits() -> None:
+def test_signed_handle_reaches_the_driver_as_the_same_bits() -> None:
     # The binding itself answers a negative int with a TypeError.
     signed = -0x3FFF_FFC0   # a KMT handle of 32 bits, read as a signed int
     with opened() as device:

@@ -77,7 +77,7 @@ def unavailable() -> str:
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_elsewhere_than_on_linux_it_says_that_it_needs_linux(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+def test_error_says_that_linux_is_needed_on_other_platforms(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     said = unavailable()
     assert "needs Linux" in said
@@ -107,7 +107,7 @@ def do_nothing(*_: object) -> None: ...
     ],
     ids=["memfd", "eventfd", "preadv2", "futex", "proc"],
 )
-def test_what_a_sandbox_refuses_is_found_out_before_it_is_used(
+def test_calls_refused_by_a_sandbox_are_found_before_use(
     monkeypatch: pytest.MonkeyPatch, place: object, name: str, broken: Callable[..., object], said: str
 ) -> None:
     monkeypatch.setattr(place, name, broken)
@@ -119,7 +119,7 @@ def test_python_without_eventfd_is_told_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert "os.eventfd" in unavailable()
 
 
-def test_memfd_is_made_also_where_the_kernel_knows_no_noexec_seal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memfd_is_made_when_the_kernel_lacks_the_noexec_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     create = os.memfd_create
 
     def older(name: str, flags: int) -> int:

@@ -38,7 +38,7 @@ def device() -> Iterator[HostDevice]:
 
 
 # ---- failure
-def test_work_that_raises_stops_the_list_and_nothing_behind_it_is_signalled(device: HostDevice) -> None:
+def test_work_that_raises_stops_the_list_and_later_signals(device: HostDevice) -> None:
     semaphore = device.create_semaphore(TIMELINE, 0)
     commands, other = device.create_command_list(), device.create_command_list()
     before = barrier(commands)
@@ -76,7 +76,7 @@ def test_work_that_exits_stops_the_list_and_not_the_process(device: HostDevice) 
     assert isinstance(failed(device, point).__cause__, SystemExit)
 
 
-def test_failure_is_passed_on_to_the_lists_that_wait_for_it_with_its_cause(device: HostDevice) -> None:
+def test_failure_reaches_the_waiting_lists_with_its_cause(device: HostDevice) -> None:
     first, second, third = (device.create_command_list() for _ in range(3))
     go = threading.Event()
     first.append_barrier([device.open_event(go)], False)
@@ -116,7 +116,7 @@ def test_close_ends_a_worker_that_waits(device: HostDevice) -> None:
     device.release_semaphore(binary)
 
 
-def test_close_of_an_idle_list_ends_its_thread_and_one_never_used_has_none(device: HostDevice) -> None:
+def test_closed_list_ends_its_thread_and_unused_list_has_none(device: HostDevice) -> None:
     until(lambda: not workers())   # of other tests
     used, unused = device.create_command_list(), device.create_command_list()
     assert workers() == []
@@ -154,7 +154,7 @@ def test_close_drops_what_is_left_and_its_points_say_so(device: HostDevice) -> N
 
 @pytest.mark.parametrize("type", [TIMELINE, BINARY])
 @pytest.mark.timeout(20)
-def test_semaphore_released_under_a_closed_list_takes_no_other_file_with_it(
+def test_release_under_a_closed_list_leaves_other_files_alone(
     device: HostDevice, type: SemaphoreHandleType
 ) -> None:
     for _ in range(5):

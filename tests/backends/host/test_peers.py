@@ -66,7 +66,7 @@ for number in range(int(arguments[0])):
 """
 
 
-def test_two_processes_take_turns_on_timeline_binaries_and_memory(device: HostDevice) -> None:
+def test_two_processes_take_turns_on_semaphores_and_memory(device: HostDevice) -> None:
     timeline = timeline_of(device)
     to_them, to_us = device.create_semaphore(BINARY, 0), device.create_semaphore(BINARY, 0)
     memory, _ = device.create_memory(MEMORY, 4096, False)
@@ -131,7 +131,7 @@ while True:
 """
 
 
-def test_peers_killed_at_any_moment_wedge_nobody(device: HostDevice) -> None:
+def test_peers_killed_at_any_moment_leave_objects_usable(device: HostDevice) -> None:
     timeline, binary = timeline_of(device), device.create_semaphore(BINARY, 0)
     moments = random.Random(7)
     for turn in range(1, 11):
@@ -203,7 +203,7 @@ def test_wait_does_not_spin_while_a_peer_disturbs_it(device: HostDevice, what: s
     device.release_semaphore(timeline)
 
 
-def test_peer_that_scribbles_over_the_whole_page_harms_its_values_only(device: HostDevice) -> None:
+def test_peer_that_overwrites_the_page_harms_only_its_values(device: HostDevice) -> None:
     timeline = timeline_of(device)
     commands = device.create_command_list()
     with peer(SCRIBBLE, timeline, arguments=("everything",)) as process:

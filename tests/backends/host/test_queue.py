@@ -168,7 +168,7 @@ def test_blocked_lists_do_not_spin(device: HostDevice) -> None:
 
 # ---- foreign events
 @pytest.mark.parametrize("make", [threading.Event, Future])
-def test_foreign_event_gates_a_list(device: HostDevice, make: Any) -> None:
+def test_borrowed_event_holds_a_list(device: HostDevice, make: Any) -> None:
     native = make()
     commands = device.create_command_list()
     event = device.open_event(native)
@@ -182,7 +182,7 @@ def test_foreign_event_gates_a_list(device: HostDevice, make: Any) -> None:
     device.release_point(event)
 
 
-def test_foreign_event_of_another_sort_is_a_type_error(device: HostDevice) -> None:
+def test_event_of_an_unsupported_type_is_a_type_error(device: HostDevice) -> None:
     with pytest.raises(TypeError, match="not object"):
         device.open_event(object())
 
@@ -218,7 +218,7 @@ def test_waiting_for_a_future_leaves_one_callback_with_it(device: HostDevice) ->
 
 
 # ---- limits
-def test_more_lists_than_promised_are_refused(device: HostDevice) -> None:
+def test_more_lists_than_declared_are_refused(device: HostDevice) -> None:
     made = [device.create_command_list() for _ in range(device.capabilities.independent_lists)]
     with pytest.raises(BusyError) as refusal:
         device.create_command_list()

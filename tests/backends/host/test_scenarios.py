@@ -218,7 +218,7 @@ def test_work_runs_on_the_worker_in_its_turn(device: xsem.Device) -> None:
     assert thread is not threading.current_thread()
 
 
-def test_work_that_raises_stops_its_list_and_nothing_behind_it_is_signalled(device: xsem.Device) -> None:
+def test_work_that_raises_stops_the_list_and_later_signals(device: xsem.Device) -> None:
     commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
     event, called = device.create_event(), threading.Event()
     commands.append_wait(sem, 1)
@@ -266,7 +266,7 @@ def test_work_may_append_to_lists(device: xsem.Device) -> None:
 
 
 # ---- lifetime over a device that runs
-def test_release_behind_a_wait_that_is_never_met_keeps_what_it_needs(device: xsem.Device) -> None:
+def test_release_behind_an_unmet_wait_keeps_needed_objects(device: xsem.Device) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     theirs = other_side(device, sem)
     with timeline(device) as kept:
@@ -321,7 +321,7 @@ def test_dropped_device_closes_when_its_work_is_done() -> None:
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("xsem-")])
 
 
-def test_device_released_under_a_wait_that_is_never_met_ends_its_threads_when_it_is(device: xsem.Device) -> None:
+def test_released_device_ends_its_threads_when_its_wait_is_met(device: xsem.Device) -> None:
     sem = timeline(device)
     other = xsem.open_device("host")
     theirs = other_side(other, sem)
@@ -428,7 +428,7 @@ def test_binary_semaphores_hand_frames_over(device: xsem.Device) -> None:
     assert len(seen) == 100
 
 
-def test_foreign_event_of_the_host_is_waited_for(device: xsem.Device) -> None:
+def test_borrowed_event_of_the_host_is_waited_for(device: xsem.Device) -> None:
     native = threading.Event()
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier(wait_events=[device.event(native)])

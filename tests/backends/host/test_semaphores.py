@@ -59,7 +59,7 @@ def test_binary_signal_never_blocks_at_the_counters_maximum(device: HostDevice, 
     device.release_semaphore(token)
 
 
-def test_binary_signal_is_one_where_another_fills_the_counter_in_between(
+def test_binary_signal_works_when_another_fills_the_counter(
     device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = device.create_semaphore(BINARY, 0)
@@ -254,7 +254,7 @@ def test_timeline_wait_does_not_spin_whatever_ends_its_sleep(
     device.release_semaphore(token)
 
 
-def test_binary_wait_does_not_spin_where_others_are_always_faster(
+def test_binary_wait_does_not_spin_when_others_are_faster(
     device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = device.create_semaphore(BINARY, 0)
@@ -306,7 +306,7 @@ def test_release_leaves_the_file_to_a_wait_that_is_inside(device: HostDevice, ty
 
 
 @pytest.mark.parametrize("type", BOTH)
-def test_use_after_release_is_refused_and_a_second_release_closes_nothing(
+def test_use_after_release_is_refused_and_closes_no_other_file(
     device: HostDevice, type: SemaphoreHandleType
 ) -> None:
     token = device.create_semaphore(type, 0)

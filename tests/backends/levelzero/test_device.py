@@ -76,7 +76,7 @@ def test_details_say_how_the_functions_were_found_by_address() -> None:
 
 
 @on_level_zero(SIMZE_NO_ADDRESS="1", ZE_ENABLE_LOADER_INTERCEPT="1")
-def test_details_say_how_the_functions_were_found_by_table_and_that_handles_are_wrapped() -> None:
+def test_details_name_the_driver_table_and_wrapped_handles() -> None:
     where = os.environ["ZE_ENABLE_ALT_DRIVERS"]
     details(functions=f"the driver's own table ({where})", wrapped_handles="true")
 
@@ -97,7 +97,7 @@ def test_capabilities_are_what_the_driver_was_seen_to_take() -> None:
 
 
 @on_level_zero(SIMZE_FAIL="zeDeviceImportExternalSemaphoreExt:0x78000003")
-def test_extension_that_is_listed_and_refuses_every_import_is_not_declared() -> None:
+def test_import_is_not_declared_when_driver_refuses_every_import() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
@@ -112,7 +112,7 @@ def test_extension_that_is_listed_and_refuses_every_import_is_not_declared() -> 
 
 
 @on_level_zero(SIMZE_DRIVER_VERSION=str(1 << 24 | 6 << 16 | 33944))
-def test_release_that_is_known_to_be_bad_is_not_trusted_and_says_why() -> None:
+def test_known_bad_driver_release_is_refused_with_the_reason() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
@@ -128,7 +128,7 @@ def test_release_that_is_known_to_be_bad_is_not_trusted_and_says_why() -> None:
 
 
 @on_level_zero(SIMZE_API="1.4", SIMZE_NO_ADDRESS="1")
-def test_driver_that_is_older_than_the_extension_is_listed_and_says_what_to_update() -> None:
+def test_driver_older_than_the_extension_names_the_update() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
@@ -186,13 +186,13 @@ def test_fds_of_a_driver_that_closes_what_it_imports_are_let_go() -> None:
 
 
 @on_level_zero(SIMZE_FD="closed")
-def test_fds_of_a_driver_that_closes_also_what_it_refuses_are_let_go() -> None:
+def test_fds_are_let_go_when_driver_closes_refused_ones_too() -> None:
     fates("closed")
 
 
 @on_level_zero(SIMZE_FD="on-success", SIMZE_IMAGES="1")
 @pytest.mark.parametrize("what", ["semaphore", "memory", "image"])
-def test_number_that_the_driver_closed_is_left_to_another_import_of_the_same_file(
+def test_closed_fd_number_is_left_to_another_import_of_the_file(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if another thread imported the file, and got the number, before this one has looked."""
@@ -241,7 +241,7 @@ def test_refused_import_does_not_say_what_became_of_the_fd() -> None:
 
 
 # ---- the application's own driver, context and device
-def adopts() -> None:
+def borrows() -> None:
     from xsem_levelzero import Native
 
     with rig() as app:
@@ -270,22 +270,22 @@ def adopts() -> None:
 
 
 @on_level_zero
-def test_adopts_the_applications_own_objects() -> None:
-    adopts()
+def test_borrows_the_applications_own_objects() -> None:
+    borrows()
 
 
 @on_level_zero(ZE_ENABLE_LOADER_INTERCEPT="1")
-def test_adopts_the_applications_own_wrapped_objects() -> None:
-    adopts()
+def test_borrows_the_applications_own_wrapped_objects() -> None:
+    borrows()
 
 
 @on_level_zero(LOADER="forky", ZE_ENABLE_LOADER_INTERCEPT="1")
-def test_adopts_the_applications_own_objects_on_the_newest_loader() -> None:
-    adopts()
+def test_borrows_the_applications_objects_on_the_newest_loader() -> None:
+    borrows()
 
 
 @on_level_zero
-def test_native_that_is_none_is_refused() -> None:
+def test_invalid_native_is_refused() -> None:
     from xsem_levelzero import Native
 
     with rig() as app:
@@ -363,7 +363,7 @@ os.write(held[0], (1).to_bytes(8, "little"))
 
 
 @on_level_zero
-def test_driver_whose_wait_is_not_met_declares_no_binary_and_keeps_what_the_wait_uses() -> None:
+def test_binary_is_not_declared_when_the_trial_wait_stays_unmet() -> None:
     # In a process of its own: what the wait uses stays, and the simulated driver ends one that destroys it.
     ran = subprocess.run([sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -372,7 +372,7 @@ def test_driver_whose_wait_is_not_met_declares_no_binary_and_keeps_what_the_wait
 
 
 @on_level_zero(SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x78000003:1")
-def test_driver_that_imports_and_refuses_to_wait_declares_no_binary() -> None:
+def test_binary_is_not_declared_when_the_driver_refuses_to_wait() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     backend = LevelZeroBackend()

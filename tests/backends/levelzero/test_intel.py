@@ -23,7 +23,7 @@ def counter(name: bytes) -> int:
 
 
 @on_level_zero(**INTEL)
-def test_capabilities_promise_no_reset() -> None:
+def test_reset_on_wait_is_not_declared() -> None:
     with opened() as at:
         assert at.here.capabilities == Capabilities(
             semaphore_import=KINDS, memory_import=frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD}),
@@ -33,7 +33,7 @@ def test_capabilities_promise_no_reset() -> None:
 
 
 @on_level_zero(**INTEL, SIMZE_DRIVER_VERSION=str(1 << 24 | 14 << 16 | 37020))
-def test_driver_with_intels_version_is_not_promised_to_return_at_once() -> None:
+def test_never_blocks_is_not_declared_for_intels_version() -> None:
     with opened() as at:
         assert at.here.info.driver_version == "1.14.37020"
         assert at.here.capabilities.semaphore_import == KINDS
@@ -42,7 +42,7 @@ def test_driver_with_intels_version_is_not_promised_to_return_at_once() -> None:
 
 
 @on_level_zero(**INTEL)
-def test_every_wait_is_met_by_its_own_value_though_a_handle_passes_all_after_its_first() -> None:
+def test_every_wait_is_met_only_by_its_own_value() -> None:
     before = counter(b"let_through")
     with opened() as at:
         there, here = at.semaphore()
@@ -83,7 +83,7 @@ def test_second_wait_on_a_binary_names_rule_7_until_it_was_reset() -> None:
 
 
 @on_level_zero(**INTEL)
-def test_wait_and_a_later_signal_on_one_list_are_the_normal_frame() -> None:
+def test_wait_and_later_signal_on_one_list_make_a_frame() -> None:
     with opened() as at:
         there, here = at.semaphore()
         commands = at.here.create_command_list()
@@ -167,7 +167,7 @@ def test_wait_that_is_not_appended_gives_its_fresh_import_back() -> None:
 
 
 @on_level_zero(**INTEL)
-def test_import_that_is_refused_names_what_it_may_be_and_leaves_the_callers_fd() -> None:
+def test_refused_import_names_a_likely_type_and_leaves_the_fd() -> None:
     with opened() as at:
         memory, _ = at.memory()
         with memory.export() as desc:

@@ -44,13 +44,13 @@ def outcomes() -> dict[str, tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 5)
-def test_outcome_of_each_case_is_the_tables() -> None:
+def test_outcome_of_each_case_matches_the_table() -> None:
     assert {key: outcome for key, (outcome, _) in outcomes().items()} == table()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 5)
-def test_no_case_passes_during_which_the_driver_let_a_wait_through() -> None:
+def test_no_case_passes_when_the_driver_lets_a_wait_through() -> None:
     through = {key: outcome for key, (outcome, count) in outcomes().items() if count}
     assert through, "nothing was let through: then this shows nothing"
     assert [key for key, outcome in through.items() if outcome == "PASS"] == []

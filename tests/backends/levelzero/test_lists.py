@@ -72,7 +72,7 @@ def test_wait_and_signal_begin_after_the_events_in_their_lists() -> None:
 
 # ---- events, used again
 @on_level_zero
-def test_events_are_used_again_when_they_were_signalled_and_released() -> None:
+def test_events_are_reused_after_signal_and_release() -> None:
     with opened() as at:
         events = driver_of(at.here)._events
         commands = at.here.create_command_list()
@@ -86,7 +86,7 @@ def test_events_are_used_again_when_they_were_signalled_and_released() -> None:
 
 
 @on_level_zero
-def test_pools_grow_and_an_event_that_is_pending_is_not_given_out_again() -> None:
+def test_pools_grow_and_pending_events_are_not_reused() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         events = driver._events
@@ -114,7 +114,7 @@ def test_pools_grow_and_an_event_that_is_pending_is_not_given_out_again() -> Non
 
 # ---- lists that the application lent
 @on_level_zero
-def test_borrowed_list_is_ordered_with_the_applications_own_work_and_left_alone() -> None:
+def test_borrowed_list_is_in_order_and_outlives_its_release() -> None:
     with rig() as app, opened("levelzero", native=native_of(app)) as at:
         there, here = at.semaphore()
         done_there, done = at.semaphore()
@@ -180,7 +180,7 @@ def test_events_of_a_wait_on_an_out_of_order_list_are_waited_for() -> None:
 
 
 @on_level_zero
-def test_signal_with_events_on_an_out_of_order_list_comes_after_the_applications_work_too() -> None:
+def test_out_of_order_signal_with_events_follows_earlier_work() -> None:
     with rig() as app, opened("levelzero", native=native_of(app)) as at:
         there, here = at.semaphore()
         own, passed = at.here.create_command_list(), at.here.create_event()
@@ -221,27 +221,27 @@ def test_regular_list_is_refused_where_the_loader_can_tell() -> None:
 
 
 @on_level_zero
-def test_regular_list_is_refused_where_the_drivers_own_table_can_tell() -> None:
+def test_regular_list_is_refused_when_the_driver_table_can_tell() -> None:
     refuses_regular("not_immediate")
 
 
 @on_level_zero(SIMZE_DRIVERS="2")
-def test_regular_list_of_one_of_two_drivers_is_refused_where_its_own_table_can_tell() -> None:
+def test_regular_list_of_one_of_two_drivers_is_refused() -> None:
     refuses_regular("not_immediate")
 
 
 @on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
-def test_regular_list_is_named_as_the_likely_cause_where_nothing_can_tell() -> None:
+def test_regular_list_is_a_likely_cause_when_nothing_can_tell() -> None:
     refuses_regular(None)
 
 
 @on_level_zero(SIMZE_MODE="intel", SIMZE_MISSING="zeCommandListIsImmediate")
-def test_regular_list_is_named_as_the_likely_cause_on_intels_driver() -> None:
+def test_regular_list_is_a_likely_cause_on_intels_driver() -> None:
     refuses_regular(None)
 
 
 @on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
-def test_what_a_regular_list_would_never_execute_is_refused_until_it_is_known_not_to_be_one() -> None:
+def test_operations_are_refused_until_list_is_known_as_immediate() -> None:
     with rig() as app, opened("levelzero", native=native_of(app)) as at:
         there, here = at.semaphore()
         buffer, source = at.here.host_buffer(PAGE), at.here.host_buffer(PAGE)
@@ -262,7 +262,7 @@ def test_what_a_regular_list_would_never_execute_is_refused_until_it_is_known_no
 
 
 @on_level_zero(LOADER="trixie", SIMZE_DEVICES="2", ZE_ENABLE_LOADER_INTERCEPT="1")
-def test_list_of_another_device_or_context_is_refused_where_the_loader_can_tell() -> None:
+def test_list_of_another_device_or_context_is_refused() -> None:
     with rig() as app, rig(device=1) as other, opened("levelzero", native=native_of(app)) as at:
         at.here.command_list(app.stream())
         with pytest.raises(xsem.WrongDeviceError) as caught:
@@ -275,7 +275,7 @@ def test_list_of_another_device_or_context_is_refused_where_the_loader_can_tell(
 
 
 @on_level_zero
-def test_what_is_no_list_and_no_event_is_refused() -> None:
+def test_invalid_list_or_event_is_refused() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         for wrong, reason in ((0, "null_stream"), (object(), "not_a_stream")):

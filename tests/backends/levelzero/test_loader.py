@@ -41,7 +41,7 @@ class Function:
         return self._act(*arguments)
 
 
-def plain(value: Any) -> Any:
+def unwrapped(value: Any) -> Any:
     return value.value if isinstance(value, c_void_p) else value
 
 
@@ -68,7 +68,7 @@ class Library:
 
     def function(self, name: str) -> Callable[..., int]:
         def act(*arguments: Any) -> int:
-            self.seen.append((name, plain(arguments[0])))
+            self.seen.append((name, unwrapped(arguments[0])))
             return 0
 
         return act
@@ -130,7 +130,7 @@ def test_loader_export_comes_first_and_takes_handles_as_they_are() -> None:
     assert library.translated == []
 
 
-def test_function_address_comes_next_and_takes_translated_handles() -> None:
+def test_function_address_comes_next_with_translated_handles() -> None:
     library = Library(addresses=True, wraps=True)
     extension = find_extension(Loader(library, "fake"), 7 + WRAP)
     assert (extension.route, extension.wrapped) == ("zeDriverGetExtensionFunctionAddress", True)
@@ -173,7 +173,7 @@ def test_own_table_is_that_of_the_library_that_has_the_driver(mine: str, monkeyp
     assert other.seen == []
 
 
-def test_driver_without_the_functions_refuses_and_says_what_to_update(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_without_the_functions_names_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     monkeypatch.setenv("ZE_ENABLE_ALT_DRIVERS", "old.so")
     monkeypatch.setattr(_functions, "_loaded_library",
@@ -212,7 +212,7 @@ def test_newer_loader_is_started_by_init_drivers() -> None:
 
 
 @pytest.mark.parametrize("code", [UNINITIALIZED, UNSUPPORTED_FEATURE])
-def test_driver_that_does_not_know_init_drivers_is_started_by_init(code: int) -> None:
+def test_driver_without_init_drivers_is_started_by_init(code: int) -> None:
     loader = started(zeInitDrivers=lambda *_: code, zeInit=lambda _: 0, zeDriverGet=listing(7))
     assert loader.drivers() == ([7], "zeInit")
 
@@ -295,7 +295,7 @@ def test_release_tells_its_flaw(build: int, flaw: str | None) -> None:
     assert found is None if flaw is None else found is not None and flaw in found and str(build) in found
 
 
-def test_other_drivers_have_no_release_of_intels() -> None:
+def test_other_drivers_have_no_intel_release() -> None:
     assert build_of(0x10DE, 1 << 24 | 33000) is None
     assert build_of(0x8086, 0x10000) is None   # not counted as Intel's driver counts
     assert flaw_of(None) is None

@@ -36,7 +36,7 @@ def test_memory_is_one_pointer_with_the_offset_above_the_driver() -> None:
 
 
 @on_level_zero
-def test_allocation_that_is_smaller_than_said_is_refused_with_both_sizes() -> None:
+def test_allocation_below_the_given_size_is_refused() -> None:
     with opened() as at:
         there, _ = at.memory(PAGE)
         driver = driver_of(at.here)
@@ -66,7 +66,7 @@ def test_dma_buf_is_taken_where_the_driver_says_so() -> None:
 
 
 @on_level_zero
-def test_pattern_that_is_no_power_of_two_is_refused() -> None:
+def test_pattern_is_refused_when_size_is_not_a_power_of_two() -> None:
     with opened() as at:
         _, here = at.memory(3 * PAGE)
         commands = at.here.create_command_list()
@@ -110,7 +110,7 @@ def test_image_that_level_zero_cannot_make_is_refused_by_name(what: str, more: d
 
 
 @on_level_zero
-def test_image_is_not_declared_where_the_driver_says_that_it_imports_none() -> None:
+def test_images_are_refused_when_the_driver_imports_none() -> None:
     with opened() as at:
         _, here = at.memory()
         with pytest.raises(xsem.UnsupportedError):

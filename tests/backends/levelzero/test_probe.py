@@ -46,7 +46,7 @@ class Kernel:
         return data
 
 
-def test_syncobj_is_made_on_the_first_node_that_has_them_and_its_handle_is_destroyed(
+def test_syncobj_uses_first_capable_node_and_destroys_its_handle(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     kernel = Kernel(monkeypatch, tmp_path)

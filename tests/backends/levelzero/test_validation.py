@@ -39,23 +39,23 @@ def says(told: str) -> None:
 
 
 @on_level_zero(**VALIDATED)
-def test_where_the_layer_is_in_the_path_it_is_said() -> None:
+def test_layer_in_the_path_is_reported() -> None:
     says("in the path of the semaphore functions")
 
 
 @on_level_zero(ZE_ENABLE_VALIDATION_LAYER="1", ZE_ENABLE_PARAMETER_VALIDATION="1")
-def test_where_the_layer_is_not_in_the_path_it_is_said() -> None:
+def test_layer_outside_the_path_is_reported() -> None:
     says("not in the path of the semaphore functions, which come from the driver past the loader's layers")
 
 
 @on_level_zero
-def test_of_a_layer_that_nobody_asked_for_nothing_is_said() -> None:
+def test_layer_is_not_reported_when_not_requested() -> None:
     says("")
 
 
 @on_level_zero(**VALIDATED)
 @pytest.mark.parametrize("kind", [TIMELINE, BINARY])
-def test_nothing_that_the_backend_does_is_refused_by_the_layer(kind: SemaphoreHandleType) -> None:
+def test_layer_refuses_no_call_of_the_backend(kind: SemaphoreHandleType) -> None:
     with opened() as at:
         drawn_there, drawn = at.semaphore(kind)
         other_there, other = at.semaphore(kind)

@@ -47,7 +47,7 @@ def opened() -> Iterator[Any]:
 
 
 @on_level_zero(**WINDOWS)
-def test_types_of_windows_are_declared_where_the_extension_is_listed() -> None:
+def test_windows_types_are_declared_with_the_extension() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     backend = LevelZeroBackend("win32")
@@ -62,7 +62,7 @@ def test_types_of_windows_are_declared_where_the_extension_is_listed() -> None:
 
 
 @on_level_zero(**WINDOWS, SIMZE_API="1.11")
-def test_types_of_windows_are_not_declared_where_the_extension_is_not_listed() -> None:
+def test_semaphore_types_are_not_declared_without_the_extension() -> None:
     with opened() as device:
         assert device.capabilities.semaphore_import == frozenset()
 

@@ -65,21 +65,21 @@ def test_code_is_an_error_with_call_code_and_name(code: int, kind: type[XsemErro
 
 
 @pytest.mark.parametrize("code", [-5, -14, -9999, -4711])
-def test_what_may_be_earlier_works_fault_says_so(code: int) -> None:
+def test_error_says_when_earlier_work_may_be_the_cause(code: int) -> None:
     error = error_of(CALL, code)
     assert isinstance(error, DriverError)
     assert error.from_earlier_work
 
 
 @pytest.mark.parametrize("code", [-30, -64, -61, -38, -59, 1, 999])
-def test_refused_import_blames_the_handle(code: int) -> None:
+def test_refused_import_is_a_bad_handle(code: int) -> None:
     error = import_error(error_of("clCreateSemaphoreWithPropertiesKHR", code), "a semaphore")
     assert isinstance(error, BadHandleError)
     assert (error.reason, error.code) == ("refused_by_driver", code)
 
 
 @pytest.mark.parametrize("code", [-2, -4, -5, -6, -34, -4711, 998])
-def test_import_that_failed_for_another_reason_does_not_blame_the_handle(code: int) -> None:
+def test_import_error_of_another_cause_is_not_a_bad_handle(code: int) -> None:
     error = error_of("clCreateSemaphoreWithPropertiesKHR", code)
     assert import_error(error, "a semaphore") is error
 
@@ -111,7 +111,7 @@ def test_handle_that_comes_with_an_error_is_not_believed() -> None:
     assert refused.value.code == 999
 
 
-def test_handle_without_an_error_is_taken_and_missing_functions_are_named() -> None:
+def test_handle_is_taken_and_missing_functions_are_named() -> None:
     api: Any = Api(Loader(clCreateContext=lambda *_: 0x1234))   # type: ignore[arg-type]
     assert api.make("clCreateContext", 0, None) == 0x1234
     with pytest.raises(UnsupportedError) as refused:
@@ -130,7 +130,7 @@ def test_structures_have_the_layout_of_the_headers() -> None:
         0, 8, 16, 24, 32, 40, 48, 56, 60, 64]
 
 
-def test_properties_end_with_zero_and_a_negative_fd_is_the_number_that_c_makes_of_it() -> None:
+def test_properties_end_with_zero_and_convert_a_negative_fd() -> None:
     assert list(properties(1, -1)) == [1, 2**64 - 1, 0]
 
 
@@ -158,7 +158,7 @@ def test_no_answers_declare_nothing() -> None:
         assert not declared.wait_before_signal
 
 
-def test_answers_are_declared_by_type_as_far_as_the_platform_has_the_handles() -> None:
+def test_types_are_declared_when_the_platform_has_their_handles() -> None:
     linux, windows = capabilities_of(EVERYTHING, "linux"), capabilities_of(EVERYTHING, "win32")
     assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD}
     assert linux.memory_import == {_M.OPAQUE_FD, _M.DMABUF_FD}
@@ -170,7 +170,7 @@ def test_answers_are_declared_by_type_as_far_as_the_platform_has_the_handles() -
     assert not capabilities_of(EVERYTHING, "darwin").semaphore_import
 
 
-def test_what_was_measured_on_one_vendors_driver_is_promised_of_no_other() -> None:
+def test_measured_capabilities_are_declared_for_one_vendor_only() -> None:
     ours = capabilities_of(EVERYTHING, "linux")
     assert ours.wait_before_signal == {_S.OPAQUE_FD}
     assert ours.independent_lists > 1
@@ -222,7 +222,7 @@ def test_driver_is_asked_for_types_where_it_has_the_functions() -> None:
     assert asked(answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: None}) == ((0x2055,), (0x2058,), ())
 
 
-def test_images_are_declared_where_the_driver_has_an_answer_about_them() -> None:
+def test_images_are_declared_when_the_driver_answers_about_them() -> None:
     known: Any = Asked(answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES: []})
     silent: Any = Asked()
     without: Any = Asked((cl.CREATE_IMAGE,), answers={cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES: []})
@@ -317,7 +317,7 @@ def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHand
 
 
 @pytest.mark.parametrize("when", ["import", "life", "refused"])
-def test_number_that_another_import_of_the_file_got_is_left_to_it(
+def test_closed_fd_number_is_left_to_another_import_of_the_file(
     given: OwnedHandle, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = given.fileno()

@@ -59,7 +59,7 @@ def test_index_is_the_position_and_beyond_it_nothing_opens() -> None:
 
 
 @on_pocl
-def test_device_declares_events_and_contexts_alone() -> None:
+def test_device_declares_only_events_and_contexts() -> None:
     with xsem.open_device("opencl:0") as device:
         declared = device.capabilities
     assert declared.features == {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
@@ -183,7 +183,7 @@ def test_nvidias_driver_without_its_file_is_reported(nvidia: Path) -> None:
         (vendors / "pocl.icd").write_text("libpocl.so.2\n")   # another's file changes nothing
 
 
-def test_nvidias_driver_with_its_file_and_no_driver_at_all_are_no_news(nvidia: Path) -> None:
+def test_nothing_is_reported_with_nvidias_file_or_no_driver(nvidia: Path) -> None:
     vendors = nvidia / "vendors"
     assert nvidia_icd(vendors, [nvidia / "empty"]) is None
     vendors.mkdir()
@@ -194,7 +194,7 @@ def test_nvidias_driver_with_its_file_and_no_driver_at_all_are_no_news(nvidia: P
 # ---- the application's context
 @on_pocl
 @pytest.mark.parametrize("what", ["context", "queue"])
-def test_adopted_context_is_used_and_left_to_the_application(what: str) -> None:
+def test_borrowed_context_is_used_and_left_to_the_application(what: str) -> None:
     import pyopencl as cl
 
     context = cl.Context(cl.get_platforms()[0].get_devices()[:1])
@@ -245,7 +245,7 @@ def test_context_of_several_devices_needs_a_queue_to_name_one() -> None:
 
 @on_pocl
 @pytest.mark.parametrize("native", [1, "opencl:0", object(), None.__class__])
-def test_what_is_no_context_is_refused(native: Any) -> None:
+def test_invalid_context_is_refused(native: Any) -> None:
     with pytest.raises(BadArgumentError) as refused:
         xsem.open_device("opencl", native=native)
     assert refused.value.reason == "bad_native"

@@ -100,7 +100,7 @@ def test_image_of_each_format_keeps_what_is_written(
 
 
 @on_pocl
-def test_format_that_the_driver_has_not_is_unsupported(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_format_unknown_to_the_driver_is_unsupported(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_images, "memory_properties", lambda *_: None)
     with opened() as at:
         before = numbers()

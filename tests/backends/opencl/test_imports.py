@@ -163,7 +163,7 @@ def test_event_lists_hold_waits_and_signals() -> None:
 
 
 @on_opencl
-def test_event_of_a_command_that_was_not_flushed_is_reached_all_the_same() -> None:
+def test_event_of_an_unflushed_command_is_reached() -> None:
     import pyopencl as cl
 
     with opened() as at:   # on the simulated device nothing begins before it is flushed
@@ -181,7 +181,7 @@ def test_event_of_a_command_that_was_not_flushed_is_reached_all_the_same() -> No
 
 
 @on_opencl
-def test_release_of_a_semaphore_in_use_takes_effect_when_its_work_is_done() -> None:
+def test_released_semaphore_is_freed_when_its_work_is_done() -> None:
     with opened() as at:   # the simulated device ends the process where a semaphore goes with work of it queued
         there, here = at.semaphore()
         commands = at.here.create_command_list()
@@ -229,7 +229,7 @@ def test_append_of_a_batch_with_a_bad_member_appends_nothing() -> None:
 
 # ---- file descriptors
 @on_opencl
-def test_number_that_the_driver_leaves_open_is_kept_until_the_release_and_closed_then() -> None:
+def test_fd_that_the_driver_leaves_open_is_closed_at_release() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         there, memory = at.host.create_semaphore(BINARY), at.host.create_memory(MEMORY, PAGE)
@@ -269,7 +269,7 @@ def test_number_that_the_driver_closed_is_not_closed_again() -> None:
 
 
 @on_opencl(SIMCL_FD="kept")
-def test_number_that_the_driver_closes_with_the_object_is_closed_once() -> None:
+def test_fd_that_driver_closes_with_the_object_is_closed_once() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         there = at.host.create_semaphore(BINARY)
@@ -315,7 +315,7 @@ def test_refused_handle_is_a_bad_handle_and_left_to_the_caller() -> None:
 
 
 @on_opencl
-def test_driver_object_says_that_it_does_not_know_what_became_of_a_refused_handle() -> None:
+def test_fate_of_a_refused_handle_is_unknown() -> None:
     with opened() as at:
         read, write = os.pipe()
         with OwnedHandle(read) as handle:
@@ -358,7 +358,7 @@ def test_undeclared_types_are_refused_by_the_driver_object() -> None:
 # ---- memory
 @on_opencl
 @pytest.mark.parametrize("handed_back", [False, True])
-def test_memory_that_is_still_acquired_is_given_back_before_it_is_released(
+def test_acquired_memory_is_given_back_before_its_release(
     monkeypatch: pytest.MonkeyPatch, handed_back: bool
 ) -> None:
     with opened() as at:
@@ -406,7 +406,7 @@ def test_what_each_side_writes_the_other_reads() -> None:
 
 
 @on_opencl
-def test_memory_is_used_between_acquire_and_release_alone() -> None:
+def test_memory_is_used_only_between_acquire_and_release() -> None:
     with opened() as at:
         _, here = at.memory(SIZE)
         _, gate = at.semaphore()
@@ -424,7 +424,7 @@ def test_memory_is_used_between_acquire_and_release_alone() -> None:
 
 
 @on_opencl
-def test_memory_is_acquired_behind_the_wait_and_released_before_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_changes_hands_after_waits_and_before_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """In calls: the first one has the events to wait for, the last one makes the event of the whole."""
     with opened() as at:
         _, here = at.memory(SIZE)
@@ -496,7 +496,7 @@ def test_copies_at_offsets_need_no_alignment() -> None:
 
 
 @on_opencl
-def test_pattern_at_an_offset_that_is_no_multiple_of_it_is_refused() -> None:
+def test_pattern_is_refused_when_offset_is_not_its_multiple() -> None:
     with opened() as at:
         _, here = at.memory(SIZE)
         commands = at.here.create_command_list()
@@ -535,7 +535,7 @@ def test_mapping_is_a_pyopencl_buffer_over_the_exporters_bytes() -> None:
 
 
 @on_opencl
-def test_mapping_where_no_sub_buffer_begins_has_no_handle_and_says_where_one_does() -> None:
+def test_unaligned_mapping_has_no_handle_and_names_the_alignment() -> None:
     with opened() as at:
         _, here = at.memory(SIZE)
         with pytest.raises(UnsupportedError, match="multiples of 128 bytes") as refused:

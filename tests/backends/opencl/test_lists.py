@@ -99,7 +99,7 @@ def test_addresses_of_others_are_refused_before_the_driver() -> None:
 
 
 @on_pocl
-def test_released_host_memory_is_no_address_any_more() -> None:
+def test_address_is_refused_when_host_memory_is_released() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         token, address = driver.host_buffer(PAGE)
@@ -132,7 +132,7 @@ def test_event_is_not_reached_while_its_operation_is_held_back() -> None:
 
 
 @on_pocl
-def test_list_waits_for_another_lists_event_and_a_third_one_does_not() -> None:
+def test_list_waits_for_an_event_while_a_third_list_goes_on() -> None:
     with opened() as at, application(at.here) as (_, queue):
         first = at.here.command_list(queue)
         second, third = at.here.create_command_list(), at.here.create_command_list()
@@ -214,7 +214,7 @@ def test_user_event_is_refused_with_the_reason() -> None:
 
 
 @on_pocl
-def test_event_of_another_context_and_what_is_none_are_refused() -> None:
+def test_event_of_another_context_or_invalid_event_is_refused() -> None:
     import pyopencl as cl
 
     with opened() as at, application(at.here) as (context, queue):
@@ -234,7 +234,7 @@ def test_event_of_another_context_and_what_is_none_are_refused() -> None:
 
 # ---- queues of the application
 @on_pocl
-def test_borrowed_queue_is_ordered_with_the_applications_work_and_left_alone() -> None:
+def test_borrowed_queue_is_in_order_and_outlives_its_release() -> None:
     import pyopencl as cl
 
     with opened() as at, application(at.here) as (context, queue):
@@ -300,7 +300,7 @@ def test_queue_that_is_out_of_order_is_refused() -> None:
 
 
 @on_pocl
-def test_queue_of_another_context_and_what_is_none_are_refused() -> None:
+def test_queue_of_another_context_or_invalid_queue_is_refused() -> None:
     import pyopencl as cl
 
     with opened() as at, application(at.here) as (context, _):
@@ -320,7 +320,7 @@ def test_queue_of_another_context_and_what_is_none_are_refused() -> None:
 
 
 @on_pocl
-def test_lists_of_a_lent_context_share_it_with_the_application() -> None:
+def test_lists_of_a_borrowed_context_share_it() -> None:
     import pyopencl as cl
 
     context = cl.Context(cl.get_platforms()[0].get_devices())

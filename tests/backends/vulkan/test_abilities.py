@@ -122,7 +122,7 @@ def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> Non
     ({}, True), ({"features": 4}, True), ({"features": 2}, False), ({"features": 7}, False), ({"levels": 0}, False),
     ({"layers": 0}, False), ({"extent": (64, 8, 1)}, False),
 ])
-def test_images_are_declared_where_the_plainest_one_can_be_mapped(limits: dict[str, Any], maps: bool) -> None:
+def test_images_are_declared_when_the_simplest_can_be_mapped(limits: dict[str, Any], maps: bool) -> None:
     images = PLENTY._replace(**limits)
     assert (Feature.MIPMAPPED_ARRAY in abilities(images=images).capabilities.features) == maps
     assert Feature.MIPMAPPED_ARRAY not in abilities(images=None).capabilities.features
@@ -130,14 +130,14 @@ def test_images_are_declared_where_the_plainest_one_can_be_mapped(limits: dict[s
 
 
 @pytest.mark.parametrize("features", [0, 1, 2, 3])
-def test_sync_file_is_imported_and_exported_where_the_driver_says_so(features: int) -> None:
+def test_sync_file_is_declared_as_far_as_the_driver_says(features: int) -> None:
     declared = abilities(sync_file=features).capabilities
     assert declared.semaphore_import == ({BINARY, TIMELINE, SYNC} if features & 2 else {BINARY, TIMELINE})
     assert declared.semaphore_export == ({BINARY, TIMELINE, SYNC} if features & 1 else {BINARY, TIMELINE})
     assert declared.wait_before_signal == {TIMELINE}
 
 
-def test_dmabuf_needs_its_extension_and_is_exported_only_where_it_need_not_be_dedicated() -> None:
+def test_dmabuf_export_needs_extension_and_no_dedication() -> None:
     assert abilities(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension it is not asked
     with_it = BOTH | {"VK_EXT_external_memory_dma_buf"}
     for features, exported in ((6, {MEMORY, DMABUF}), (7, {MEMORY}), (4, {MEMORY})):

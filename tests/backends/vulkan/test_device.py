@@ -323,7 +323,7 @@ def test_dedicated_memory_says_so(device: xsem.Device) -> None:
 
 
 @pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
-def test_semaphore_that_is_not_declared_is_refused_before_the_driver(
+def test_undeclared_semaphore_is_refused_before_the_driver(
     device: xsem.Device, type: SemaphoreHandleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SwiftShader would take a timeline for export, and end the process when it is exported.
@@ -339,7 +339,7 @@ def test_semaphore_that_is_not_declared_is_refused_before_the_driver(
 
 
 @pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
-def test_memory_that_is_not_declared_is_refused_before_the_driver(
+def test_undeclared_memory_is_refused_before_the_driver(
     device: xsem.Device, type: MemoryHandleType
 ) -> None:
     for create in (lambda: device.create_memory(type, 4096),

@@ -246,7 +246,7 @@ def test_image_released_behind_a_handover_is_destroyed_after_it(
     None, ImageLimits((64, 64, 1), 7, 6, 2), ImageLimits((64, 64, 1), 7, 6, 7), ImageLimits((16, 64, 1), 7, 6, 6),
     ImageLimits((64, 64, 1), 2, 6, 6), ImageLimits((64, 64, 1), 7, 0, 6),
 ])
-def test_image_that_the_driver_has_not_is_refused_before_it_is_made(
+def test_image_unknown_to_the_driver_is_refused_before_creation(
     ours: xsem.Memory, gpu: Any, monkeypatch: pytest.MonkeyPatch, limits: ImageLimits | None
 ) -> None:
     monkeypatch.setattr(PhysicalDevice, "image_limits", lambda *_arguments: limits)
@@ -256,13 +256,13 @@ def test_image_that_the_driver_has_not_is_refused_before_it_is_made(
     assert raised.value.capability == "mipmapped_array.format"
 
 
-def test_format_that_the_driver_does_not_know_is_no_image(exporter: xsem.Device) -> None:
+def test_format_unknown_to_the_driver_has_no_image_limits(exporter: xsem.Device) -> None:
     physical = driver_of(exporter)._gpu.physical
     assert physical.image_limits(vk.VK_FORMAT_R8G8B8A8_UINT, 1, 3, 0, 1) is not None
     assert physical.image_limits(1000, 1, 3, 0, 1) is None
 
 
-def test_image_in_memory_of_a_buffer_alone_is_refused(exporter: xsem.Device, device: xsem.Device) -> None:
+def test_image_in_memory_dedicated_to_a_buffer_is_refused(exporter: xsem.Device, device: xsem.Device) -> None:
     memory = exporter.create_memory(MEMORY, SIZE, dedicated=True)
     with memory.export() as desc:
         for each in (memory, device.import_memory(desc)):
@@ -394,7 +394,7 @@ def test_interrupted_copy_keeps_its_memory_until_it_is_made(
     commands.synchronize(timeout_s=20)
 
 
-def test_copy_behind_an_unmet_wait_ends_in_time_and_leaves_everything_usable(
+def test_copy_behind_an_unmet_wait_times_out_and_is_made_later(
     device: xsem.Device, exporter: xsem.Device, ours: xsem.Memory
 ) -> None:
     image = ours.map_mipmapped_array(DESC)

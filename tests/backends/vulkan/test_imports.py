@@ -253,7 +253,7 @@ def _declares(monkeypatch: pytest.MonkeyPatch, device: xsem.Device, **more: Any)
 
 
 @pytest.mark.parametrize(("bits", "index"), [(0b110, 2), (0b010, 1), (0b001, 0)])
-def test_dmabuf_is_imported_as_a_type_that_is_its_own_and_the_buffers(
+def test_dmabuf_uses_a_memory_type_of_both_file_and_buffer(
     exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, bits: int, index: int
 ) -> None:
     asked: list[tuple[int, int]] = []
@@ -288,7 +288,7 @@ def test_dmabuf_is_imported_as_a_type_that_is_its_own_and_the_buffers(
 
 
 @pytest.mark.parametrize(("code", "bits"), [(vk.VK_ERROR_INVALID_EXTERNAL_HANDLE, 0), (0, 0)])
-def test_file_that_is_no_dmabuf_is_refused_and_left(
+def test_non_dmabuf_file_is_refused_and_left(
     exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, code: int, bits: int
 ) -> None:
     monkeypatch.setattr(gpu.vk, "vkGetMemoryFdPropertiesKHR", lambda *_arguments: code)
@@ -326,7 +326,7 @@ def test_sync_file_is_imported_for_one_wait(
     assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, number)]
 
 
-def test_file_that_is_no_sync_file_is_refused_and_left(
+def test_other_file_is_refused_as_sync_file_and_left(
     exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", None)   # lavapipe takes both
@@ -340,7 +340,7 @@ def test_file_that_is_no_sync_file_is_refused_and_left(
             assert raised.value.error.reason == "refused_by_driver"
 
 
-def test_where_nobody_tells_what_a_file_is_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_is_asked_when_the_kind_of_file_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     with OwnedHandle(os.open("/dev/null", os.O_RDONLY)) as own:
         with pytest.raises(BadHandleError, match="/dev/null"):
             check_sync_file(own.fileno())
@@ -353,7 +353,7 @@ def _no_proc(path: str) -> str:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_sync_file_is_exported_after_a_signal_and_minus_one_stands_for_one_that_is_done(
+def test_sync_file_is_exported_as_fd_or_as_minus_one_when_done(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
     asked: list[tuple[int, int]] = []
@@ -431,7 +431,7 @@ def test_timeline_is_imported_for_good_by_an_opaque_fd(
 
 # ---- what is refused, and what becomes of the file
 @pytest.mark.parametrize("kind", ["semaphore", "memory"])
-def test_file_that_no_vulkan_exported_is_refused(device: xsem.Device, kind: str) -> None:
+def test_file_not_exported_by_vulkan_is_refused(device: xsem.Device, kind: str) -> None:
     uuid = device.info.uuid
     driver = driver_of(device)
     for path in ("/dev/null", "/"):
@@ -474,7 +474,7 @@ def test_refused_import_leaves_the_callers_file_and_nothing_else(device: xsem.De
             os.close(number)
 
 
-def test_memory_fd_of_another_node_than_the_drivers_never_reaches_it(
+def test_memory_fd_of_another_node_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
@@ -488,7 +488,7 @@ def test_memory_fd_of_another_node_than_the_drivers_never_reaches_it(
 
 
 @pytest.mark.parametrize("type", [BINARY, TIMELINE])
-def test_semaphore_fd_of_another_node_than_the_drivers_never_reaches_it(
+def test_semaphore_fd_of_another_node_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
 ) -> None:
     driver = _declares(monkeypatch, device, semaphore_import=frozenset({BINARY, TIMELINE}))
@@ -521,7 +521,7 @@ def test_handle_that_is_missing_is_refused(device: xsem.Device) -> None:
 
 
 @pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
-def test_semaphore_type_that_is_not_declared_never_reaches_the_driver(
+def test_undeclared_semaphore_type_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
 ) -> None:
     # SwiftShader would take a timeline's fd and end the process.
@@ -596,7 +596,7 @@ def test_fifty_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.De
     until(lambda: numbers() == before)   # what may block is released on a thread of xsem's
 
 
-def test_lost_device_is_no_bad_handle(device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_device_is_not_reported_as_bad_handle(device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", lambda *_arguments: vk.VK_ERROR_DEVICE_LOST)
     with (xsem.open_device("vulkan:0") as other, other.create_semaphore(BINARY).export() as desc,
           pytest.raises(DeviceLostError)):

@@ -548,7 +548,7 @@ def test_counter_of_a_lost_device_is_not_taken_for_progress(
     driver.release_point(point)
 
 
-def test_device_with_work_that_cannot_be_asked_for_is_not_destroyed(
+def test_device_is_not_destroyed_when_its_work_cannot_be_queried(
     monkeypatch: pytest.MonkeyPatch, device: xsem.Device, other: Peer
 ) -> None:
     # The driver fails otherwise than by a lost device: what is pending may still use everything.

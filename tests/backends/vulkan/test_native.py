@@ -101,7 +101,7 @@ def test_objects_go_between_the_applications_device_and_another(application: App
         assert np.array_equal(host.numpy(), np.full(SIZE, 7, np.uint8))
 
 
-def test_queue_is_used_under_the_applications_lock_and_never_else(application: Application) -> None:
+def test_queue_is_used_only_under_the_applications_lock(application: Application) -> None:
     held: list[bool] = []
     with opened(application) as device:
         gpu = driver_of(device)._gpu
@@ -192,7 +192,7 @@ def test_applications_queue_is_borrowed_as_a_list(application: Application) -> N
 @pytest.mark.parametrize(("extensions", "semaphores", "memories"), [
     ((), set(), set()), (BOTH[:1], {BINARY}, set()), (BOTH[1:], set(), {MEMORY}), (BOTH, {BINARY}, {MEMORY}),
 ])
-def test_what_needs_an_extension_that_is_not_enabled_is_not_declared(
+def test_types_of_a_disabled_extension_are_not_declared(
     application: Application, extensions: tuple[str, ...], semaphores: set[Any], memories: set[Any]
 ) -> None:
     with opened(application, extensions=extensions) as device:
@@ -213,7 +213,7 @@ def test_device_without_timelines_enabled_is_refused(application: Application) -
     {"queues": "8"}, {"device": 0}, {"instance": True}, {"device": 2**64}, {"family": -1}, {"family": 0.0},
     {"lock": 1}, {"extensions": "VK_KHR_external_memory_fd"}, {"extensions": [1]},
 ])
-def test_native_that_cannot_be_is_refused_before_anything_is_called(
+def test_invalid_native_is_refused_before_any_call(
     application: Application, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(BadArgumentError) as raised, opened(application, **wrong):

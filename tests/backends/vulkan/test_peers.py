@@ -145,7 +145,7 @@ def test_signal_lives_on_when_the_exporter_has_released_it(pair: Pair) -> None:
     assert pair.there.ask("look") == "5"
 
 
-def test_peer_that_is_killed_in_its_wait_harms_nobody(pair: Pair) -> None:
+def test_peer_killed_in_its_wait_does_no_harm(pair: Pair) -> None:
     assert pair.there.ask("wait") == "False"
     pair.there.kill()
     pair.commands.append_signal(pair.to, release=[pair.memory])

@@ -48,7 +48,7 @@ def test_code_is_its_error(name: str, call: str, cls: type[XsemError], reason: s
     assert pickle.loads(pickle.dumps(error)).__dict__ == error.__dict__
 
 
-def test_every_code_below_zero_is_an_error_of_ours() -> None:
+def test_every_error_code_raises_an_xsem_error() -> None:
     codes = [value for name, value in vars(constants).items() if name.startswith("VK_ERROR_")]
     assert len(codes) > 15
     for code in codes:
@@ -73,7 +73,7 @@ def test_code_of_success_is_given_back(name: str) -> None:
     assert code_name(code) == name
 
 
-def test_lost_device_blames_earlier_work() -> None:
+def test_lost_device_is_from_earlier_work() -> None:
     with pytest.raises(DeviceLostError) as raised:
         check("vkQueueSubmit", constants.VK_ERROR_DEVICE_LOST)
     assert raised.value.from_earlier_work
