@@ -596,7 +596,9 @@ def test_fifty_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.De
     until(lambda: numbers() == before)   # what may block is released on a thread of xsem's
 
 
-def test_lost_device_is_not_reported_as_bad_handle(device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_device_is_not_reported_as_bad_handle(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", lambda *_arguments: vk.VK_ERROR_DEVICE_LOST)
     with (xsem.open_device("vulkan:0") as other, other.create_semaphore(BINARY).export() as desc,
           pytest.raises(DeviceLostError)):
