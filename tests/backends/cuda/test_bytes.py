@@ -1,6 +1,7 @@
-"""The bytes of every struct as they reach the driver, read in the stand-in's log: 19 handle types, parameters, images.
+"""Test the bytes of every struct that reaches the driver: 19 handle types, parameters and images.
 
-`test_cuda_structs.py` looks at the same structs before the call; here they have gone through cuda-python as well.
+The tests read the log of the stand-in, so the structs have passed through cuda-python. `test_structs.py` checks the
+same structs before the call.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ NAME = "Local\\främes \N{MOVIE CAMERA}"
 HANDLE = 0x1234_5678_9ABC
 SIZE = 0x1_0000_2000
 
-# One process for each platform that the stand-in plays: it does everything that the tests look at, each part under a
-# mark in the log. Where a handle is no fd it is a number that is passed on; an fd is the host device's.
+# One process for each platform that the stand-in simulates. It makes all calls that the tests check, and marks each
+# part in the log. An fd comes from the host device; every other handle is a number that xsem passes on.
 SCRIPT = f"""
 import os, sys
 import numpy as np
@@ -117,7 +118,7 @@ under("batch of waits", commands.append_wait, [other, one, timeline], [
     WaitParams(nvscisync_fence=second, skip_nvscibuf_memsync=True), WaitParams(nvscisync_fence=first),
     WaitParams(value=3)], (), (), False)
 """
-# As they are written; what reaches the driver: offset; width, height, depth; format, channels, flags; levels.
+# Arguments of MipmapDesc, then the fields in the driver: offset; width, height, depth; format, channels, flags; levels.
 UINT8, UINT16, UINT32, INT8, INT16, INT32, HALF, FLOAT = 0x01, 0x02, 0x03, 0x08, 0x09, 0x0A, 0x10, 0x20
 LAYERED, SURFACE, CUBEMAP, COLOUR = 0x01, 0x02, 0x04, 0x20
 IMAGES = {
@@ -142,7 +143,7 @@ PARTS = {"windows": ON_WINDOWS, "tegra": ON_TEGRA, "linux": ON_LINUX}
 
 
 class Call(NamedTuple):
-    """One call with a struct: its bytes, and the name that it points to."""
+    """One call with a struct: the bytes of the struct, and the name that it points to."""
 
     function: str
     data: bytes
@@ -150,7 +151,7 @@ class Call(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What was logged under a mark: calls, and the numbers that were noted (an fd, an address)."""
+    """The log under one mark: the calls, and the noted numbers such as an fd or an address."""
 
     calls: list[Call]
     notes: dict[str, int]
@@ -158,7 +159,7 @@ class Part(NamedTuple):
 
 @functools.cache
 def log_of(platform: str) -> dict[str, Part]:
-    """The log's parts by their marks; the process must have ended well."""
+    """Return the parts of the log by their marks. The process must have ended with status 0."""
     more = {} if platform == "linux" else {"SIMCUDA_PLATFORM": platform}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -216,7 +217,7 @@ def test_descriptor_of_each_type_of_semaphore(handle_type: S) -> None:
     number = handle_type.native["cuda"][1]
     assert data[:4] == struct.pack("<i", number)
     assert data[8:24] == expected_handle(handle_type, part, HANDLE + number)
-    assert (len(data), any(data[24:])) == (96, False)   # flags and what is reserved
+    assert (len(data), any(data[24:])) == (96, False)   # flags and reserved fields
 
 
 @pytest.mark.parametrize("handle_type", MEMORIES)
@@ -250,7 +251,7 @@ def test_name_is_utf16_up_to_a_zero_and_handle_is_zero(handle_type: S | M) -> No
     data = data_of(part, function)
     assert data[:4] == struct.pack("<i", handle_type.native["cuda"][1])
     assert data[8:16] == bytes(8)
-    assert part.calls[0].name == NAME.encode("utf-16-le")   # the stand-in reads up to the zero
+    assert part.calls[0].name == NAME.encode("utf-16-le")   # the stand-in reads up to the terminating zero
 
 
 # ---- parameters

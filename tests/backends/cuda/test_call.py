@@ -1,4 +1,4 @@
-"""The one function through which every driver call goes: codes, unknown codes, missing functions."""
+"""Test the function that makes every driver call: codes, unknown codes, missing functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xsem_cuda.results import NOT_READY, call
 
 
 class Code(int):
-    """As an enumerator of CUresult: an int with a name."""
+    """An int with a name, like an enumerator of CUresult."""
 
     name: str
 
@@ -69,7 +69,7 @@ def test_arguments_reach_the_function() -> None:
 
 def test_not_ready_is_an_answer_of_queries_only() -> None:
     assert call(returning("cuEventQuery", 600)) is NOT_READY
-    assert repr(NOT_READY) == "NOT_READY"   # as in a failed assertion
+    assert repr(NOT_READY) == "NOT_READY"   # as a failed assertion shows it
     assert call(returning("cuEventQuery", 0)) is not NOT_READY
     assert isinstance(failing("cuEventRecord", 600), DriverError)
 

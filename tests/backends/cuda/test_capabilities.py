@@ -1,4 +1,4 @@
-"""What the CUDA backend declares, by platform and device; and that registering it loads nothing."""
+"""Test what the CUDA backend declares on each platform and device, and that registration loads no library."""
 
 from __future__ import annotations
 

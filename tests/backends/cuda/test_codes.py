@@ -1,4 +1,4 @@
-"""Every return code that CUDA's documents list, for every call that they list it for: its class, and whom it blames."""
+"""Test the error class and the cause of every return code that CUDA's documents list for a call."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from xsem_cuda.results import call
 
 DOCS = ROOT / "docs" / "cuda.md"
 
-# What each call's "Returns" lists in the driver API's reference (section 6.20), less CUDA_SUCCESS; the last one's is in
-# the reference of cuDeviceGetNvSciSyncAttributes.
+# The "Returns" list of each call in the driver API's reference (section 6.20), without CUDA_SUCCESS. The list of the
+# last call is in the reference of cuDeviceGetNvSciSyncAttributes.
 INITIALIZED, VALUE, HANDLE = "CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_HANDLE"
 SUPPORTED, SYSTEM, TIMEOUT = "CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_OPERATING_SYSTEM", "CUDA_ERROR_TIMEOUT"
 LISTED: Mapping[str, tuple[str, ...]] = {
@@ -38,16 +38,16 @@ LISTED: Mapping[str, tuple[str, ...]] = {
     "cuDeviceGetNvSciSyncAttributes": ("CUDA_ERROR_DEINITIALIZED", INITIALIZED, VALUE, HANDLE,
                                        "CUDA_ERROR_INVALID_DEVICE", SUPPORTED, "CUDA_ERROR_OUT_OF_MEMORY"),
 }
-# The runtime's page of cudaImportExternalMemory lists the first three; the rest are in notes and descriptions.
+# The runtime's page of cudaImportExternalMemory lists the first three. Notes and descriptions name the others.
 RUNTIME: Mapping[str, str | None] = {
     "cudaErrorInvalidValue": VALUE, "cudaErrorInvalidResourceHandle": HANDLE, "cudaErrorOperatingSystem": SYSTEM,
     "cudaErrorNotSupported": SUPPORTED,
     "cudaErrorInitializationError": INITIALIZED, "cudaErrorNoDevice": "CUDA_ERROR_NO_DEVICE",
     "cudaErrorNotPermitted": "CUDA_ERROR_NOT_PERMITTED",
-    "cudaErrorInsufficientDriver": None,   # of the runtime alone: xsem says so when a device is looked for
+    "cudaErrorInsufficientDriver": None,   # only of the runtime: xsem reports it in the search for devices
 }
 
-PLAIN = {INITIALIZED: (xsem.DriverError, "not_initialized"), VALUE: (xsem.DriverError, "invalid_value"),
+USUAL = {INITIALIZED: (xsem.DriverError, "not_initialized"), VALUE: (xsem.DriverError, "invalid_value"),
          HANDLE: (xsem.DriverError, "invalid_handle"), SUPPORTED: (xsem.DriverError, "not_supported"),
          SYSTEM: (xsem.DriverError, "operating_system"), TIMEOUT: (xsem.WaitTimeoutError, "timeout"),
          "CUDA_ERROR_DEINITIALIZED": (xsem.DeviceLostError, "driver_shut_down"),
@@ -55,13 +55,13 @@ PLAIN = {INITIALIZED: (xsem.DriverError, "not_initialized"), VALUE: (xsem.Driver
          "CUDA_ERROR_OUT_OF_MEMORY": (xsem.OutOfMemoryError, "out_of_memory"),
          "CUDA_ERROR_NO_DEVICE": (xsem.DriverError, "driver_error"),
          "CUDA_ERROR_NOT_PERMITTED": (xsem.DriverError, "not_permitted")}
-# Of what is given to be taken, the handle is bad, or its type is not supported.
+# Calls that take a handle: the handle is bad, or its type is not supported.
 TAKING = {HANDLE: (xsem.BadHandleError, "refused_by_driver"), SUPPORTED: (xsem.UnsupportedError, "not_supported")}
 TAKES = ("cuImportExternalMemory", "cuImportExternalSemaphore", "cuDeviceGetNvSciSyncAttributes")
 
 
 def expected(name: str, code_name: str) -> tuple[type[xsem.XsemError], str]:
-    return TAKING[code_name] if name in TAKES and code_name in TAKING else PLAIN[code_name]
+    return TAKING[code_name] if name in TAKES and code_name in TAKING else USUAL[code_name]
 
 
 def number_of(code_name: str) -> int:
@@ -108,7 +108,7 @@ ACTS: Mapping[str, Callable[[World], object]] = {
 
 @contextmanager
 def answering(name: str, code: int) -> Iterator[None]:
-    """The driver's function returns that code, and does nothing."""
+    """Have the driver's function return that code and do nothing."""
     library = ctypes.CDLL("libcuda.so.1")
     library.simcuda_fail(f"{name}:{code}".encode(), None)
     try:
@@ -155,7 +155,7 @@ def test_object_that_was_not_made_for_that_use_is_a_likely_cause(name: str, use:
     assert f"CUDA_NVSCISYNC_ATTR_{use}" in refusal(name, number_of(SUPPORTED)).likely_causes[0]
 
 
-# ---- the runtime's names
+# ---- names of the runtime
 @pytest.mark.parametrize("name", [each for each in RUNTIME if RUNTIME[each]])
 def test_runtime_names_are_numbers_of_the_driver(name: str) -> None:
     runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
@@ -168,7 +168,7 @@ def test_runtime_names_are_numbers_of_the_driver(name: str) -> None:
 
     with pytest.raises(xsem.XsemError) as caught:
         call(cuImportExternalMemory)
-    if code.name != "CUDA_ERROR_NO_DEVICE":   # only when the driver is started, where it is BackendUnavailableError
+    if code.name != "CUDA_ERROR_NO_DEVICE":   # only at the start of the driver, as BackendUnavailableError
         assert (type(caught.value), caught.value.reason) == expected("cuImportExternalMemory", code.name)
         assert not getattr(caught.value, "from_earlier_work", False)
 
@@ -182,7 +182,7 @@ def test_every_listed_name_is_in_the_documentation() -> None:
         assert f"`{name}`" in table, name
 
 
-# ---- the documents themselves
+# ---- the documents
 @pytest.fixture(scope="module")
 def documents() -> Path:
     folder = clauses.seeds_folder()
@@ -192,7 +192,7 @@ def documents() -> Path:
 
 
 def listed_in(text: str) -> dict[str, tuple[str, ...]]:
-    """Function and the codes of its "Returns", less success, as they come."""
+    """Return the functions with the codes of their "Returns" lists, in order, without success."""
     found: dict[str, tuple[str, ...]] = {}
     name = ""
     for match in re.finditer(r"^\s*CUresult (\w+) \(|Returns:?\s+(CUDA_SUCCESS[^\n]*)", text, re.MULTILINE):

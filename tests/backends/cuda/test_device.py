@@ -1,4 +1,4 @@
-"""Devices: what is declared and refused, whose an fd is after an import, what is missing. Needs no driver."""
+"""Test devices: declarations, refusals, the owner of an fd after an import, missing parts. Needs no driver."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_fd_is_given_up_when_the_import_succeeded(driver: Recorder, fd: OwnedHan
     number = fd.fileno()
     open_on(driver).import_semaphore(semaphore_desc(fd), fd)
     assert fd.closed
-    os.close(number)  # here nobody took it
+    os.close(number)  # the recorder does not take the fd
 
 
 @pytest.mark.parametrize("code", [304, 400, 801, 999])
@@ -103,7 +103,7 @@ def test_fd_is_left_or_asked_for_when_the_import_failed(
     }[what]
     with pytest.raises(ImportFailure) as caught:
         import_it()
-    # A refused import of memory closes some descriptors and leaves others (measured): the kernel is asked.
+    # A refused import of memory closes some descriptors and leaves others open, as measured, so xsem asks the kernel.
     assert caught.value.fate == ("left" if what == "semaphore" else "unknown")
     assert isinstance(caught.value.error, XsemError)
     assert caught.value.error.code == code
@@ -145,7 +145,7 @@ def test_bad_fd_is_told_apart_from_a_broken_context(driver: Recorder, fd: OwnedH
 
 
 def test_nt_handle_stays_the_callers(driver: Recorder, fd: OwnedHandle) -> None:
-    # A Windows handle is a number to the driver; an fd stands for it here.
+    # A Windows handle is a number for the driver. Here an fd stands for it.
     device = open_on(driver, "win32")
     device.import_semaphore(SemaphoreDesc.d3d12_fence(fd.fileno()), fd)
     device.import_memory(MemoryDesc.d3d12_heap(fd.fileno(), allocation_size=1), fd)
@@ -306,7 +306,7 @@ def test_devices_have_their_uuids_and_names(two_gpus: Recorder) -> None:
 
 @pytest.fixture
 def luid_of(two_gpus: Recorder) -> Callable[[Callable[[int], tuple[int, bytes]]], None]:
-    """Have cuDeviceGetLuid, at its address, answer with a code and 8 bytes; the node mask is 2 ** device."""
+    """Have cuDeviceGetLuid answer with a code and 8 bytes; the node mask is 2 ** device."""
     kept: list[Any] = []
 
     def answer(asked: Callable[[int], tuple[int, bytes]]) -> None:
@@ -421,7 +421,7 @@ def test_older_driver_gives_the_uuid_of_its_older_function(two_gpus: Recorder) -
 
     two_gpus.answers["cuDeviceGetUuid_v2"] = missing
     assert [info.uuid for info in CudaBackend("linux").devices()] == [UUID, uuid.UUID(int=UUID.int + 1)]
-    # Bindings 13 have the second version alone, by the first one's name.
+    # Bindings 13 have only the second version, under the name of the first one.
     two_gpus.answers["cuDeviceGetUuid"] = missing
     assert [info.uuid for info in CudaBackend("linux").devices()] == [None, None]
 
@@ -434,7 +434,7 @@ def test_attribute_that_the_bindings_do_not_know_counts_as_no(
     assert (details["timeline_semaphores"], details["compute_capability"]) == ("false", "0.0")
 
 
-# ---- what is missing
+# ---- missing parts
 def unavailable() -> BackendUnavailableError:
     with pytest.raises(BackendUnavailableError) as caught:
         CudaBackend("linux").devices()
@@ -538,7 +538,7 @@ def test_lazy_loading_is_in_doctor_and_in_timeout_causes(
     two_gpus: Recorder, mode: str | None
 ) -> None:
     def loading() -> tuple[Any, ...]:
-        if mode is None:   # a driver from before CUDA 11.7, which loads eagerly
+        if mode is None:   # a driver older than CUDA 11.7, which loads eagerly
             raise RuntimeError('Function "cuModuleGetLoadingMode" not found')
         return (getattr(two_gpus.CUmoduleLoadingMode, mode),)
 

@@ -1,4 +1,4 @@
-"""What the facade promises, on CUDA: nothing is held, crashed, lost or left behind. On the stand-in for libcuda."""
+"""Test the facade on CUDA: no call blocks or crashes, and nothing is lost or left open. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_frames_pass_through_every_operation_in_order(kind: SemaphoreHandleType)
             assert (staging.numpy() == 100 + frame).all()
             assert (view[half:] == frame).all()
         assert in_order == [1, 2, 3, 4, 5]
-        commands.synchronize(timeout_s=BOUND_S)   # a signal is seen before it is done
+        commands.synchronize(timeout_s=BOUND_S)   # the host sees the signal before the operation is done
         assert commands.query()
         assert at.here.pending() == ()
 
@@ -142,7 +142,7 @@ def test_levels_of_an_image_keep_what_is_written(desc: MipmapDesc, shapes: list[
             written.append(data)
         for index, data in enumerate(written):
             assert (image.level(index).read() == data).all()
-        # The memory is the exporter's: level 0 lies at the offset, as the stand-in has it.
+        # The stand-in puts level 0 at the offset in the exporter's memory.
         raw = there.map_buffer().numpy()[desc.offset : desc.offset + written[0].nbytes]
         assert raw.tobytes() == written[0].tobytes()
         with pytest.raises(xsem.BadArgumentError):
@@ -211,10 +211,10 @@ def test_all_is_released_at_once_while_all_is_pending() -> None:
         commands.append_fill(buffer, b"\x05")
         commands.append_copy(staging, buffer, signal_event=event)
         other.append_wait(binary, wait_events=[event])
-        other.append_signal(here, 3)   # after the fill, which is looked for below
+        other.append_signal(here, 3)   # after the fill, which the assertions below check
         everything = (gate, binary, here, buffer, memory, staging, commands, other, event, cuda)
 
-        # None of these calls waits: what they could wait for is signalled below, by this very thread.
+        # None of these calls may wait: this thread signals the semaphores only below.
         def release(_index: int) -> None:
             for each in everything:
                 each.release()
@@ -228,7 +228,7 @@ def test_all_is_released_at_once_while_all_is_pending() -> None:
         binary_there.host_signal()
         there.host_wait(3, timeout_s=BOUND_S)
         assert (view == 5).all()
-        del view   # else the exporter's memory outlives its device
+        del view   # otherwise the exporter's memory outlives its device
 
 
 @on_stand_in
@@ -249,7 +249,7 @@ def test_dropped_objects_are_released_when_their_work_is_done() -> None:
 @on_stand_in
 def test_fds_and_threads_of_the_process_are_as_before() -> None:
     def counts() -> tuple[int, int]:
-        # Threads of the driver, too: every stream of the stand-in has one.
+        # The count includes threads of the driver: every stream of the stand-in has one.
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
     def cycle() -> None:
@@ -267,12 +267,12 @@ def test_fds_and_threads_of_the_process_are_as_before() -> None:
             gate_there.host_signal(1)
             there.host_wait(timeout_s=BOUND_S)
 
-    # Keeps the primary context, whose end would take everything with it.
+    # This device keeps the primary context alive. The end of the context would free all its objects.
     with xsem.open_device("cuda:0"):
         before = counts()
         for _ in range(20):
             cycle()
-        # Fewer, where a thread of an earlier test's stream was about to end.
+        # The count is lower if a stream's thread of an earlier test ends meanwhile.
         until(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
 
 
@@ -296,7 +296,7 @@ def mark(text):
 
 
 def script(text: str, log: Path) -> list[str]:
-    """Run it in a process of its own; the log of driver calls, each without the thread's number."""
+    """Run the text in a new process; return the log of driver calls without the numbers of threads."""
     ran = subprocess.run([sys.executable, "-c", SCRIPT + text], env=stand_in_environment(SIMCUDA_LOG=str(log)),
                          capture_output=True, text=True, timeout=50, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -364,7 +364,7 @@ cuda.release()
 """, tmp_path / "log")
     (end,) = [index for index, line in enumerate(calls) if line.startswith("would block after ")]
     appended = int(calls[end].rpartition(" ")[2])
-    # Events take no place; the facade keeps one for its marker.
+    # Events take no place. The facade reserves one place for its marker.
     assert 1000 < appended <= 1020
     takes_places = ("cuSignalExternal", "cuWaitExternal")
     assert len([line for line in calls[:end] if line.startswith(takes_places)]) <= 1 + 1020
@@ -424,7 +424,7 @@ def test_capture_and_its_graph_survive_releases_and_queries() -> None:
             commands.append_wait(here, 1)
             seen = sum(rounds)
             value = 2
-            while sum(rounds) < seen + 6:  # the others have gone round several times meanwhile
+            while sum(rounds) < seen + 6:  # the other threads make several rounds meanwhile
                 commands.append_signal(here, value)
                 value += 1
                 time.sleep(0)
@@ -433,7 +433,7 @@ def test_capture_and_its_graph_survive_releases_and_queries() -> None:
             stop.set()
             workers.join()
         executable = ask(cu.cuGraphInstantiate, graph, 0)
-        here.release()  # the graph goes on using it until the device is released
+        here.release()  # the graph uses it until the device is released
         ask(cu.cuGraphLaunch, executable, stream)
         assert there.value() == 0
         there.host_signal(1)
@@ -446,7 +446,7 @@ def test_capture_and_its_graph_survive_releases_and_queries() -> None:
 
 # ---- processes
 def exporter(descriptor: int) -> None:
-    """Exports a timeline, and is killed."""
+    """Export a timeline, in a process that the test kills."""
     with socket.socket(fileno=descriptor) as sock, xsem.open_device("host") as host:
         semaphore = host.create_semaphore(TIMELINE)
         with semaphore.export() as desc:

@@ -1,4 +1,4 @@
-"""Codes that the driver returns, functions that it lacks, and the end of the process. On the stand-in for libcuda."""
+"""Test codes of the driver, missing functions and the end of the process. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.cuda_sim import stand_in_environment
 
-# One process for each case: what the stand-in is to answer is told to it by the environment.
+# One process for each case: the environment sets the answers of the stand-in.
 PRELUDE = """
 import os, pickle, sys, time
 import xsem
@@ -47,7 +47,7 @@ def run(code: str, *, first: str = "", **environment: str) -> subprocess.Complet
 
 
 def outcome(function: str, **environment: str) -> list[str]:
-    """Class, reason, call, code, code name and from_earlier_work of what the operation raises."""
+    """Return class, reason, call, code, code name and from_earlier_work of the operation's error."""
     code = f"""
 try:
     {OPERATIONS[function]}
@@ -153,8 +153,8 @@ cuda.release()
 @pytest.mark.parametrize("how", ["pass", "cuda.release()", "del cuda", "raise SystemExit(0)"])
 def test_no_driver_call_at_exit(how: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    # Registered before xsem is imported, so that it runs after what xsem does: a call that had begun has ended when the
-    # mark is written, and one of a thread that went on comes after it.
+    # The function is registered before xsem is imported, so it runs after xsem's own exit functions. A call in progress
+    # ends before the mark is written. A call of a thread that still runs comes after the mark.
     marker = f"""
 import atexit, time
 def mark():

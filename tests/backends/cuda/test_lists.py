@@ -1,4 +1,4 @@
-"""Streams, events and contexts: which driver calls are made, in which order, on which thread. Needs no driver."""
+"""Test the driver calls for streams, events and contexts: their order and their thread. Needs no driver."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rig:
         return StreamList(self.driver, self.context, self.points, handle, lent=lent)
 
     def note_context(self, function: str, seen: list[int]) -> None:
-        """Have `function` append the context that is current when it is called."""
+        """Have `function` append the current context to `seen` at each call."""
 
         def note(*_args: object) -> tuple[Any, ...]:
             seen.append(int(self.driver.stack[-1]))
@@ -374,7 +374,7 @@ def test_marker_from_another_thread_is_the_newest_append(rig: Rig) -> None:
     assert int(newest.event) == int(last_recorded)
     rig.points.release(newest)
     rig.points.close()
-    assert "cuEventDestroy" not in rig.driver.names  # it is still the list's
+    assert "cuEventDestroy" not in rig.driver.names  # the list still owns it
 
 
 def test_marker_from_another_thread_includes_application_work(rig: Rig) -> None:

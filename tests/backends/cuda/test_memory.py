@@ -1,4 +1,4 @@
-"""Memory of the host device on CUDA: mapping, copies, fills, arrays of other libraries. On the stand-in for libcuda."""
+"""Test memory of the host device on CUDA: mappings, copies, fills, arrays. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class DLTensor(ctypes.Structure):
 
 
 def content(capsule: Any, name: bytes, header: int) -> tuple[Any, ...]:
-    # Not ctypes.pythonapi's: its functions are shared, and setting their types would change them for xsem, too.
+    # The functions of ctypes.pythonapi are shared: a change of their types would change them for xsem too.
     get = ctypes.PyDLL(None).PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     tensor = DLTensor.from_address(get(capsule, name) + header)

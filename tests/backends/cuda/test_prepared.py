@@ -1,4 +1,4 @@
-"""Prepared signals and waits of CUDA: arrays that are made once. On the stand-in for libcuda."""
+"""Test prepared signals and waits of CUDA, which make their arrays once. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rig() -> Iterator[Rig]:
 
 @contextmanager
 def failures(before: bytes | None, after: bytes | None = None) -> Iterator[None]:
-    """The stand-in's functions fail meanwhile, as SIMCUDA_FAIL and SIMCUDA_FAIL_AFTER say it."""
+    """Have the stand-in's functions fail in this block, in the form of SIMCUDA_FAIL and SIMCUDA_FAIL_AFTER."""
     library = ctypes.CDLL("libcuda.so.1")
     library.simcuda_fail(before, after)
     try:
@@ -68,7 +68,7 @@ def test_values_reach_their_semaphores(count: int) -> None:
             prepared([start + n for n in range(count)])
             at.commands.synchronize(timeout_s=BOUND_S)
             assert values(there) == [start + n for n in range(count)]
-            gc.collect()   # what the driver is given lives as long as the prepared form
+            gc.collect()   # the driver's arguments live as long as the prepared append
 
 
 @on_stand_in

@@ -1,4 +1,4 @@
-"""Recordings of CUDA: captured once, launched with new values. On the stand-in for libcuda."""
+"""Test recordings of CUDA, captured once and launched with new values. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def driver() -> Any:
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Any:
-    """A driver call of the test's own."""
+    """Make a driver call for the test itself."""
     code, *results = function(*args)
     assert int(code) == 0, (function.__name__, code)
     return results[0] if results else None
 
 
 class Rig(Pair):
-    """With a list of the CUDA device."""
+    """The pair of devices, with a command list of the CUDA device."""
 
     def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
         super().__init__(host, cuda, TIMELINE)
         self.commands = cuda.create_command_list()
 
     def buffer(self) -> tuple[Any, xsem.Buffer]:
-        """One piece of memory: the exporter's view of it, and the mapping."""
+        """Return the exporter's view of a memory, and the mapping of the same memory."""
         there, imported = self.memory(SIZE)
         return there.map_buffer().numpy(), imported.map_buffer()
 
@@ -63,7 +63,7 @@ def rig() -> Iterator[Rig]:
 
 @contextmanager
 def failures(which: bytes) -> Iterator[None]:
-    """The stand-in's functions fail meanwhile, as SIMCUDA_FAIL says it."""
+    """Have the stand-in's functions fail in this block, in the form of SIMCUDA_FAIL."""
     library = ctypes.CDLL("libcuda.so.1")
     library.simcuda_fail(which, None)
     try:
@@ -86,7 +86,7 @@ def borrowed(at: Rig, flags: int = 1) -> Iterator[tuple[xsem.CommandList, Any]]:
 
 
 class Calls(Recorder):
-    """Counts as a driver that makes one empty graph after the other."""
+    """A recorder that acts as a driver and makes only empty graphs."""
 
     def _cuStreamEndCapture(self, _stream: Any) -> tuple[Any, ...]:  # noqa: N802
         return (self._types.CUgraph(self._new()),)
@@ -99,7 +99,7 @@ class Calls(Recorder):
 
 
 def recorded_calls(work: Callable[[StreamList], object], **codes: int) -> list[str]:
-    """The driver's functions that `work` calls on a list, but for contexts."""
+    """Return the driver's functions that `work` calls on a list, without those for contexts."""
     cuda = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     calls = Calls(cuda)
     calls.codes.update(codes)
@@ -108,7 +108,7 @@ def recorded_calls(work: Callable[[StreamList], object], **codes: int) -> list[s
     return [name for name in calls.names if not name.startswith("cuCtx")]
 
 
-# ---- the calls
+# ---- driver calls
 def test_recording_is_a_capture_an_instance_and_its_launches() -> None:
     def work(commands: StreamList) -> None:
         commands.begin_recording()
@@ -145,7 +145,7 @@ def test_graph_is_destroyed_also_where_its_instance_cannot_be() -> None:
     assert "cuGraphDestroy" in recorded_calls(work, cuGraphExecDestroy=2)
 
 
-# ---- what is recorded runs in replays, with their values
+# ---- recorded operations run in replays, with the values of the replay
 @on_stand_in
 def test_device_declares_recording() -> None:
     with rig() as at:
@@ -222,7 +222,7 @@ def test_values_not_given_are_those_recorded_also_after_others() -> None:
             assert there.value() == expected
         recording.replay({here: 8, gate: 101})
         assert not at.commands.query()
-        recording.replay({here: 9})   # the one before keeps what it was given
+        recording.replay({here: 9})   # the earlier replay keeps its values
         gate_there.host_signal(101)
         at.commands.synchronize(timeout_s=BOUND_S)
         assert there.value() == 9
@@ -349,7 +349,7 @@ def test_recordings_under_way_at_once_do_not_mix() -> None:
         there.host_wait(2, timeout_s=BOUND_S)
 
 
-# ---- streams of others
+# ---- borrowed streams
 @on_stand_in
 def test_borrowed_stream_is_recorded_and_its_captures_stay_whole() -> None:
     with rig() as at, borrowed(at) as (commands, stream):
@@ -398,7 +398,7 @@ def test_objects_in_a_native_capture_outlive_their_release() -> None:
         there.host_wait(3, timeout_s=BOUND_S)
 
 
-# ---- captures of others
+# ---- captures of the application
 @on_stand_in
 def test_recording_and_replay_leave_other_captures_whole() -> None:
     with rig() as at, borrowed(at) as (_, stream):
@@ -558,7 +558,7 @@ def test_released_recording_lets_its_pending_replay_finish() -> None:
 
 @on_stand_in
 def test_free_waits_for_a_replay_that_waits() -> None:
-    """A free would hold every other thread's appends until that wait is met: also the one that meets it."""
+    """A free blocks the appends of all other threads until the wait is met, and one of them must meet it."""
     with rig() as at:
         gate_there, gate = at.semaphore()
         _, buffer = at.buffer()

@@ -1,4 +1,4 @@
-"""Semaphores of the host device on CUDA: import, wait, signal, release. On the stand-in for libcuda."""
+"""Test semaphores of the host device on CUDA: import, wait, signal, release. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_many_imports_and_releases_leave_no_fds() -> None:
             shared.here.release()
             shared.there.release()
         commands.synchronize(timeout_s=BOUND_S)
-        assert len(os.listdir("/proc/self/fd")) <= len(before) + 1  # listdir's own
+        assert len(os.listdir("/proc/self/fd")) <= len(before) + 1  # the file that listdir opens
 
 
 # ---- fds

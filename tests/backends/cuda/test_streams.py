@@ -1,4 +1,4 @@
-"""Borrowed streams, foreign events, captures and contexts. On the stand-in for libcuda."""
+"""Test borrowed streams and events, captures and contexts. On the stand-in for libcuda."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def driver() -> Any:
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Any:
-    """A driver call of the test's own."""
+    """Make a driver call for the test itself."""
     code, *results = function(*args)
     assert int(code) == 0, (function.__name__, code)
     return results[0] if results else None
 
 
 class Rig(Pair):
-    """With streams that the test makes on the CUDA device."""
+    """The pair of devices, with streams that the test makes on the CUDA device."""
 
     def __init__(self, host: xsem.Device, cuda: xsem.Device) -> None:
         super().__init__(host, cuda, TIMELINE)
@@ -44,7 +44,7 @@ class Rig(Pair):
 
 @contextmanager
 def rig(device: str = "cuda:0") -> Iterator[Rig]:
-    """Borrowed streams outlive the device, as they must, and are whole after it."""
+    """Yield a rig; its borrowed streams outlive the device and stay usable."""
     cu = driver()
     ask(cu.cuInit, 0)
     ordinal = ask(cu.cuDeviceGet, int(device.removeprefix("cuda:")))
@@ -62,7 +62,7 @@ def rig(device: str = "cuda:0") -> Iterator[Rig]:
 
 
 def await_closed(device: xsem.Device) -> None:
-    """Nothing of the device calls the driver any more."""
+    """Wait until the device makes no more driver calls."""
     deadline = time.monotonic() + BOUND_S
     while device.releasing():
         assert time.monotonic() < deadline
@@ -71,7 +71,7 @@ def await_closed(device: xsem.Device) -> None:
 
 @contextmanager
 def context_of(device: xsem.Device) -> Iterator[None]:
-    """The device's context, current in this thread."""
+    """Make the device's context current in this thread."""
     cu = driver()
     ask(cu.cuCtxPushCurrent, cu.CUcontext(device.native_handle))
     try:
@@ -81,7 +81,7 @@ def context_of(device: xsem.Device) -> Iterator[None]:
 
 
 class Stream:
-    """As torch's and CuPy's: an object with the protocol, of a stream that the application made."""
+    """A stream of the application, with the protocol of the streams of torch and CuPy."""
 
     def __init__(self, device: xsem.Device, flags: int = 1) -> None:
         with context_of(device):
@@ -168,7 +168,7 @@ def test_default_stream_object_is_legacy_in_per_thread_mode() -> None:
         waiting.append_wait(here, 1)
 
         def elsewhere() -> None:
-            # Another thread's per-thread stream would not wait behind this thread's.
+            # The per-thread stream of another thread would not wait behind the one of this thread.
             at.here.command_list(DefaultStream()).append_signal(here, 5)
 
         in_thread(elsewhere)
@@ -214,7 +214,7 @@ def test_per_thread_stream_belongs_to_its_thread() -> None:
 
 # ---- events
 class Event:
-    """As torch.cuda.Event: the handle is in ``cuda_event``."""
+    """An event like torch.cuda.Event, with its handle in ``cuda_event``."""
 
     def __init__(self, device: xsem.Device) -> None:
         with context_of(device):
@@ -319,8 +319,8 @@ def test_other_librarys_context_is_current_again() -> None:
 def test_borrowed_context_is_used_and_left_alone() -> None:
     with rig() as at:
         native = driver().CUcontext(at.here.native_handle)
-        for lent in (native, int(native)):
-            with xsem.open_device("cuda", native=lent) as device:
+        for borrowed in (native, int(native)):
+            with xsem.open_device("cuda", native=borrowed) as device:
                 assert device.info.id == "cuda:0"
                 assert device.info.uuid == at.here.info.uuid
                 assert device.native_handle == int(native)
@@ -333,7 +333,7 @@ def test_borrowed_context_is_used_and_left_alone() -> None:
 # ---- captures
 @contextmanager
 def capture(device: xsem.Device, stream: Stream) -> Iterator[None]:
-    """A capture in the strictest mode; it must end whole."""
+    """Capture in the strictest mode; the capture must stay valid to its end."""
     cu = driver()
     with context_of(device):
         ask(cu.cuStreamBeginCapture, stream.native, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
@@ -375,7 +375,7 @@ def test_capture_survives_all_that_other_threads_do() -> None:
             commands = at.here.command_list(stream)
             commands.append_signal(captured, 1)
             in_thread(elsewhere)
-            elsewhere()  # and what this very thread does beside its capture
+            elsewhere()  # this thread makes the same calls during its own capture
             commands.append_signal(captured, 2)
         gate_there.host_signal(1)
         own.synchronize(timeout_s=BOUND_S)

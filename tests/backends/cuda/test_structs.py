@@ -1,4 +1,4 @@
-"""The bytes of the driver's structs for every handle type, as the headers lay them out. Needs no driver."""
+"""Test the bytes of the driver's structs for every handle type, in the layout of the headers. Needs no driver."""
 
 from __future__ import annotations
 

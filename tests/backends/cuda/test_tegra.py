@@ -1,7 +1,7 @@
-"""NvSciSync, NvSciBuf and dma-bufs, through xsem down to the driver. On the stand-in, which plays a Tegra Thor.
+"""Test NvSciSync, NvSciBuf and dma-bufs from xsem to the driver. On the stand-in, which simulates a Tegra Thor.
 
-In place of an NvSciSyncFence the stand-in has two 64-bit words, the object's address and the number of the signal; in
-place of an NvSciSyncAttrList the permission and the GPU's UUID.
+The stand-in's NvSciSyncFence consists of two 64-bit words: the address of the object and the number of the signal. Its
+NvSciSyncAttrList consists of the permission and the UUID of the GPU.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xsem.types import MemoryHandleType, MipmapDesc, SemaphoreHandleType, Semaph
 from xsem_cuda.loader import bindings
 
 S, M = SemaphoreHandleType, MemoryHandleType
-OBJECT, OTHER, BUFFER = 0x7000_0000_1000, 0x7000_0000_2000, 0x7000_0000_3000   # addresses that nobody looks at
+OBJECT, OTHER, BUFFER = 0x7000_0000_1000, 0x7000_0000_2000, 0x7000_0000_3000   # addresses that no code reads
 
 
 @contextmanager
 def opened() -> Iterator[xsem.Device]:
     with xsem.open_device("cuda:0") as device:
         yield device
-    # The next test's objects have these addresses, and the stand-in goes on counting the signals of what it knows.
+    # The objects of the next test have the same addresses, and the stand-in counts the signals of known objects.
     soon(lambda: not device.releasing())
 
 
@@ -61,7 +61,7 @@ def test_attributes_are_written_for_the_use_that_was_asked_for(uses: dict[str, b
         device.nvscisync_attributes(address(attributes), **uses)
         assert attributes[0] == flags
         assert uuid.UUID(bytes=attributes[1:].tobytes()) == device.info.uuid
-        # A list that has its permission already.
+        # This attribute list has its permission already.
         with pytest.raises(xsem.DriverError) as caught:
             device.nvscisync_attributes(address(attributes), **uses)
         assert caught.value.reason == "invalid_value"
@@ -95,20 +95,20 @@ def test_attributes_of_nothing_are_refused_before_the_driver(
 def test_signal_writes_the_callers_fence_and_a_wait_reads_one() -> None:
     with opened() as device:
         here = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
-        there = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))   # the same object, as another side's
+        there = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))   # the same object once more
         assert here.kind is SemaphoreKind.NVSCISYNC
         first, second = fence(), fence()
         signals, waits = device.create_command_list(), device.create_command_list()
         gate = device.create_event()
         signals.append_signal(here, SignalParams(nvscisync_fence=address(first)))
         signals.append_signal(here, SignalParams(nvscisync_fence=address(second)), signal_event=gate)
-        # Written by the call, not when the signal is reached.
+        # The call writes the fence; it does not wait until the signal is reached.
         assert first.tolist() == [OBJECT, 1]
         assert second.tolist() == [OBJECT, 2]
         waits.append_wait(there, WaitParams(nvscisync_fence=address(second)))
         waits.synchronize(timeout_s=BOUND_S)
         gate.wait(timeout_s=BOUND_S)
-        # A deterministic fence: the application knows that the third signal will be number 3.
+        # A deterministic fence: the application knows in advance that the third signal has the number 3.
         third = np.array([OBJECT, 3], "uint64")
         waits.append_wait(there, WaitParams(nvscisync_fence=address(third)))
         assert not waits.query()
@@ -185,7 +185,7 @@ def test_dmabuf_is_mapped_as_a_buffer_and_never_as_an_image() -> None:
         with there.export(for_device=device) as exported:
             assert isinstance(exported.handle, xsem.OwnedHandle)
             desc = xsem.MemoryDesc.dmabuf_fd(exported.handle.fileno(), allocation_size=1 << 16)
-            if M.DMABUF_FD not in device.capabilities.memory_import:   # bindings 12 do not know the type
+            if M.DMABUF_FD not in device.capabilities.memory_import:   # bindings 12 do not know this type
                 with pytest.raises(xsem.UnsupportedError):
                     device.import_memory(desc)
                 return

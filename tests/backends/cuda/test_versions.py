@@ -1,7 +1,7 @@
-"""Old drivers under today's cuda-python: what they can works, and what they cannot is said. On the stand-in.
+"""Test old drivers under today's cuda-python: their abilities work, and errors name the rest. On the stand-in.
 
-Which drivers cuda-python starts with is its own affair: 12.9.10 and 13.5.0 want cuGetProcAddress_v2, which came with
-CUDA 12.0; 13.3.1 starts with a driver of 10.1. Either is right here, and both were tried.
+cuda-python decides which drivers it starts with. 12.9.10 and 13.5.0 need cuGetProcAddress_v2, which is new in
+CUDA 12.0. 13.3.1 starts with a driver of 10.1. The tests accept both, and both were tried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BOUND_S = 20.0
 
 
 def everything_works(kinds: list[S]) -> None:
-    """Semaphores of these types, memory, an image: imported, used, released."""
+    """Import, use and release semaphores of these types, a memory and an image."""
     with xsem.open_device("host") as host, xsem.open_device("cuda:0") as cuda:
         assert cuda.capabilities.semaphore_import == set(kinds)
         commands = cuda.create_command_list()
@@ -31,7 +31,7 @@ def everything_works(kinds: list[S]) -> None:
             commands.append_wait(here, first)
             assert not commands.query()
             there.host_signal(first)
-            commands.synchronize(timeout_s=BOUND_S)   # else the host's own wait might take its signal
+            commands.synchronize(timeout_s=BOUND_S)   # otherwise the wait of the host could take the signal
             commands.append_signal(here, second)
             there.host_wait(second, timeout_s=BOUND_S)
         with host.create_memory(M.OPAQUE_FD, 1 << 16).export(for_device=cuda) as desc:
@@ -46,7 +46,7 @@ def everything_works(kinds: list[S]) -> None:
 
 
 def starts() -> bool:
-    """Whether the driver does under these bindings; where not, that is said, of what and what to do."""
+    """Return whether the driver starts under these bindings; if not, check the cause and the remedy in the error."""
     error: xsem.BackendUnavailableError | None = None
     try:
         xsem.devices("cuda")
@@ -100,7 +100,7 @@ def test_dmabuf_is_not_imported_by_a_driver_from_before_it() -> None:
         desc = xsem.MemoryDesc.dmabuf_fd(exported.handle.fileno(), allocation_size=4096)
         with pytest.raises(xsem.XsemError) as caught:
             cuda.import_memory(desc)
-    # Declared where the bindings know the type; the driver is asked then, and does not know it.
+    # The type is declared if the bindings know it. Then xsem asks the driver, which does not know it.
     expected = {xsem.UnsupportedError: "unsupported", xsem.DriverError: "invalid_value"}
     assert caught.value.reason == expected[type(caught.value)]
 

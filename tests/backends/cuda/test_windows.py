@@ -1,4 +1,4 @@
-"""Windows' handle types, down to the driver: imported, used, released. On the stand-in, which plays that platform."""
+"""Test import, use and release of the Windows handle types. On the stand-in, which simulates Windows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ S, M = SemaphoreHandleType, MemoryHandleType
 SEMAPHORES = [S.OPAQUE_WIN32, S.OPAQUE_WIN32_KMT, S.D3D12_FENCE, S.D3D11_FENCE, S.D3D11_KEYED_MUTEX,
               S.D3D11_KEYED_MUTEX_KMT, S.TIMELINE_SEMAPHORE_WIN32]
 MEMORIES = [M.OPAQUE_WIN32, M.OPAQUE_WIN32_KMT, M.D3D12_HEAP, M.D3D12_RESOURCE, M.D3D11_RESOURCE, M.D3D11_RESOURCE_KMT]
-KMT = 0x4000_0040  # such a handle is a number of the system's, nothing to duplicate or close
+KMT = 0x4000_0040  # a global number of the system, without duplicates and without a close
 BOUND_S = 20.0
 
 
@@ -46,7 +46,7 @@ def opened() -> Iterator[Any]:
 
 @contextmanager
 def nt_handle() -> Iterator[OwnedHandle]:
-    """A number that stands for an NT handle: here it is an fd, which must be open afterwards."""
+    """Yield an fd that stands for an NT handle; it must be open afterwards."""
     with OwnedHandle(os.eventfd(0)) as handle:
         yield handle
         os.fstat(handle.fileno())
@@ -64,7 +64,7 @@ def is_done(device: Any, commands: CommandListDriver) -> bool:
 
 
 def use(device: Any, semaphore: Any, kind: SemaphoreKind) -> None:
-    """Signal it, then wait for that."""
+    """Signal the semaphore, then wait for the signal."""
     commands = device.create_command_list()
     if kind is SemaphoreKind.KEYED_MUTEX:
         commands.append_wait([semaphore], [WaitParams(key=0)], (), (), False)
@@ -91,12 +91,12 @@ def test_semaphore_of_each_type_is_imported_by_handle_and_used(handle_type: Sema
                 semaphore = device.import_semaphore(SemaphoreDesc(type=handle_type, handle=handle.fileno()), handle)
         use(device, semaphore, handle_type.kind)
         device.release_semaphore(semaphore)
-        device.release_semaphore(semaphore)  # given up once: a second destroy would bring the process down
+        device.release_semaphore(semaphore)  # freed once: a second destroy would end the process
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_signed_handle_reaches_the_driver_as_the_same_bits() -> None:
-    # The binding itself answers a negative int with a TypeError.
+    # The bindings themselves raise a TypeError for a negative int.
     signed = -0x3FFF_FFC0   # a KMT handle of 32 bits, read as a signed int
     with opened() as device:
         semaphore = device.import_semaphore(SemaphoreDesc(type=S.OPAQUE_WIN32_KMT, handle=signed), None)
@@ -130,7 +130,7 @@ def test_semaphores_of_one_name_are_one(handle_type: SemaphoreHandleType) -> Non
 
 
 class Frames:
-    """A device through the facade, a mutex that is free with key 0, and a timeline."""
+    """A device of the facade, a keyed mutex that is free with key 0, and a timeline."""
 
     def __init__(self) -> None:
         from xsem_cuda.backend import CudaBackend
@@ -144,7 +144,7 @@ class Frames:
         return self.device.import_semaphore(SemaphoreDesc.timeline_win32(name=name, device_uuid=None))
 
     def all_arrive_but_those_of(self, commands: xsem.CommandList, other: xsem.CommandList) -> None:
-        """One list has failed by its wait, and another has done all of its work."""
+        """Check that the wait failed one list, and that the other list did all of its work."""
         other.synchronize(timeout_s=BOUND_S)
         for call in (lambda: commands.synchronize(timeout_s=BOUND_S), commands.query, commands.append_barrier):
             with pytest.raises(xsem.DriverError) as caught:
@@ -165,13 +165,13 @@ def frames() -> Iterator[Frames]:
 def test_timeout_of_a_keyed_mutex_fails_the_list_of_its_wait() -> None:
     with frames() as at:
         commands, other = at.device.create_command_list(), at.device.create_command_list()
-        commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))   # a key that nobody releases it with
+        commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))   # no release uses this key
         ran = at.device.create_event()
         commands.append_barrier(signal_event=ran)
         value = 0
 
         def failed() -> bool:
-            # The driver tells with whatever call comes next.
+            # The next driver call of any kind returns the error.
             nonlocal value
             value += 1
             other.append_signal(at.timeline, value)
@@ -207,13 +207,13 @@ def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
     name, call = TOLD_BY[told_by]
     with frames() as at:
         commands, other = at.device.create_command_list(), at.device.create_command_list()
-        for value in (2, 4):   # the second signal of values alone is a prepared one
+        for value in (2, 4):   # the second signal with only values is a prepared one
             other.append_signal(at.timeline, value)
         commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
         with answering(name, 909):
             call(at, other)
         if "signal" in told_by:
-            other.append_wait(at.timeline, 5)   # it was given to the driver
+            other.append_wait(at.timeline, 5)   # the driver has the signal
         at.all_arrive_but_those_of(commands, other)
         commands.release()
         fresh = at.device.create_command_list()
@@ -227,7 +227,7 @@ def test_timeout_in_a_replay_fails_the_list_of_the_replay() -> None:
         commands = at.device.create_command_list()
         with commands.record() as recording:
             commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))
-        commands.synchronize(timeout_s=BOUND_S)   # what is recorded does not run
+        commands.synchronize(timeout_s=BOUND_S)   # recorded operations do not run
         recording.replay()
         with pytest.raises(xsem.DriverError) as caught:
             commands.synchronize(timeout_s=BOUND_S)
@@ -243,7 +243,7 @@ def test_mutex_that_is_acquired_in_time_is_not_suspected_later() -> None:
         commands.append_signal(at.mutex, SignalParams(key=0))
         commands.synchronize(timeout_s=BOUND_S)
         with answering("cuSignalExternalSemaphoresAsync", 909), pytest.raises(xsem.DriverError) as caught:
-            commands.append_signal(at.timeline, 1)   # of another stream of the application's
+            commands.append_signal(at.timeline, 1)   # the error belongs to another stream of the application
         assert (caught.value.reason, caught.value.from_earlier_work) == ("earlier_work_failed", True)
         commands.synchronize(timeout_s=BOUND_S)
         with answering("cuWaitExternalSemaphoresAsync", 909), pytest.raises(xsem.WaitTimeoutError):
@@ -253,7 +253,7 @@ def test_mutex_that_is_acquired_in_time_is_not_suspected_later() -> None:
 
 @contextmanager
 def answering(name: str, code: int) -> Iterator[None]:
-    """The driver's function returns that code at its next call, and does nothing."""
+    """Have the driver's function return that code at its next call and do nothing."""
     library = ctypes.CDLL("libcuda.so.1")
     library.simcuda_fail(f"{name}:{code}:1".encode(), None)
     try:
