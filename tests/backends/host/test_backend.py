@@ -1,4 +1,4 @@
-"""The backend `host` itself: what it says of its device and of the machine."""
+"""Test what the backend `host` reports of its device and of the machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_checks_pass_here_and_name_what_was_tried() -> None:
     assert [check.name for check in checks] == ["platform", "sealed memfd", "eventfd, RWF_NOWAIT", "futex", "/proc"]
 
 
-# ---- elsewhere
+# ---- other platforms
 def unavailable() -> str:
     with pytest.raises(BackendUnavailableError) as failure:
         HostBackend().devices()
@@ -70,7 +70,7 @@ def unavailable() -> str:
     (check,) = [check for check in HostBackend().checks() if not check.ok]
     assert check.detail in failure.value.message
     assert check.remedy in failure.value.message
-    assert failure.value.likely_causes == ()   # what to do is no cause
+    assert failure.value.likely_causes == ()   # instructions are not causes
     with pytest.raises(BackendUnavailableError):
         HostBackend().open(0)
     return failure.value.message

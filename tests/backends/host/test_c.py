@@ -1,4 +1,4 @@
-"""C code that uses tests/support/host_objects.h and the host device understand each other, in both directions."""
+"""Test that the host device and C code with tests/support/host_objects.h understand each other in both directions."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def device() -> Iterator[HostDevice]:
     made = HostDevice()
     yield made
     made.close()
-    until(lambda: not workers())  # one that was in a wait holds the page until it looks up
+    until(lambda: not workers())  # a worker in a wait holds the page until its sleep ends
     assert mapped() == []
 
 
@@ -241,7 +241,7 @@ def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
 def test_c_signal_wakes_every_sleeper(
     library: ctypes.CDLL, device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # so that only a wake-up can end the sleep in time
+    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
     timeline = device.create_semaphore(TIMELINE, 0)
     threads = [threading.Thread(target=device.host_wait, args=(timeline, 1, LONG_NS)) for _ in range(3)]
     for thread in threads:
@@ -281,7 +281,7 @@ def test_c_tells_what_a_file_is(library: ctypes.CDLL, case: str) -> None:
     assert library.recognise(fd) == kind
     assert (library.timeline_open(fd) is None) == (kind != IS_TIMELINE)
     os.close(fd)
-    for line in mapped():  # of the timeline that could be opened
+    for line in mapped():  # the page of the opened timeline
         first, _, end = line.split(maxsplit=1)[0].partition("-")
         library.timeline_close(int(first, 16))
         assert int(end, 16) - int(first, 16) == 4096

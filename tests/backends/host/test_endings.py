@@ -1,4 +1,4 @@
-"""How the host's command lists end: by failure, by close, by the device's close; at the driver interface."""
+"""Test the end of the host's command lists at the driver interface: a failure, a close, the close of the device."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_work_that_raises_stops_the_list_and_later_signals(device: HostDevice) -
     after = signal_of(commands, semaphore, 1)
     go.set()
     assert isinstance(failed(device, after).__cause__, ZeroDivisionError)
-    assert device.done(before), "what was reached before stays reached"
+    assert device.done(before), "a point that was reached before must stay reached"
     with pytest.raises(DriverError) as again:
         commands.append_work(lambda: ran.append(2))
     assert isinstance(again.value.__cause__, ZeroDivisionError)
@@ -117,7 +117,7 @@ def test_close_ends_a_worker_that_waits(device: HostDevice) -> None:
 
 
 def test_closed_list_ends_its_thread_and_unused_list_has_none(device: HostDevice) -> None:
-    until(lambda: not workers())   # of other tests
+    until(lambda: not workers())   # threads of earlier tests
     used, unused = device.create_command_list(), device.create_command_list()
     assert workers() == []
     assert barrier(used).wait(LONG_NS)

@@ -1,4 +1,4 @@
-"""The host's memory and buffers, at the driver interface."""
+"""Test the host's memory and buffers at the driver interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's objects between processes: taking turns, and what a killed, scribbling or hostile peer can do."""
+"""Test the host's objects between processes: taking turns, and peers that are killed, overwrite data or are hostile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def device() -> Iterator[HostDevice]:
     made = HostDevice()
     yield made
     made.close()
-    until(lambda: not workers())  # one that was in a wait holds the page until it looks up
+    until(lambda: not workers())  # a worker in a wait holds the page until its sleep ends
     assert mapped() == []
 
 
@@ -111,7 +111,7 @@ assert commands.append_barrier((), True).wait(LONG_NS)
     device.release_semaphore(timeline)
 
 
-# ---- killed
+# ---- killed peers
 HAMMER = """
 import threading
 from xsem.types import OwnedHandle
@@ -148,7 +148,7 @@ def test_peers_killed_at_any_moment_leave_objects_usable(device: HostDevice) -> 
         assert not device.host_wait(timeline, after, SLICE_NS)
         device.host_signal(timeline, after)
         assert device.host_wait(timeline, after, 0)
-        device.host_wait(binary, None, 0)  # its last signal, or none
+        device.host_wait(binary, None, 0)  # takes the last signal of the peer, if any
         assert not device.host_wait(binary, None, SLICE_NS)
         device.host_signal(binary, None)
         assert device.host_wait(binary, None, 0)
@@ -162,13 +162,13 @@ def test_value_of_a_peer_killed_between_store_and_wake_is_seen(device: HostDevic
     thread = threading.Thread(target=lambda: met.append(device.host_wait(timeline, 5, 3600 * 10**9)))
     thread.start()
     until(lambda: sleeps_in("futex", thread))
-    os.pwrite(timeline.fd, struct.pack("=Q", 5), VALUE_AT)  # as far as it came
+    os.pwrite(timeline.fd, struct.pack("=Q", 5), VALUE_AT)  # the peer got as far as this store
     thread.join()
     assert met == [True]
     device.release_semaphore(timeline)
 
 
-# ---- scribbling
+# ---- peers that overwrite the page
 SCRIBBLE = """
 import mmap, os
 page = mmap.mmap(fds[0], 4096)
@@ -215,9 +215,9 @@ def test_peer_that_overwrites_the_page_harms_only_its_values(device: HostDevice)
             assert 0 <= device.semaphore_value(timeline) < 2**64
         point = commands.append_wait([timeline], [WaitParams(value=2**63)], (), (), True)
         assert point is not None
-        assert point.wait(LONG_NS)  # half of its values are large enough
+        assert point.wait(LONG_NS)  # half of the peer's values are large enough
     commands.close()
-    # It took the magic number with it: nobody can join any more, and those who are there go on.
+    # The peer overwrote the magic number: no process can join, and the processes that joined before continue.
     device.host_signal(timeline, 7)
     assert device.host_wait(timeline, 7, 0)
     assert device.semaphore_value(timeline) == 7
@@ -242,7 +242,7 @@ def test_peer_that_punches_holes_leaves_zeros(device: HostDevice) -> None:
     device.release_memory(memory)
 
 
-# ---- the interpreter's end
+# ---- end of the interpreter
 SETS_UP = """
 import threading
 from support.fake_backend import until

@@ -1,7 +1,7 @@
-"""Host against host, the other side in nothing but plain system calls: a fault that both sides share is seen.
+"""Test the host against a participant that makes only system calls, to detect a fault that two hosts would share.
 
-The suite's own runs of host against host use one implementation twice. Here each order is proven by holding the
-producer back, once with the plain side producing and once with it consuming, each with its control.
+The conformance suite tests host against host with one implementation on both ends. Here each test proves an order: it
+holds the producer back. The participant produces in one test and consumes in the other. Each test has a control.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Binary:
         os.write(self.fd, struct.pack("=Q", 1))
 
     def is_signalled(self, within_s: float) -> bool:
-        """Whether there is a signal; it is taken."""
+        """Return whether there is a signal, and take it."""
         if not select.select([self.fd], [], [], within_s)[0]:
             return False
         return os.read(self.fd, 8) != bytes(8)
@@ -69,14 +69,14 @@ class Timeline:
         self.value = 7
 
     def signal(self) -> None:
-        # The one word may be stored by steps: nobody waits for a value in between.
+        # The word may be stored in steps: no wait is for a value in between.
         struct.pack_into("=Q", self.page, VALUE, 7)
         struct.pack_into("=I", self.page, SEQUENCE, struct.unpack_from("=I", self.page, SEQUENCE)[0] + 1)
         word = ctypes.c_uint32.from_buffer(self.page, SEQUENCE)
         ctypes.CDLL(None).syscall(FUTEX, ctypes.byref(word), WAKE, 2**31 - 1, None, None, 0)
 
     def is_signalled(self, within_s: float) -> bool:
-        """Whether the value is there."""
+        """Return whether the timeline has the value."""
         pause = select.poll()
         for _ in range(max(1, int(within_s * 1000))):
             if struct.unpack_from("=Q", self.page, VALUE)[0] >= 7:

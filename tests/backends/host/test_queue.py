@@ -1,4 +1,4 @@
-"""The host's command lists, at the driver interface."""
+"""Test the host's command lists at the driver interface."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_blocked_lists_do_not_spin(device: HostDevice) -> None:
     device.release_semaphore(binary)
 
 
-# ---- foreign events
+# ---- borrowed events
 @pytest.mark.parametrize("make", [threading.Event, Future])
 def test_borrowed_event_holds_a_list(device: HostDevice, make: Any) -> None:
     native = make()

@@ -1,4 +1,4 @@
-"""What the host's driver refuses: files that are not its objects, what it does not declare, what cannot be had."""
+"""Test refusals of the host's driver: files of other objects, undeclared types, missing resources."""
 
 from __future__ import annotations
 
@@ -198,10 +198,10 @@ def test_refusals_in_threads_close_no_other_files(device: HostDevice) -> None:
     assert numbers() == before
 
 
-# ---- what the kernel does not give
+# ---- missing resources
 @contextmanager
 def no_more_files() -> Iterator[None]:
-    """Inside, no number is free for another file descriptor."""
+    """Leave no number free for another file descriptor in this block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
     os.close(lowest)
@@ -270,7 +270,7 @@ def test_import_without_proc_is_refused(device: HostDevice, monkeypatch: pytest.
     refused(memfd(4096, name="m"), "no_proc", device, memory_desc(4096))
 
 
-# ---- what is not declared
+# ---- undeclared types and features
 @pytest.mark.parametrize("type", sorted(set(SemaphoreHandleType) - CAPABILITIES.semaphore_import))
 def test_undeclared_semaphore_type_is_refused_by_the_driver(
     device: HostDevice, type: SemaphoreHandleType

@@ -1,4 +1,4 @@
-"""The facade over a device that really runs: users' code as it is written, work on workers, releases behind waits."""
+"""Test the facade on a device that runs: code of applications, work on worker threads, releases behind waits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def device() -> Iterator[xsem.Device]:
 
 @pytest.fixture
 def scenario(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """A file of tests/typing as a module."""
+    """Return a function that imports a file of tests/typing as a module."""
     import importlib
 
     monkeypatch.syspath_prepend(str(TESTS / "typing"))
@@ -52,12 +52,12 @@ def timeline(device: xsem.Device, label: str = "") -> xsem.Semaphore:
 
 
 def other_side(device: xsem.Device, sem: xsem.Semaphore) -> xsem.Semaphore:
-    """The same timeline through another object, as another process has it."""
+    """Return the same timeline in a second object, as in another process."""
     with sem.export() as desc:
         return device.import_semaphore(desc)
 
 
-# ---- users' code: errors and timeouts
+# ---- code of applications: errors and timeouts
 def test_connect_says_what_is_wrong_with_a_handle(
     device: xsem.Device, scenario: Callable[[str], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,7 +76,7 @@ def test_connect_says_what_is_wrong_with_a_handle(
         number = desc.handle.fileno()
         sem = connect(device, number)
         assert isinstance(sem, xsem.Semaphore)
-        os.fstat(number)   # still the caller's
+        os.fstat(number)   # the caller still owns it
 
 
 def test_drain_tells_what_is_pending(
@@ -121,9 +121,9 @@ def test_ctrl_c_ends_every_wait(device: xsem.Device, wait: str) -> None:
     event.wait(timeout_s=20)
 
 
-# ---- users' code: asyncio
+# ---- code of applications: asyncio
 class Streamless:
-    """The host has no streams: `command_list(stream)` gives a list of its own."""
+    """A device without streams, like the host: `command_list(stream)` returns a new list."""
 
     def __init__(self, device: xsem.Device) -> None:
         self._device = device
@@ -182,7 +182,7 @@ def test_other_loops_are_woken_by_the_callback(device: xsem.Device, scenario: Ca
     assert Wake.woken.wait(10)
 
 
-# ---- users' code: the application's own tests
+# ---- code of applications: their tests
 def test_compute_that_is_held_back_reads_the_new_pixels(device: xsem.Device, scenario: Callable[[str], Any]) -> None:
     brighten = scenario("app_tests").brighten
     sem, memory = timeline(device), device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
@@ -265,7 +265,7 @@ def test_work_may_append_to_lists(device: xsem.Device) -> None:
     commands.synchronize(timeout_s=20)
 
 
-# ---- lifetime over a device that runs
+# ---- lifetimes on a device that runs
 def test_release_behind_an_unmet_wait_keeps_needed_objects(device: xsem.Device) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     theirs = other_side(device, sem)
@@ -297,7 +297,7 @@ def test_fds_of_released_objects_are_closed(device: xsem.Device) -> None:
         with other_side(device, timeline(device)) as sem:
             commands.append_signal(sem, value)
         if value % 3:
-            device.create_memory(MemoryHandleType.OPAQUE_FD, 1)   # dropped
+            device.create_memory(MemoryHandleType.OPAQUE_FD, 1)   # dropped at once
     commands.synchronize(timeout_s=20)
     del sem  # type: ignore[possibly-undefined]
     gc.collect()
@@ -344,7 +344,7 @@ def test_long_run_needs_no_more_memory_at_its_end(device: xsem.Device) -> None:
             commands.append_work(lambda: None)
             commands.append_signal(sem, value)
             if value % 512 == 0:
-                sem.host_wait(value, timeout_s=10)   # the host runs ahead, but not for ever
+                sem.host_wait(value, timeout_s=10)   # the host runs ahead, within a limit
 
     run(2)
     gc.collect()

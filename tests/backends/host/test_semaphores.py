@@ -1,4 +1,4 @@
-"""The host's semaphores within one process, at the driver interface."""
+"""Test the host's semaphores in one process, at the driver interface."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_loser_of_a_race_for_a_signal_is_not_held(device: HostDevice, monkeypatc
     def stolen(fd: int, timeout_ns: int) -> bool:
         seen = ready(fd, timeout_ns)
         if seen:
-            os.read(fd, 8)  # somebody else is faster, between poll and read
+            os.read(fd, 8)  # another reader is faster, between poll and read
         return seen
 
     monkeypatch.setattr(semaphores, "readable", stolen)
@@ -154,7 +154,7 @@ def test_timeline_without_a_value_is_refused(device: HostDevice) -> None:
 
 @pytest.mark.timeout(10)
 def test_timeline_jump_by_two_to_the_32_wakes_a_sleeper(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # so that only a wake-up can end the sleep in time
+    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
     one = device.create_semaphore(TIMELINE, 0)
     met: list[bool] = []
     thread = threading.Thread(target=lambda: met.append(device.host_wait(one, 2**32, LONG_NS)))
@@ -184,7 +184,7 @@ def test_timeline_signal_wakes_every_sleeper(device: HostDevice, monkeypatch: py
 
 
 class Overtaken:
-    """A timeline's value that is signalled just after it was looked at."""
+    """The value of a timeline that is signalled directly after a read of the value."""
 
     def __init__(self, timeline: semaphores.Timeline) -> None:
         self.timeline = timeline
@@ -249,7 +249,7 @@ def test_timeline_wait_does_not_spin_whatever_ends_its_sleep(
 
     monkeypatch.setattr(semaphores, "futex_wait", restless)
     assert not device.host_wait(token, 1, 300_000_000)
-    # 64 without a pause, then at most one a millisecond. Without the pauses it would be tens of thousands.
+    # 64 reads without a pause, then at most one per millisecond. Without the pauses there would be tens of thousands.
     assert looks < 64 + 350
     device.release_semaphore(token)
 
@@ -297,7 +297,7 @@ def test_release_leaves_the_file_to_a_wait_that_is_inside(device: HostDevice, ty
     thread.start()
     until(lambda: sleeps_in("futex" if type is TIMELINE else "poll", thread))
     device.release_semaphore(token)
-    os.fstat(fd)  # the number must not become another file's while the wait looks at it
+    os.fstat(fd)  # the number must not become another file's while the wait uses it
     device.host_signal(other, wanted(type))
     thread.join()
     assert met == [True]
@@ -311,7 +311,7 @@ def test_use_after_release_is_refused_and_closes_no_other_file(
 ) -> None:
     token = device.create_semaphore(type, 0)
     device.release_semaphore(token)
-    other = os.eventfd(0)  # gets the number that has just become free
+    other = os.eventfd(0)  # takes the number that is free since the release
     device.release_semaphore(token)
     os.fstat(other)
     with pytest.raises(ReleasedError):

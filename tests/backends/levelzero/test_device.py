@@ -1,4 +1,4 @@
-"""The Level Zero backend on the simulated driver behind the real loader: what is declared, imported and given back."""
+"""Test declarations, imports and releases of the Level Zero backend, on the simulated driver behind the real loader."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def test_driver_older_than_the_extension_names_the_update() -> None:
     assert "25.27" in device_check.remedy
 
 
-# ---- what becomes of a file descriptor
+# ---- the fate of a file descriptor
 def fates(tmp: Any) -> None:
-    """Whatever the driver does with its fds: the caller's is as before, and nothing is leaked (see conftest)."""
+    """Check that the caller's fd is unchanged and that no fd leaks, for any treatment of fds by the driver."""
     with opened() as at:
         driver = driver_of(at.here)
         for kind in KINDS:
@@ -154,13 +154,13 @@ def fates(tmp: Any) -> None:
             with fd_of(there) as handle:
                 number = handle.fileno()
                 status = os.fstat(number)
-                # The driver's own view: a handle that it is given is closed by it, or left to the caller.
+                # The driver closes a handle that it gets, or leaves it to the caller.
                 own = OwnedHandle(os.dup(number))
                 token = driver.import_semaphore(SemaphoreDesc(type=kind, handle=own), own)
                 assert own.closed is (tmp != "open")
                 own.close()
                 driver.release_semaphore(token)
-                driver.release_semaphore(token)   # a second release reaches no driver
+                driver.release_semaphore(token)   # a second release does not reach the driver
                 assert os.fstat(number) == status
         memory, _ = at.memory()
         wrong = fd_of(memory)
@@ -195,7 +195,7 @@ def test_fds_are_let_go_when_driver_closes_refused_ones_too() -> None:
 def test_closed_fd_number_is_left_to_another_import_of_the_file(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if another thread imported the file, and got the number, before this one has looked."""
+    """Simulate another thread that imports the file, and gets the number, before this thread checks it."""
     others: list[OwnedHandle] = []
 
     def then_another(call: Any) -> Any:
@@ -203,7 +203,7 @@ def test_closed_fd_number_is_left_to_another_import_of_the_file(
             before = numbers()
             made = call(*arguments)
             for number in before - numbers():
-                # The other thread's duplicates have come round to it.
+                # The duplicates of the other thread have reached this number.
                 monkeypatch.setattr(file_descriptors._Numbers, "turn", number)
                 others.append(duplicate_fd(exported.fileno()))
                 assert others[-1].fileno() == number
@@ -240,7 +240,7 @@ def test_refused_import_does_not_say_what_became_of_the_fd() -> None:
         own.detach()
 
 
-# ---- the application's own driver, context and device
+# ---- the application's driver, context and device
 def borrows() -> None:
     from xsem_levelzero import Native
 
@@ -252,7 +252,7 @@ def borrows() -> None:
             there, here = at.semaphore()
             _, memory = at.memory()
             commands = at.here.create_command_list()
-            # Their events and lists, and their copies on our pointers: all of one context.
+            # The application's events, lists and copies work with xsem's pointers: all belong to one context.
             [theirs] = app.events(1)
             commands.append_wait(here, 5, wait_events=[at.here.event(theirs)])
             commands.append_signal(here, 6)
@@ -263,7 +263,7 @@ def borrows() -> None:
             app.copy(stream, source, source + 64, 64, event=theirs)
             commands.synchronize(timeout_s=BOUND_S)
             assert there.value() == 6
-        # Given back alive.
+        # The application's objects are still usable.
         [again] = app.events(1)
         app.copy(app.stream(), app.memory()[1], app.memory()[1], 1, event=again)
         assert app.reached(again)
@@ -321,7 +321,7 @@ def test_frames_are_waited_for_copied_and_signalled(kind: SemaphoreHandleType) -
 
 @on_level_zero(SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x7ffffffe:2")
 def test_append_that_fails_leaves_nothing_of_itself() -> None:
-    # The first one was the look at what the driver does.
+    # The first append is the trial of the driver's behaviour.
     with opened() as at:
         there, here = at.semaphore()
         commands, event = at.here.create_command_list(), at.here.create_event()
@@ -344,7 +344,7 @@ def test_driver_refuses_what_it_does_not_declare() -> None:
                     driver.import_semaphore(SemaphoreDesc(type=kind, handle=handle), None)
 
 
-# ---- the look at what the driver does
+# ---- the trial of the driver's behaviour
 STUCK = """
 import os
 from xsem_levelzero import probe as _probe
@@ -364,7 +364,8 @@ os.write(held[0], (1).to_bytes(8, "little"))
 
 @on_level_zero
 def test_binary_is_not_declared_when_the_trial_wait_stays_unmet() -> None:
-    # In a process of its own: what the wait uses stays, and the simulated driver ends one that destroys it.
+    # This test uses a new process: objects of the stuck wait stay alive, and the simulated driver ends a process that
+    # destroys them.
     ran = subprocess.run([sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.strip() == (

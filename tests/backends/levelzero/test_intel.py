@@ -1,4 +1,4 @@
-"""The Level Zero backend on a driver that behaves as Intel's for Linux is read to: no reset, handles that wear out."""
+"""Test the Level Zero backend on a simulation of Intel's driver for Linux: no reset, handles that wear out."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_fresh_imports_are_released_as_their_waits_end() -> None:
             commands.append_wait(here, value)
             if value % 50 == 0:
                 commands.synchronize(timeout_s=BOUND_S)
-                commands.append_wait(here, value)   # looks at those that are over
+                commands.append_wait(here, value)   # also frees the imports of completed waits
                 assert len(token._waiting) <= 2
                 assert driver_of(at.here)._events.count <= 96
         assert len(os.listdir("/proc/self/fd")) <= before + 60
@@ -121,7 +121,7 @@ def test_event_of_a_wait_is_used_again_once_though_two_have_it() -> None:
         events = driver_of(at.here)._events
         commands = at.here.create_command_list()
         for _ in range(20):
-            event = at.here.create_event()   # the application's, and the mark of the fresh import
+            event = at.here.create_event()   # serves the application, and marks the end of the fresh import
             commands.append_wait(here, 1, signal_event=event)
             event.wait(timeout_s=BOUND_S)
             del event
@@ -129,14 +129,14 @@ def test_event_of_a_wait_is_used_again_once_though_two_have_it() -> None:
         commands.synchronize(timeout_s=BOUND_S)
         taken = [events.take() for _ in range(events.count)]
         assert len({point.handle for point in taken}) == len(taken)
-        assert not events._released   # one that is there twice would be reset while its next user waits for it
+        assert not events._released   # an event that is listed twice would be reset during its next wait
         for point in taken:
             events.give_back(point)
 
 
 @on_level_zero(**INTEL)
 def test_release_with_waits_that_are_over_gives_all_imports_back() -> None:
-    # The simulated driver ends the process where one is released too early; conftest counts what is left open.
+    # The simulated driver ends the process if an import is released too early; conftest counts open imports.
     with opened() as at:
         for kind in KINDS:
             there, here = at.semaphore(kind)
@@ -146,14 +146,14 @@ def test_release_with_waits_that_are_over_gives_all_imports_back() -> None:
             there.host_signal(value)
             commands.synchronize(timeout_s=BOUND_S)
             here.release()
-            record = here._lifetime
-            soon(partial(getattr, record, "freed"))
+            lifetime = here._lifetime
+            soon(partial(getattr, lifetime, "freed"))
 
 
 @on_level_zero(**INTEL, SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x7ffffffe:2")
 def test_wait_that_is_not_appended_gives_its_fresh_import_back() -> None:
     with opened() as at:
-        there, here = at.semaphore(BINARY)   # each import of one has an fd, so that one is seen
+        there, here = at.semaphore(BINARY)   # each import of a binary semaphore has an fd, so the test detects it
         commands = at.here.create_command_list()
         before = sorted(os.listdir("/proc/self/fd"))
         with pytest.raises(xsem.DriverError):

@@ -1,4 +1,4 @@
-"""The suite on the simulated driver as Intel's: each outcome, and that no order is seen that was not there."""
+"""Run the conformance suite on the simulation of Intel's driver: check each outcome, and that no false order passes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def table() -> dict[str, str]:
 
 @functools.cache
 def outcomes() -> dict[str, tuple[str, int]]:
-    """For each case: the outcome, and how many waits were let through meanwhile."""
+    """Return for each case the outcome, and the number of waits that the driver let through during the case."""
     found, wanted = run(), table()
-    # On a busy machine what is only late looks as if it were held: such a case is run once more.
+    # On a busy machine a late operation looks like a blocked one: such a case runs once more.
     other = [key for key, (outcome, _) in found.items() if outcome != wanted.get(key)]
     return {**found, **run(*other)} if 0 < len(other) < 10 else found
 
@@ -52,5 +52,5 @@ def test_outcome_of_each_case_matches_the_table() -> None:
 @pytest.mark.timeout(LIMIT_S + 5)
 def test_no_case_passes_when_the_driver_lets_a_wait_through() -> None:
     through = {key: outcome for key, (outcome, count) in outcomes().items() if count}
-    assert through, "nothing was let through: then this shows nothing"
+    assert through, "the driver let no wait through, so this test proves nothing"
     assert [key for key, outcome in through.items() if outcome == "PASS"] == []

@@ -1,4 +1,4 @@
-"""Command lists of the Level Zero backend on the simulated driver: its own, the application's, and their events."""
+"""Test own and borrowed command lists of the Level Zero backend, and their events, on the simulated driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def native_of(app: Rig) -> Any:
 
 
 def regular(app: Rig) -> int:
-    """A list that is no immediate one."""
+    """Make a regular list, which is not immediate."""
     made = app.make("zeCommandListCreate", c_void_p(app.context), c_void_p(app.device),
                     byref(raw.structure(0xF, (c_uint32, 0), (c_uint32, 0))))
     app.lists.append(made)
@@ -70,7 +70,7 @@ def test_wait_and_signal_begin_after_the_events_in_their_lists() -> None:
         assert there.value() == 1
 
 
-# ---- events, used again
+# ---- reuse of events
 @on_level_zero
 def test_events_are_reused_after_signal_and_release() -> None:
     with opened() as at:
@@ -96,7 +96,7 @@ def test_pools_grow_and_pending_events_are_not_reused() -> None:
         commands.append_wait([gate._token()], [WaitParams(value=1)], (), (), False)
         pending = [commands.append_barrier((), True) for _ in range(100)]
         for point in pending:
-            driver.release_point(point)   # nobody asks any more, and the device has still to signal it
+            driver.release_point(point)   # no query follows, and the device still has to signal the event
         others = [events.take() for _ in range(200)]
         assert not {point.handle for point in pending} & {point.handle for point in others}
         assert len({point.handle for point in others}) == 200
@@ -107,12 +107,12 @@ def test_pools_grow_and_pending_events_are_not_reused() -> None:
             events.give_back(point)
         before = events.count
         for _ in range(before):
-            assert not driver.done(events.take())   # reset, each
+            assert not driver.done(events.take())   # each event is reset
         assert events.count == before
         held.synchronize(timeout_s=BOUND_S)
 
 
-# ---- lists that the application lent
+# ---- borrowed lists
 @on_level_zero
 def test_borrowed_list_is_in_order_and_outlives_its_release() -> None:
     with rig() as app, opened("levelzero", native=native_of(app)) as at:
@@ -134,7 +134,7 @@ def test_borrowed_list_is_in_order_and_outlives_its_release() -> None:
         commands.synchronize(timeout_s=BOUND_S)
         commands.release()
         [again] = app.events(1)
-        app.copy(stream, target[1], ctypes.addressof(source), 1, event=again)   # still there
+        app.copy(stream, target[1], ctypes.addressof(source), 1, event=again)   # the borrowed list still works
         assert app.reached(again)
 
 
@@ -149,11 +149,11 @@ def test_out_of_order_list_gets_barriers() -> None:
         copied, last = app.events(2)
         commands.append_wait(here, 1)
         app.copy(stream, target[1], ctypes.addressof(source), 1, event=copied)
-        assert not app.reached(copied, timeout_s=0.05)   # their work waits for xsem's wait
+        assert not app.reached(copied, timeout_s=0.05)   # the application's work waits for xsem's wait
         commands.append_signal(done, 1)
         there.host_signal(1)
         done_there.host_wait(1, timeout_s=BOUND_S)
-        assert app.reached(copied, timeout_s=0)          # and the signal comes after it
+        assert app.reached(copied, timeout_s=0)          # the signal comes after the application's work
         commands.synchronize(timeout_s=BOUND_S)
         app.copy(stream, target[1], ctypes.addressof(source), 1, event=last)
         assert app.reached(last)
@@ -191,7 +191,7 @@ def test_out_of_order_signal_with_events_follows_earlier_work() -> None:
         app.copy(stream, target, target + PAGE // 2, 8, event=copied, after=[held])
         commands = at.here.command_list(stream, in_order=False)
         commands.append_signal(here, 1, wait_events=[passed])
-        with pytest.raises(xsem.WaitTimeoutError):   # their copy is held, and so is the signal
+        with pytest.raises(xsem.WaitTimeoutError):   # the application's copy waits, and so does the signal
             there.host_wait(1, timeout_s=0.05)
         assert app.pending(copied)
         app.call("zeEventHostSignal", c_void_p(held))

@@ -1,6 +1,6 @@
-"""Finding the loader and the extension's functions, and translating handles: on functions that this test makes.
+"""Test the search for the loader and for the extension's functions, and the translation of handles.
 
-What the real loader does is in test_levelzero_device.py.
+The functions are made by these tests. `test_device.py` uses the real loader.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from xsem_levelzero.releases import build_of, flaw_of, version_text
 from xsem_levelzero.results import RESULTS, error_of
 
 UNINITIALIZED, UNSUPPORTED_FEATURE, INVALID_ARGUMENT = 0x78000001, 0x78000003, 0x78000004
-WRAP = 0x1000   # what this loader adds to a handle when it wraps
+WRAP = 0x1000   # this loader adds it to each handle that it wraps
 
 
 class Function:
-    """A C function for `Loader`: it takes what ctypes was given."""
+    """A C function for `Loader`, which gets the arguments of the ctypes call."""
 
     def __init__(self, act: Callable[..., int]) -> None:
         self._act = act
@@ -50,7 +50,7 @@ def put(where: Any, value: int) -> None:
 
 
 class Library:
-    """A loader with one driver behind it, whose extension functions note what handles they are given."""
+    """A loader with one driver, whose extension functions note the handles that they get."""
 
     def __init__(self, *, exports: bool = False, addresses: bool = False, wraps: bool = False) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -93,7 +93,7 @@ class Library:
 
 
 def driver_library(library: Library, driver: int, *, functions: bool = True) -> Any:
-    """A driver's own library: its tables."""
+    """The library of a driver, with the driver's tables."""
     def drivers(count: Any, out: Any) -> int:
         count[0] = 1
         if out:
@@ -142,7 +142,7 @@ def test_function_address_comes_next_with_translated_handles() -> None:
     extension.append(WAIT, commands, [1], (_ze.WaitParams * 1)(), event, [event])
     extension.release_semaphore(0x99)
     assert library.seen == [(WAIT, 0x550), ("zeDeviceReleaseExternalSemaphoreExt", 0x99)]
-    assert len(library.translated) == 3   # nothing a second time, and a semaphore never
+    assert len(library.translated) == 3   # no handle twice, and never a semaphore
 
 
 def test_handles_that_are_not_wrapped_are_not_translated() -> None:
@@ -245,7 +245,7 @@ def test_missing_loader_is_one_clear_line_of_doctor() -> None:
     assert loader["detail"].startswith("the Level Zero loader, libze_loader.so.1, was not found: install it")
     assert "libze1" in loader["remedy"]
     assert "\n" not in loader["detail"]
-    assert ran.returncode in (0, 3), ran.stderr   # what is just missing is not broken
+    assert ran.returncode in (0, 3), ran.stderr   # a missing loader is not a broken one
 
 
 def test_loader_that_is_missing_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +297,6 @@ def test_release_tells_its_flaw(build: int, flaw: str | None) -> None:
 
 def test_other_drivers_have_no_intel_release() -> None:
     assert build_of(0x10DE, 1 << 24 | 33000) is None
-    assert build_of(0x8086, 0x10000) is None   # not counted as Intel's driver counts
+    assert build_of(0x8086, 0x10000) is None   # not a version number of Intel's driver
     assert flaw_of(None) is None
     assert version_text(1 << 24 | 6 << 16 | 33944) == "1.6.33944"

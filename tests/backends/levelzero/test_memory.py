@@ -1,4 +1,4 @@
-"""Memory and images of the Level Zero backend on the simulated driver: sizes, offsets, what is refused."""
+"""Test memory and images of the Level Zero backend on the simulated driver: sizes, offsets, refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_allocation_below_the_given_size_is_refused() -> None:
             with pytest.raises(ImportFailure) as caught:
                 driver.import_memory(desc, own)
             assert caught.value.fate == "unknown"
-            own.detach()   # the driver took it: the import itself went well
+            own.detach()   # the driver took the fd: the driver's import succeeded
         error = caught.value.error
         assert isinstance(error, xsem.BadHandleError)
         assert error.reason == "allocation_size_beyond_file"

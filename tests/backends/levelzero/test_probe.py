@@ -1,6 +1,6 @@
-"""The real object that Intel's driver is looked at with, a DRM syncobj: made by the kernel's numbers and structs.
+"""Test the creation of a DRM syncobj, the object for the trial of Intel's driver, by the kernel's numbers and structs.
 
-No machine of these tests has a render node, so the kernel's side is played here.
+No machine of these tests has a render node, so this file simulates the kernel.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from xsem_levelzero import probe as _probe
 
 
 def test_numbers_are_those_of_the_kernels_header() -> None:
-    # drm.h: DRM_IOWR(0xBF, struct drm_syncobj_create), 0xC0 with …_destroy, 0xC1 with …_handle as it was at first, of
-    # 16 bytes (handle, flags, fd, pad); the kernel takes that one also since it has grown.
+    # drm.h: DRM_IOWR(0xBF, struct drm_syncobj_create), 0xC0 with …_destroy, 0xC1 with the first form of …_handle, of
+    # 16 bytes (handle, flags, fd, pad). Newer kernels have a larger struct and still take this one.
     assert (_probe._CREATE, _probe._DESTROY, _probe._HANDLE_TO_FD) == (0xC00864BF, 0xC00864C0, 0xC01064C1)
     assert (struct.calcsize("=II"), struct.calcsize("=IIiI")) == (8, 16)
 
 
 class Kernel:
-    """Render nodes: the first has no syncobjs."""
+    """Two render nodes, of which the first has no syncobjs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.calls: list[tuple[str, bytes]] = []

@@ -1,4 +1,4 @@
-"""What the backend says of Level Zero's C interface is what its headers say, and what was written down from them."""
+"""Test that the backend's declarations of Level Zero's C interface match the headers and the table in this file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from xsem_levelzero import results as _results
 from xsem_levelzero import ze as _ze
 from xsem_levelzero.images import _COMPONENTS, _LAYOUTS
 
-LATER = ("ZE_RESULT_ERROR_SURVIVABILITY_MODE_DETECTED", "ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED")   # than 1.20
-HEADERS = ("trixie", "forky")   # releases whose libze-dev knows the extension: 1.20.6, 1.32
+LATER = ("ZE_RESULT_ERROR_SURVIVABILITY_MODE_DETECTED", "ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED")   # later than 1.20
+HEADERS = ("trixie", "forky")   # releases with the extension in libze-dev: 1.20.6, 1.32
 
-# Name: size, stype (None where it has none), then fields with their offsets.
+# Name: size, stype (None if the struct lacks it), then fields with their offsets.
 TABLE: Mapping[str, tuple[int, int | None, dict[str, int]]] = {
     "ze_external_semaphore_ext_desc_t": (24, 0x20022, {"flags": 16}),
     "ze_external_semaphore_win32_ext_desc_t": (32, 0x20023, {"handle": 16, "name": 24}),
@@ -52,7 +52,7 @@ TABLE: Mapping[str, tuple[int, int | None, dict[str, int]]] = {
     "ze_init_driver_type_desc_t": (24, 0x20021, {"flags": 16}),
     "ze_device_luid_ext_properties_t": (32, 0x1000D, {"luid": 16, "nodeMask": 24}),
     "ze_driver_extension_properties_t": (260, None, {"name": 0, "version": 256}),
-    # Not among what was written down; the headers have them.
+    # The first notes lack these structs; the headers have them.
     "ze_image_format_t": (24, None, {"layout": 0, "type": 4, "x": 8, "y": 12, "z": 16, "w": 20}),
     "ze_image_region_t": (24, None, {"originX": 0, "originY": 4, "originZ": 8, "width": 12, "height": 16,
                                      "depth": 20}),
@@ -88,7 +88,7 @@ def test_struct_has_the_size_number_and_offsets_of_the_table(name: str) -> None:
 
 
 def ask_compiler(release: str, folder: Path, questions: dict[str, str]) -> dict[str, int]:
-    """What each C expression is, to a compiler with that release's headers."""
+    """Return the value of each C expression, from a compiler with the headers of that release."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (gcc)")
@@ -169,7 +169,7 @@ def test_functions_stand_where_the_backend_looks_for_them(release: str, tmp_path
     assert ask_compiler(release, tmp_path, questions) == answers
 
 
-# C types as ctypes sees them; pointers to structs of ours by their name, all handles and other pointers as void *.
+# C types in ctypes. Pointers to known structs go by name; all handles and other pointers are void *.
 _SIMPLE = {"uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
            "ze_init_flags_t": ctypes.c_uint32, "zel_handle_type_t": ctypes.c_int, "ze_api_version_t": ctypes.c_uint32}
 
@@ -205,6 +205,6 @@ def test_prototypes_are_those_of_the_header(release: str) -> None:
         assert len(declared) == len(arguments), name
         for words, argument in zip(declared, arguments, strict=True):
             assert argument in _expected(words), (name, words, argument)
-    # A driver's tables are declared in ze_ddi.h with a struct each; 1.20 has no zelGetLoaderVersion.
+    # ze_ddi.h declares each table of a driver with a struct; 1.20 has no zelGetLoaderVersion.
     assert set(missing) <= {"zeGetDriverProcAddrTable", "zeGetDeviceProcAddrTable", "zeGetCommandListProcAddrTable",
                             *(("zelGetLoaderVersion",) if release == "trixie" else ())}

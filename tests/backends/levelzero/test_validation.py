@@ -1,4 +1,4 @@
-"""The Level Zero backend under the loader's own parameter validation, which is first shown to be in the path."""
+"""Test the Level Zero backend under the loader's parameter validation, after a proof that the layer is in the path."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from support.levelzero_sim import on_level_zero
 from xsem.plugins import registry
 from xsem.types import SemaphoreHandleType
 
-# 1.20's layer refuses every import (its check of structure types is older than the extension); 1.32's does not.
+# The layer of 1.20 refuses every import: its check of structure types is older than the extension. 1.32's does not.
 VALIDATED = {"LOADER": "forky", "ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
-REACHED = 0x7FFFFFFE   # what this driver answers to every import, whatever it is
+REACHED = 0x7FFFFFFE   # this driver's answer to every import
 
 
 @on_level_zero(**VALIDATED, SIMZE_FAIL=f"zeDeviceImportExternalSemaphoreExt:{REACHED:#x}")
@@ -23,14 +23,14 @@ def test_layer_is_in_the_path() -> None:
     with rig() as app:
         _, fd = app.exported(BINARY)
         code, _ = app.import_code(fd, 0x200)
-        assert code == raw.INVALID_ENUMERATION   # and not the driver's answer
+        assert code == raw.INVALID_ENUMERATION   # the answer of the layer, not of the driver
         code, _ = app.import_code(fd, raw.OPAQUE_FD)
         assert code == REACHED
         os.close(fd)
 
 
 def says(told: str) -> None:
-    """Of where the layer is, in the details and by the doctor."""
+    """Check what the details and doctor report about the place of the layer."""
     backend = registry().get("levelzero")
     assert backend.details(0)["validation_layer"] == told
     checks = {each.name: each.detail for each in backend.checks()}

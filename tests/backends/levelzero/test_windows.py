@@ -1,4 +1,4 @@
-"""Windows' handle types down to the driver: the bytes of each struct. On the simulated driver, which plays Windows."""
+"""Test the bytes of each struct for the Windows handle types, on the simulated driver, which simulates Windows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_windows_types_are_declared_with_the_extension() -> None:
     with opened() as device:
         assert device.capabilities.semaphore_import == frozenset(SEMAPHORES)
         assert device.capabilities.memory_import == frozenset(MEMORIES)
-        assert device.capabilities.wait_before_signal == frozenset()   # nobody has seen it
+        assert device.capabilities.wait_before_signal == frozenset()   # not measured yet
         assert not device.capabilities.resets_on_wait
     assert backend.details(0)["seen_with"] == ""
 
@@ -70,11 +70,11 @@ def test_semaphore_types_are_not_declared_without_the_extension() -> None:
 @pytest.mark.parametrize("kind", SEMAPHORES)
 @on_level_zero(**WINDOWS)
 def test_semaphore_is_imported_signalled_waited_for_and_released(kind: SemaphoreHandleType) -> None:
-    with OwnedHandle(os.eventfd(0)) as handle, opened() as device:   # a number that stands for an NT handle
+    with OwnedHandle(os.eventfd(0)) as handle, opened() as device:   # an fd that stands for an NT handle
         kmt = kind.os_handle_kind.value == "kmt"
         desc = SemaphoreDesc(type=kind, handle=KMT if kmt else handle)
         semaphore = device.import_semaphore(desc, None if kmt else handle)
-        assert not handle.closed   # Windows' handles stay the caller's
+        assert not handle.closed   # the caller still owns a Windows handle
         commands = device.create_command_list()
         mutex, timeline = kind.kind is SemaphoreKind.KEYED_MUTEX, kind.kind is SemaphoreKind.TIMELINE
         value, key = 5 if timeline else None, 5 if mutex else None
@@ -95,7 +95,7 @@ def test_names_reach_the_driver() -> None:
         tokens = [device.import_semaphore(SemaphoreDesc(type=S.D3D12_FENCE, name="Local\\fence-é"), None)
                   for _ in range(2)]
         commands = device.create_command_list()
-        # Both are the object of that name: what is signalled through one is seen through the other.
+        # Both tokens are the object of that name: a signal of one is visible through the other.
         commands.append_signal([tokens[0]], [SignalParams(value=3)], (), (), False)
         point = commands.append_wait([tokens[1]], [WaitParams(value=3)], (), (), True)
         soon(lambda: device.done(point))

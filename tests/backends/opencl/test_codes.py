@@ -1,4 +1,4 @@
-"""OpenCL's codes as errors, what a driver's answers become as a declaration, and file descriptors given to a driver."""
+"""Test OpenCL's codes as errors, declarations from a driver's answers, and file descriptors that a driver gets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_failed_work_is_earlier_work_with_the_commands_status() -> None:
 
 
 class Loader:
-    """Functions that answer with a code and a pointer."""
+    """Functions that return a code and a pointer."""
 
     def __init__(self, **functions: Any) -> None:
         self.functions = functions
@@ -118,7 +118,7 @@ def test_handle_is_taken_and_missing_functions_are_named() -> None:
         api.do("clFlush", 1)
     assert refused.value.reason == "driver_too_old"
     with pytest.raises(UnsupportedError):
-        api.do(CALL)   # an extension's, and no platform to ask
+        api.do(CALL)   # a function of an extension, without a platform to ask
 
 
 # ---- prototypes and structures
@@ -181,7 +181,7 @@ def test_measured_capabilities_are_declared_for_one_vendor_only() -> None:
 
 
 class Asked:
-    """A driver: functions by name, answers by question."""
+    """A driver with functions by name and answers by question."""
 
     def __init__(self, missing: tuple[str, ...] = (), **answers: Any) -> None:
         self.missing = missing
@@ -229,13 +229,13 @@ def test_images_are_declared_when_the_driver_answers_about_them() -> None:
     assert [ask(api, 1).images for api in (known, silent, without)] == [True, False, False]
     assert Feature.IMAGE in capabilities_of(ask(known, 1), "linux").features
     assert Feature.IMAGE not in capabilities_of(ask(silent, 1), "linux").features
-    assert Feature.IMAGE not in capabilities_of(EVERYTHING, "win32").features   # made from an fd
+    assert Feature.IMAGE not in capabilities_of(EVERYTHING, "win32").features   # an image needs an fd
     assert Feature.IMAGE not in capabilities_of(EVERYTHING._replace(memory_import=()), "linux").features
 
 
-# ---- semaphores that no driver here has
+# ---- semaphores that no available driver has
 class Core:
-    """Notes each call of a list, and does nothing."""
+    """Note each call of a list, and do nothing."""
 
     def __init__(self) -> None:
         self.api = self
@@ -261,7 +261,7 @@ def test_fences_have_their_values_and_binary_semaphores_none() -> None:
     assert [None if each[3] is None else list(each[3]) for each in batches] == [[0, 7], [2**40], None]
 
 
-# ---- file descriptors given to a driver
+# ---- file descriptors that a driver gets
 
 @pytest.fixture
 def given() -> Any:
@@ -294,12 +294,12 @@ def test_number_left_open_is_closed_with_the_object(given: OwnedHandle) -> None:
     assert numbers() == before - {number}
 
 
-# The same file, for another import: before the release that cannot be told from the driver's, and numbers take turns.
+# Another import of the same file: before the release it looks like the driver's fd, and numbers take turns.
 @pytest.mark.parametrize(("when", "same"), [("import", False), ("life", False), ("release", False), ("release", True)])
 def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHandle, when: str, same: bool) -> None:
     number = given.fileno()
     fd = GivenFd(given)
-    # What another thread opens when the driver has closed it.
+    # Another thread opens this file after the driver has closed the number.
     other = duplicate_fd(number) if same else OwnedHandle(os.open(os.devnull, os.O_RDONLY))
     if when != "import":
         fd.imported()
@@ -324,7 +324,7 @@ def test_closed_fd_number_is_left_to_another_import_of_the_file(
     fd = GivenFd(given, ours=True)
     if when == "life":
         fd.imported()
-    os.close(number)   # by the driver
+    os.close(number)   # closed by the driver
     monkeypatch.setattr(file_descriptors._Numbers, "turn", number)
     with fd.another() as other:
         assert other.fileno() == number

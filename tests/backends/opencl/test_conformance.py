@@ -1,4 +1,4 @@
-"""The conformance suite on the simulated OpenCL device, with the host device as the exporter."""
+"""Run the conformance suite on the simulated OpenCL device, with the host device as the exporter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_simulated_device_passes_the_profiles_core_and_memory(tmp_path: Path) ->
     assert ran.returncode == 0, ran.stdout
     found = json.loads(report.read_text())
     failed = {case["requirement"] for case in found["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")}
-    # As NVIDIA's driver (measured): the fd of a timeline is imported as a binary semaphore. A SHOULD.
+    # As measured with NVIDIA's driver, an import takes the fd of a timeline as a binary semaphore. It is a SHOULD.
     assert failed == {"XSEM-IMP-004"}
     assert found["quirks"]["wait_before_signal"] == {"opaque_fd": True}
     assert found["quirks"]["resets_on_wait"] == {"opaque_fd": True}

@@ -1,4 +1,4 @@
-"""The OpenCL backend on PoCL: a device that imports nothing lists, says so, and refuses everything."""
+"""Test the OpenCL backend on PoCL: a device without imports is listed, says so, and refuses all imports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
                           capture_output=True, stdin=subprocess.DEVNULL, timeout=50)
 
 
-# ---- what there is
+# ---- devices
 @on_pocl
 def test_device_is_listed_with_name_and_version() -> None:
     [info] = xsem.devices("opencl")
@@ -126,7 +126,7 @@ def test_conformance_says_that_the_profile_is_not_met() -> None:
     assert "declares none of semaphore_import:opaque_fd" in ran.stdout
 
 
-# ---- what is missing
+# ---- missing parts
 def test_doctor_says_that_pyopencl_is_missing() -> None:
     code = """if True:
         import sys
@@ -166,7 +166,7 @@ def test_loader_without_a_driver_is_told_apart() -> None:
 
 @pytest.fixture
 def nvidia(tmp_path: Path) -> Path:
-    """A folder with NVIDIA's library, beside a folder for the files that name drivers."""
+    """Make a folder with NVIDIA's library, next to a folder for the files that name drivers."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libnvidia-opencl.so.1").touch()
     return tmp_path
@@ -180,7 +180,7 @@ def test_nvidias_driver_without_its_file_is_reported(nvidia: Path) -> None:
         assert not check.ok
         assert str(vendors) in check.remedy
         vendors.mkdir(exist_ok=True)
-        (vendors / "pocl.icd").write_text("libpocl.so.2\n")   # another's file changes nothing
+        (vendors / "pocl.icd").write_text("libpocl.so.2\n")   # the file of another driver changes nothing
 
 
 def test_nothing_is_reported_with_nvidias_file_or_no_driver(nvidia: Path) -> None:
@@ -191,7 +191,7 @@ def test_nothing_is_reported_with_nvidias_file_or_no_driver(nvidia: Path) -> Non
     assert nvidia_icd(vendors, [nvidia / "lib"]) is None
 
 
-# ---- the application's context
+# ---- contexts of the application
 @on_pocl
 @pytest.mark.parametrize("what", ["context", "queue"])
 def test_borrowed_context_is_used_and_left_to_the_application(what: str) -> None:
@@ -258,7 +258,7 @@ def test_context_of_a_device_that_is_not_listed_is_refused(monkeypatch: pytest.M
     from xsem_opencl import native as _native
 
     context = cl.Context(cl.get_platforms()[0].get_devices())
-    monkeypatch.setattr(_native, "all_devices", lambda _: [])   # as with a part of a device
+    monkeypatch.setattr(_native, "all_devices", lambda _: [])   # as for a part of a device
     with pytest.raises(BadArgumentError, match="whole device") as refused:
         xsem.open_device("opencl", native=context)
     assert refused.value.reason == "bad_native"

@@ -1,6 +1,6 @@
-"""Images of the OpenCL backend: formats, shapes and copies on PoCL's own images; no driver here imports one.
+"""Test images of the OpenCL backend: formats, shapes and copies, on PoCL's images; no available driver imports one.
 
-PoCL has images, so all but the one property that names the handle is tried on it: that property is left out.
+PoCL has images, so these tests leave out only the property that names the handle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMATS = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "fl
 
 @pytest.fixture
 def memory() -> Iterator[Memory]:
-    """As imported, without a driver: an fd, and no cl_mem."""
+    """Make a memory as after an import, without a driver: it has an fd and no cl_mem."""
     number = os.memfd_create("memory")
     handle = duplicate_fd(number)
     os.close(number)

@@ -1,4 +1,4 @@
-"""The OpenCL backend on the simulated device: semaphores and memory that the host device exported."""
+"""Test imports of the host device's semaphores and memory by the OpenCL backend, on the simulated device."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SIZE = 16 * PAGE
 
 
 def counter(name: str) -> int:
-    """What the simulated device has counted."""
+    """Return a counter of the simulated device."""
     layer = ctypes.CDLL(str(Path(os.environ["OPENCL_LAYERS"].split(":")[0])))
     layer.simcl_counter.restype = ctypes.c_int64
     value: int = layer.simcl_counter(name.encode())
     return value
 
 
-# ---- what it is
+# ---- the device
 @on_opencl
 def test_device_declares_what_its_driver_answers() -> None:
     with opened() as at:
@@ -166,7 +166,7 @@ def test_event_lists_hold_waits_and_signals() -> None:
 def test_event_of_an_unflushed_command_is_reached() -> None:
     import pyopencl as cl
 
-    with opened() as at:   # on the simulated device nothing begins before it is flushed
+    with opened() as at:   # on the simulated device no command begins before a flush
         there, here = at.semaphore()
         queue = cl.CommandQueue(cl.Context.from_int_ptr(at.here.native_handle))
         made, core = ctypes.c_void_p(), driver_of(at.here)._core
@@ -182,16 +182,16 @@ def test_event_of_an_unflushed_command_is_reached() -> None:
 
 @on_opencl
 def test_released_semaphore_is_freed_when_its_work_is_done() -> None:
-    with opened() as at:   # the simulated device ends the process where a semaphore goes with work of it queued
+    with opened() as at:   # the simulated device ends the process if a semaphore with queued work is freed
         there, here = at.semaphore()
         commands = at.here.create_command_list()
         commands.append_wait(here)
-        record = here._lifetime
+        lifetime = here._lifetime
         here.release()
-        assert not record.freed
+        assert not lifetime.freed
         there.host_signal()
         commands.synchronize(timeout_s=BOUND_S)
-        soon(lambda: record.freed)
+        soon(lambda: lifetime.freed)
         with pytest.raises(xsem.ReleasedError):
             commands.append_wait(here)
 
@@ -244,7 +244,7 @@ def test_fd_that_the_driver_leaves_open_is_closed_at_release() -> None:
             handle = fd_of(exported)
             number = handle.fileno()
             token = take(handle)
-            assert handle.closed   # it is the driver's, whatever it does with it
+            assert handle.closed   # the driver owns it, for any use
             assert is_open(number)
             release(token)
             assert numbers() == before
@@ -260,7 +260,7 @@ def test_number_that_the_driver_closed_is_not_closed_again() -> None:
         token = driver.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle)
         assert handle.closed
         assert not is_open(number)
-        assert os.open(os.devnull, os.O_RDONLY) == number   # the lowest that is free: somebody else has it now
+        assert os.open(os.devnull, os.O_RDONLY) == number   # the lowest free number: another file has it now
         witness = os.dup(number)
         driver.release_semaphore(token)
         assert same_open_file(witness, number)
@@ -278,7 +278,7 @@ def test_fd_that_driver_closes_with_the_object_is_closed_once() -> None:
         number = handle.fileno()
         token = driver.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle)
         handle.close()
-        assert is_open(number)   # it is the driver's, which goes on using it
+        assert is_open(number)   # the driver owns it and still uses it
         driver.release_semaphore(token)
         assert numbers() == before
 
@@ -306,7 +306,7 @@ def test_refused_handle_is_a_bad_handle_and_left_to_the_caller() -> None:
             with pytest.raises(BadHandleError) as refused:
                 at.here.import_semaphore(SemaphoreDesc.opaque_fd(number, device_uuid=at.here.info.uuid))
             assert refused.value.reason == "refused_by_driver"
-            assert refused.value.code == 999   # and a pointer came with it
+            assert refused.value.code == 999   # the code came with a pointer
             assert refused.value.code_name is None
             assert refused.value.call == "clCreateSemaphoreWithPropertiesKHR"
             assert numbers() == before
@@ -396,7 +396,7 @@ def test_what_each_side_writes_the_other_reads() -> None:
         commands.append_copy(host, target)
         commands.append_fill(target, b"\1\2\3\4")
         commands.append_signal(back, release=[here])
-        view[0] = 8   # before the signal: it is what the copy reads
+        view[0] = 8   # before the signal, so the copy reads this value
         there.host_signal()
         back_there.host_wait(timeout_s=BOUND_S)
         assert (host.numpy() == [8] + [7] * (SIZE - 1)).all()
@@ -418,14 +418,14 @@ def test_memory_is_used_only_between_acquire_and_release() -> None:
         commands.append_signal(gate, release=[here])
         commands.synchronize(timeout_s=BOUND_S)
         assert counter("unacquired") == before
-        commands.append_fill(target, b"\2")   # the witness sees it where it is
+        commands.append_fill(target, b"\2")   # the device counts an access without an acquire
         commands.synchronize(timeout_s=BOUND_S)
         assert counter("unacquired") == before + 1
 
 
 @on_opencl
 def test_memory_changes_hands_after_waits_and_before_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In calls: the first one has the events to wait for, the last one makes the event of the whole."""
+    """Check the calls: the first one waits for the events, and the last one makes the event of the operation."""
     with opened() as at:
         _, here = at.memory(SIZE)
         _, gate = at.semaphore()
@@ -572,7 +572,7 @@ def test_memory_with_array_outlives_its_release() -> None:
         assert here.map_buffer(overlap=True).__dlpack_device__() == (4, 0)
 
 
-# ---- what fails
+# ---- failures
 @on_opencl
 def test_failed_append_leaves_no_event_and_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened() as at:
@@ -598,7 +598,7 @@ def test_failed_append_leaves_no_event_and_can_be_tried_again(monkeypatch: pytes
         monkeypatch.undo()
         assert driver._core.flush != fail
         real(driver.key)
-        there.host_wait(timeout_s=BOUND_S)   # it had been enqueued: only the flush failed
+        there.host_wait(timeout_s=BOUND_S)   # the signal was enqueued: only the flush failed
         commands.append_signal(here, signal_event=done)
         there.host_wait(timeout_s=BOUND_S)
         done.wait(timeout_s=BOUND_S)

@@ -1,4 +1,4 @@
-"""Command lists of the OpenCL backend on PoCL: queues of its own and of the application, events, copies and fills."""
+"""Test command lists of the OpenCL backend on PoCL: own and borrowed queues, events, copies and fills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xsem.spi import CommandListDriver
 
 @contextmanager
 def application(device: xsem.Device) -> Iterator[tuple[Any, Any]]:
-    """What an application has: pyopencl's context around the device's own, and a queue."""
+    """Yield the objects of an application: pyopencl's context around the device's context, and a queue."""
     import pyopencl as cl
 
     context = cl.Context.from_int_ptr(device.native_handle)
@@ -28,7 +28,7 @@ def application(device: xsem.Device) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def held(queue: Any) -> Iterator[Any]:
-    """The queue is held back inside, by an event that the host sets at the end; gives the event of what is held."""
+    """Block the queue in this block by an event that the host sets at the end; yield the event of a blocked barrier."""
     import pyopencl as cl
 
     gate = cl.UserEvent(queue.context)
@@ -107,8 +107,8 @@ def test_address_is_refused_when_host_memory_is_released() -> None:
         commands.append_fill(address, b"\1", PAGE, (), False)
         soon(lambda: driver.done(commands.append_barrier((), True)))
         with pytest.raises(UnsupportedError):
-            driver.native_handle(token)   # it is mapped: no command may use it
-        for _ in range(2):   # the second time is nothing
+            driver.native_handle(token)   # the memory is mapped: no command may use it
+        for _ in range(2):   # the second release does nothing
             driver.release_host_buffer(token)
         with pytest.raises(BadArgumentError):
             commands.append_fill(address, b"\1", PAGE, (), False)
@@ -174,7 +174,7 @@ def test_points_are_released_once() -> None:
         driver = driver_of(at.here)
         commands = driver.create_command_list()
         point = commands.append_barrier((), True)
-        keeper = cl.Event.from_int_ptr(point.handle)   # has a reference of its own
+        keeper = cl.Event.from_int_ptr(point.handle)   # has its own reference
         soon(lambda: driver.done(point))
         before = keeper.reference_count
         for _ in range(2):
@@ -182,10 +182,10 @@ def test_points_are_released_once() -> None:
         assert keeper.reference_count == before - 1
         assert commands.append_barrier((), False) is None
         commands.close()
-        commands.close()   # nothing
+        commands.close()   # a second close does nothing
 
 
-# ---- events of the application
+# ---- borrowed events
 @on_pocl
 def test_event_of_a_command_is_borrowed_and_kept() -> None:
     import pyopencl as cl
@@ -232,7 +232,7 @@ def test_event_of_another_context_or_invalid_event_is_refused() -> None:
             assert refused.value.reason == "not_an_event"
 
 
-# ---- queues of the application
+# ---- borrowed queues
 @on_pocl
 def test_borrowed_queue_is_in_order_and_outlives_its_release() -> None:
     import pyopencl as cl
@@ -250,10 +250,10 @@ def test_borrowed_queue_is_in_order_and_outlives_its_release() -> None:
         assert commands.native_handle == queue.int_ptr
         by_number = at.here.command_list(queue.int_ptr)
         assert by_number.native_handle == commands.native_handle
-        assert list_of(by_number) is list_of(commands)   # one queue, one set of books
+        assert list_of(by_number) is list_of(commands)   # one native queue, one list
         commands.synchronize(timeout_s=BOUND_S)
         del commands, by_number, done
-        buffer.release()   # PoCL keeps the queue for a buffer's last command
+        buffer.release()   # PoCL keeps the queue for the last command of a buffer
     soon(lambda: queue.reference_count == before)
     cl.enqueue_marker(queue).wait()
 
@@ -282,7 +282,7 @@ def test_work_is_flushed_when_the_append_returns(monkeypatch: pytest.MonkeyPatch
 
         with pytest.raises(LookupError):
             driver.append_work(fail)
-        assert seen[3:] == ["flush"]   # it may have enqueued something before
+        assert seen[3:] == ["flush"]   # the work may have enqueued commands before it raised
 
 
 @on_pocl
@@ -313,7 +313,7 @@ def test_queue_of_another_context_or_invalid_queue_is_refused() -> None:
             at.here.command_list(0)
         assert refused.value.reason == "null_stream"
         with pytest.raises(BadArgumentError) as refused:
-            at.here.command_list(context)   # has an int_ptr, too
+            at.here.command_list(context)   # a context also has an int_ptr
         assert refused.value.reason == "not_a_stream"
         references = other.reference_count
         assert references == 1
