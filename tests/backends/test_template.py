@@ -1,4 +1,4 @@
-"""The template of a backend, from its wheel and xsem's, outside the clone: what an author gets is what passes."""
+"""Test the template of a backend from its wheel and xsem's, outside the clone, as its author installs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.plugin_folder import NOTHING, clean_environment, write_plugin
 from xsem_conformance.profiles import profiles
 
 TEMPLATE = ROOT / "examples" / "backend-template"
-# What the template declares lets so many cases run; fewer means that the suite has stopped looking.
+# The template's declarations let this number of cases run. A lower number means that the suite skips cases.
 FEWEST_PASSED = 80
 
 
@@ -29,7 +29,7 @@ def run(*command: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> subproc
 
 
 def build(source: Path, *names: str, to: Path) -> None:
-    """Build a wheel from a copy: what lies about in the tree can neither help nor get in."""
+    """Build a wheel from a copy, so that other files of the tree neither help the build nor get into the wheel."""
     copy = to / f"source of {source.name}"
     for name in names:
         if (source / name).is_dir():
@@ -42,7 +42,7 @@ def build(source: Path, *names: str, to: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both wheels installed; their dependencies are this environment's."""
+    """Install both wheels into a folder; their dependencies come from this environment."""
     wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
     build(ROOT, "xsem", "backends", "conformance", "pyproject.toml", "README.md", "LICENSE", to=wheels)
     build(TEMPLATE, "xsem_toy", "pyproject.toml", "README.md", to=wheels)
@@ -56,7 +56,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A folder in which pytest, left to itself, would not even start."""
+    """Make a folder with a configuration with which pytest does not start."""
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\nminversion = 99\n")
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p no_such_plugin"\n')
     (tmp_path / "tox.ini").write_text("[pytest]\npython_files = nothing.py\n")
@@ -66,7 +66,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def outcomes(said: str) -> dict[str, int]:
-    """The counts in the last line."""
+    """Return the counts in the last line."""
     return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z]+)", said.strip().splitlines()[-1])}
 
 
@@ -109,7 +109,7 @@ def test_backend_that_declares_nothing_passes_no_profile(installed: Path, hostil
                "--no-quirks", cwd=hostile, path=(plugins, installed))
     assert done.returncode == 1, done.stdout
     assert f"profile {profile}: declares none of " in done.stdout
-    assert outcomes(done.stdout)["failed"] == 0   # it does what it promised: that is just not enough
+    assert outcomes(done.stdout)["failed"] == 0   # the backend does what it declares, and the profile wants more
 
 
 def test_template_sees_of_xsem_what_a_backend_may() -> None:

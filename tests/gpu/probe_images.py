@@ -1,9 +1,9 @@
-"""What a CUDA driver does with images in another API's memory: facts as JSON, from a run of its own for each question.
+"""Print as JSON what a CUDA driver does with images in another API's memory, with a separate process for each question.
 
     python tests/gpu/probe_images.py [--device cuda:0] [--exporter vulkan] > images.json
 
-Nothing here is a verdict: what is answered is what the checks of images and docs/cuda.md may rely on. On the stand-in
-for libcuda, with the host device as the exporter, the questions are answered as well, and mean nothing.
+The answers are facts, not verdicts. The image checks and docs/cuda.md may rely on them. On the stand-in for libcuda,
+with the host device as the exporter, the program also runs, but the answers mean nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from xsem.plugins import registry
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance.context import duplicate
 
-ROOM = 1 << 21   # bytes of the memory that images are put into
+ROOM = 1 << 21   # bytes of the memory for the images
 LIMIT_S = 60.0
 FORMATS = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
 
 
 class Rig(NamedTuple):
-    """Memory that the exporter made and the device imported."""
+    """A memory that the exporter created and the device imported."""
 
     device: xsem.Device
     exporter: xsem.Device
@@ -55,7 +55,7 @@ def rig(args: argparse.Namespace, size: int = ROOM, dedicated: bool = False) -> 
 
 
 def told(work: Callable[[], Any]) -> Any:
-    """What it returns, or what it raises."""
+    """Return the result of the call, or the text of its error."""
     try:
         return work()
     except Exception as error:
@@ -68,7 +68,7 @@ def desc(extent: tuple[int, int, int], dtype: str = "uint8", channels: int = 4, 
 
 
 def noise(shape: tuple[int, ...], dtype: str, seed: int = 5) -> Any:
-    """Bytes at random; NaNs too, so compare bytes."""
+    """Return random bytes, which include NaNs: compare them as bytes."""
     rng = np.random.default_rng(seed)
     length = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(rng.bytes(length), dtype).reshape(shape)
@@ -79,7 +79,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def round_trip(memory: xsem.Memory, layout: xsem.MipmapDesc) -> Any:
-    """Every level written, then every level read: "same", or which levels are not."""
+    """Write every level, then read every level: return "same", or the levels that differ."""
     with memory.map_mipmapped_array(layout) as image:
         levels = [image.level(index) for index in range(layout.levels)]
         written = []
@@ -93,7 +93,7 @@ def round_trip(memory: xsem.Memory, layout: xsem.MipmapDesc) -> Any:
 
 
 def raw(memory: xsem.Memory, offset: int = 0, size: int | None = None) -> Any:
-    """The memory's bytes, by a mapping that ends with the call."""
+    """Return the bytes of the memory, by a mapping that ends with the call."""
     with memory.map_buffer(offset, size, overlap=True) as buffer:
         return buffer.copy_to_host(timeout_s=20).view("uint8")
 
@@ -103,7 +103,7 @@ def fill(memory: xsem.Memory, value: int) -> None:
         buffer.copy_from_host(np.full(memory.allocation_size, value, "uint8"), timeout_s=20)
 
 
-# ---- questions: each gets a process of its own, since a lost context is lost for good
+# ---- questions: each gets its own process, because a lost context stays lost
 def formats(args: argparse.Namespace) -> Any:
     with rig(args) as at:
         return {f"{name} x {channels}": told(lambda n=name, c=channels: round_trip(  # type: ignore[misc]
@@ -146,9 +146,9 @@ def dedicated_shapes(args: argparse.Namespace) -> Any:
 
 
 def offsets(args: argparse.Namespace) -> Any:
-    """Where an image at an offset has its bytes: the first and the last byte of the memory that it changes.
+    """Return the first and the last byte of the memory that a write to an image at an offset changes.
 
-    xsem refuses offsets that are no multiples of 512: on an H200 the first copy to an image at 256 ended the context.
+    xsem refuses offsets that are not multiples of 512: on an H200 the first copy to an image at 256 ended the context.
     """
 
     def at_offset(at: Rig, offset: int) -> Any:
@@ -165,7 +165,7 @@ def offsets(args: argparse.Namespace) -> Any:
 
 
 def footprints(args: argparse.Namespace) -> Any:
-    """Bytes from an image's start to the last that a write of all its levels changes."""
+    """Return the number of bytes from the start of an image to the last one that a write of all levels changes."""
 
     def footprint(at: Rig, layout: xsem.MipmapDesc) -> Any:
         fill(at.here, 0x55)
@@ -182,7 +182,7 @@ def footprints(args: argparse.Namespace) -> Any:
 
 
 def linear(args: argparse.Namespace) -> Any:
-    """Whether bytes that a buffer wrote are an image's pixels row by row."""
+    """Return whether bytes that a buffer wrote are the pixels of an image, row by row."""
 
     def rows(at: Rig, layout: xsem.MipmapDesc) -> Any:
         data = noise((ROOM,), "uint8")
@@ -198,7 +198,7 @@ def linear(args: argparse.Namespace) -> Any:
 
 
 def two_images(args: argparse.Namespace) -> Any:
-    """A second image over the same bytes: while the first lives, after it, and over a second import."""
+    """Try a second image over the same bytes: beside the first, after the first, and over a second import."""
     answers: dict[str, Any] = {}
     layout = desc((64, 32, 0), levels=3)
     with rig(args) as at:
@@ -223,7 +223,7 @@ def two_images(args: argparse.Namespace) -> Any:
         answers["while the first lives"] = told(lambda: shows(at.here))
         answers["a write through one is read through the other"] = told(sees_later_write)
         first.release()
-        at.device.create_command_list().synchronize(timeout_s=20)   # by then what was released is freed
+        at.device.create_command_list().synchronize(timeout_s=20)   # by then released objects are freed
         answers["after the first was released"] = told(lambda: shows(at.here))
         with at.there.export(for_device=at.device) as again:
             other = at.device.import_memory(again)
@@ -239,7 +239,7 @@ def _overlap() -> dict[str, Any]:
 
 
 def image_and_exporter(args: argparse.Namespace) -> Any:
-    """Whether the exporter's buffer and the device's buffer see the same bytes of an image."""
+    """Return whether the exporter's buffer and the device's buffer see the same bytes of an image."""
     with rig(args) as at:
         fill(at.here, 0x55)
         with at.here.map_mipmapped_array(desc((64, 32, 0))) as image:
@@ -270,7 +270,7 @@ REFUSED: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
 
 
 def refusal(args: argparse.Namespace, name: str) -> Any:
-    """What the driver itself says to what xsem mostly refuses before it: asked of the backend directly."""
+    """Ask the backend directly for the driver's answers to arguments that xsem mostly refuses before the driver."""
     extent, more = REFUSED[name]
     fields: dict[str, Any] = {"format": "uint8", "channels": 4, "levels": 1, "layers": 0, "offset": 0,
                               "cubemap": False, "surface_load_store": False, "color_attachment": False}
@@ -295,7 +295,7 @@ def refusal(args: argparse.Namespace, name: str) -> Any:
 
 
 def behind_a_wait(args: argparse.Namespace) -> Any:
-    """Reads, writes, mappings and releases of images while a wait of another list is unmet: seconds that each took."""
+    """Measure the seconds of reads, writes, mappings and releases of images during an unmet wait of another list."""
     took: dict[str, Any] = {}
     with rig(args) as at:
         exported = at.exporter.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
@@ -323,7 +323,7 @@ def behind_a_wait(args: argparse.Namespace) -> Any:
 
 
 def least_memory(args: argparse.Namespace) -> Any:
-    """The smallest allocations that an image of 64 x 32 RGBA8 (8192 bytes of pixels) is mapped onto."""
+    """Find the smallest allocations for an image of 64 x 32 RGBA8, which has 8192 bytes of pixels."""
     answers: dict[str, Any] = {}
     for size in (8192, 12288, 16384, 32768, 65536, 131072):
         with rig(args, size) as at:
@@ -337,7 +337,7 @@ def nvscisync_null(args: argparse.Namespace) -> Any:
 
 
 def nvscisync_zeros(args: argparse.Namespace) -> Any:
-    """With an address where there are zeros and no attribute list."""
+    """Pass the address of zeros, where there is no attribute list."""
     zeros = ctypes.create_string_buffer(1 << 16)
     return _nvscisync(args, ctypes.addressof(zeros), (0, 4, 1, 2, 3))
 

@@ -1,9 +1,9 @@
-"""What an OpenCL driver does with another API's semaphores and memory: facts as JSON, a process for each question.
+"""Print as JSON what an OpenCL driver does with another API's semaphores and memory, with a process for each question.
 
     python tests/gpu/probe_opencl.py [--device opencl:0] [--exporter vulkan] [--only NAME …] > opencl.json
 
-Nothing here is a verdict: what is answered is what the backend and docs/opencl.md may rely on. On the simulated device,
-with the host device as the exporter, the questions are answered as well, and mean nothing.
+The answers are facts, not verdicts. The backend and docs/opencl.md may rely on them. On the simulated device, with the
+host device as the exporter, the program also runs, but the answers mean nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from xsem_opencl.core import array, properties
 
 SIZE = 1 << 20
 LIMIT_S = 90.0
-BLOCKED_S = 1.0   # far above a call's cost
+BLOCKED_S = 1.0   # far above the cost of a call
 BINARY, MEMORY = SemaphoreHandleType.OPAQUE_FD, MemoryHandleType.OPAQUE_FD
 
 
 class Rig:
-    """The exporter, and the backend's own driver object with the functions under it."""
+    """The exporter, and the backend's driver object with its functions."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         backend: Any = registry().get("opencl")
@@ -62,7 +62,7 @@ class Rig:
         return handle.detach()
 
     def semaphore(self) -> tuple[xsem.Semaphore, int]:
-        """The exporter's, and a cl_semaphore_khr."""
+        """Return a semaphore of the exporter, and its import as a cl_semaphore_khr."""
         there = self.exporter.create_semaphore(BINARY)
         return there, self.import_semaphore(self.fd(there))
 
@@ -77,7 +77,7 @@ class Rig:
         return made
 
     def signal(self, there: xsem.Semaphore) -> None:
-        """The exporter signals."""
+        """Have the exporter signal."""
         if self.binary_from_host:
             there.host_signal()
         else:
@@ -119,7 +119,7 @@ class Rig:
 
     @contextmanager
     def unmet_wait(self) -> Iterator[int]:
-        """A queue that waits; let go at the end. Gives the queue."""
+        """Yield a queue that waits; the wait is met at the end."""
         there, here = self.semaphore()
         queue = self.queue()
         self.wait(queue, here)
@@ -131,17 +131,17 @@ class Rig:
 
 
 def timed(call: Callable[[], Any]) -> list[Any]:
-    """Seconds, and what it returned or raised."""
+    """Return the seconds, and the result or the error of the call."""
     began = time.monotonic()
     try:
         found = call()
-    except Exception as error:   # an answer like another
+    except Exception as error:   # an error is an answer too
         found = f"{type(error).__name__}: {error}"
     return [round(time.monotonic() - began, 4), found]
 
 
 def held(call: Callable[[], Any], let_go: Callable[[], None]) -> dict[str, Any]:
-    """Whether the call holds its thread until `let_go`; and after it, what it said."""
+    """Return whether the call blocks its thread until `let_go`, and its result after that."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(timed(call)), daemon=True)
     thread.start()
@@ -160,23 +160,23 @@ def question(function: Callable[[Rig], Any]) -> Callable[[Rig], Any]:
     return function
 
 
-# ---- who the device is
+# ---- identity of the device
 @question
 def device(at: Rig) -> Any:
-    """What it says of itself; and the driver UUIDs of both APIs: equal?"""
+    """Return the device's description, and the driver UUIDs of both APIs for a comparison."""
     return {"info": str(at.info), "details": dict(at.details), "capabilities": str(at.driver.capabilities),
             "exporter": str(at.exporter.info), "exporter_driver_uuid": str(at.exporter.info.driver_uuid)}
 
 
 @question
 def functions(at: Rig) -> Any:
-    """Which functions there are, of the extensions and of the loader."""
+    """Return which functions of the extensions and of the loader exist."""
     return {name: at.api.find(name) is not None for name in sorted(cl.PROTOTYPES)}
 
 
 @question
 def not_exportable(at: Rig) -> Any:
-    """The code of a semaphore for export where the device exports none."""
+    """Return the code for a semaphore for export on a device without exports."""
     return timed(lambda: at.api.make("clCreateSemaphoreWithPropertiesKHR", at.core.context, properties(
         cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, cl.SEMAPHORE_EXPORT_HANDLE_TYPES, BINARY.native["opencl"][1], 0)))
 
@@ -188,8 +188,8 @@ def _fate(at: Rig, fd: int, make: Callable[[int], int], release: Callable[[int],
     after_import = same_open_file(kept, fd)
     other = None
     if after_import:
-        # Does the driver go on using the number? Another file gets it; who closes that at the release, was not done
-        # with the number.
+        # Does the driver still use the number? Another file gets the number. If the release closes that file, the
+        # driver still used the number.
         other = os.open("/dev/null", os.O_RDONLY)
         os.dup2(other, fd)
     release(made)
@@ -201,21 +201,21 @@ def _fate(at: Rig, fd: int, make: Callable[[int], int], release: Callable[[int],
 
 @question
 def fd_of_a_semaphore(at: Rig) -> Any:
-    """What becomes of the number."""
+    """Return the fate of the number."""
     return _fate(at, at.fd(at.exporter.create_semaphore(BINARY)), at.import_semaphore,
                  lambda made: at.api.do("clReleaseSemaphoreKHR", made))
 
 
 @question
 def fd_of_memory(at: Rig) -> Any:
-    """What becomes of the number."""
+    """Return the fate of the number."""
     return _fate(at, at.fd(at.exporter.create_memory(MEMORY, SIZE)), at.import_memory,
                  lambda made: at.api.do("clReleaseMemObject", made))
 
 
 @question
 def fd_left_open_until_release(at: Rig) -> Any:
-    """Is the number that stays open after the import of memory closed by its release?"""
+    """Does the release of memory close the number that stays open after the import?"""
     fd = at.fd(at.exporter.create_memory(MEMORY, SIZE))
     kept = os.dup(fd)
     made = at.import_memory(fd)
@@ -225,7 +225,7 @@ def fd_left_open_until_release(at: Rig) -> Any:
 
 @question
 def fds_refused(at: Rig) -> Any:
-    """Codes for what is none of the exporter's, and whether the number is still open then."""
+    """Return the codes for files that the exporter did not make, and whether the number is still open."""
     read, write = os.pipe()
     kinds = {"pipe": read, "eventfd": os.eventfd(0), "memfd": os.memfd_create("probe"),
              "/dev/null": os.open("/dev/null", os.O_RDWR)}
@@ -250,7 +250,7 @@ def fds_refused(at: Rig) -> Any:
 
 @question
 def fds_after_many_imports(at: Rig) -> Any:
-    """The backend's own way, 300 times each: open files before and after."""
+    """Import 300 times each as the backend does: return the open files before and after."""
     def number() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -276,7 +276,7 @@ def fds_after_many_imports(at: Rig) -> Any:
 # ---- waits
 @question
 def wait_before_signal(at: Rig) -> Any:
-    """Pending, then met; and a second wait after one signal: pending."""
+    """Is the wait pending before the signal and met after it, and is a second wait pending after one signal?"""
     there, here = at.semaphore()
     queue = at.queue()
     first, second = at.wait(queue, here, event=True), at.wait(queue, here, event=True)
@@ -290,7 +290,7 @@ def wait_before_signal(at: Rig) -> Any:
 
 
 def _most(at: Rig, append: Callable[[int], Any], limit: int = 5000) -> Any:
-    """How many appends behind an unmet wait return at once, on a thread that may be held."""
+    """Count the appends behind an unmet wait that return at once, on a thread that may block."""
     there, here = at.semaphore()
     queue = at.queue()
     at.wait(queue, here)
@@ -321,20 +321,20 @@ def _most(at: Rig, append: Callable[[int], Any], limit: int = 5000) -> Any:
 
 @question
 def appends_of_barriers(at: Rig) -> Any:
-    """How many behind an unmet wait."""
+    """Count barriers behind an unmet wait."""
     return _most(at, lambda queue: (at.api.do("clEnqueueBarrierWithWaitList", queue, 0, None, None),
                                     at.core.flush(queue)))
 
 
 @question
 def appends_of_barriers_with_events(at: Rig) -> Any:
-    """The same, each with an event."""
+    """Count barriers behind an unmet wait, each with an event."""
     return _most(at, at.marker)
 
 
 @question
 def appends_of_signals(at: Rig) -> Any:
-    """The same with signals, of a semaphore of its own."""
+    """Count signals of another semaphore behind an unmet wait."""
     there, here = at.semaphore()
     found = _most(at, lambda queue: at.put_signal(queue, here), limit=3000)
     del there
@@ -343,7 +343,7 @@ def appends_of_signals(at: Rig) -> Any:
 
 @question
 def appends_of_fills(at: Rig) -> Any:
-    """The same with clEnqueueFillBuffer."""
+    """Count calls of clEnqueueFillBuffer behind an unmet wait."""
     memory = at.import_memory(at.fd(at.exporter.create_memory(MEMORY, SIZE)))
     zero = create_string_buffer(b"\0" * 4, 4)
     return _most(at, lambda queue: (at.api.do("clEnqueueFillBuffer", queue, memory, zero, 4, 0, SIZE, 0, None, None),
@@ -352,7 +352,7 @@ def appends_of_fills(at: Rig) -> Any:
 
 @question
 def independent_queues(at: Rig) -> Any:
-    """With so many queues waiting, does another one go on?"""
+    """Does another queue make progress while a number of queues wait?"""
     found: dict[str, Any] = {}
     for number in (1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 40, 64):
         free, waiting = at.queue(), []
@@ -373,10 +373,10 @@ def independent_queues(at: Rig) -> Any:
     return found
 
 
-# ---- what blocks
+# ---- blocking calls
 @question
 def behind_an_unmet_wait(at: Rig) -> Any:
-    """Each call while another queue waits: does it return?"""
+    """Does each call return while another queue waits?"""
     api, core = at.api, at.core
     zero = create_string_buffer(b"\0" * 4, 4)
 
@@ -473,14 +473,14 @@ def behind_an_unmet_wait(at: Rig) -> Any:
 
 @question
 def others_while_one_thread_is_in_finish(at: Rig) -> Any:
-    """One thread waits in clFinish behind an unmet wait: are another thread's calls held?"""
+    """Do calls of another thread block while one thread waits in clFinish behind an unmet wait?"""
     import pyopencl
 
     there, here = at.semaphore()
     queue, other = at.queue(), at.queue()
     at.wait(queue, here)
-    lent = pyopencl.CommandQueue.from_int_ptr(queue)
-    finish = threading.Thread(target=lent.finish, daemon=True)
+    borrowed = pyopencl.CommandQueue.from_int_ptr(queue)
+    finish = threading.Thread(target=borrowed.finish, daemon=True)
     finish.start()
     time.sleep(0.1)
     found = held(lambda: at.reached(at.marker(other), 0.5), lambda: at.signal(there))
@@ -490,7 +490,7 @@ def others_while_one_thread_is_in_finish(at: Rig) -> Any:
 
 @question
 def user_event_in_a_list(at: Rig) -> Any:
-    """An event that the host sets, in the list of each kind of command: is the caller held?"""
+    """Does the caller block with an event that the host sets, in the wait list of each kind of command?"""
     import pyopencl
 
     context = pyopencl.Context.from_int_ptr(at.core.context)
@@ -514,7 +514,7 @@ def user_event_in_a_list(at: Rig) -> Any:
 
 @question
 def event_of_a_held_queue_in_a_list(at: Rig) -> Any:
-    """An event of a command behind an unmet wait, in the list of each kind of command: is the caller held?"""
+    """Does the caller block with an event of a command behind an unmet wait, in each kind of command's list?"""
     found: dict[str, Any] = {}
 
     def ask(name: str, call: Callable[[int, int], Any]) -> None:
@@ -537,7 +537,7 @@ def event_of_a_held_queue_in_a_list(at: Rig) -> Any:
 # ---- memory
 @question
 def mapping_of_imported_memory(at: Rig) -> Any:
-    """Sub-buffers of imported memory, and taking them over; images."""
+    """Try sub-buffers of imported memory with an acquire, and images."""
     memory = at.import_memory(at.fd(at.exporter.create_memory(MEMORY, SIZE)))
     api, queue = at.api, at.queue()
     found: dict[str, Any] = {
@@ -571,7 +571,7 @@ def mapping_of_imported_memory(at: Rig) -> Any:
 
 @question
 def cost_of_calls(at: Rig) -> Any:
-    """Microseconds for a signal and a wait of it, in pairs of a thousand: with clFlush after each, and without."""
+    """Return the microseconds for a signal and its wait, in pairs of a thousand, with and without clFlush."""
     _, here = at.semaphore()
     queue = at.queue()
     found = {}
@@ -587,11 +587,11 @@ def cost_of_calls(at: Rig) -> Any:
     return found
 
 
-# ---- running them
+# ---- run the questions
 def answer(args: argparse.Namespace) -> int:
     at = Rig(args)
     print(json.dumps(QUESTIONS[args.ask](at)), flush=True)
-    os._exit(0)   # the driver's threads and what is pending are no matter
+    os._exit(0)   # pending work and the driver's threads do not matter
 
 
 def main() -> int:

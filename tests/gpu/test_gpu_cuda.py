@@ -1,4 +1,4 @@
-"""CUDA on a real GPU, with NVIDIA's Vulkan driver as the exporter. Skipped, with the reason, where there is no GPU."""
+"""Test CUDA on a real GPU, with NVIDIA's Vulkan driver as the exporter. Skipped, with the reason, without a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
 SIZE = 1 << 20
-AT_ONCE_S = 1.0  # far above a call's cost, far below any wait that nobody meets
+AT_ONCE_S = 1.0  # far above the cost of a call, far below the timeout of an unmet wait
 
 
 def _missing() -> str | None:
@@ -74,14 +74,14 @@ def binary(vulkan: xsem.Device, cuda: xsem.Device) -> Shared:
 
 
 def at_once(call: Callable[[], object]) -> None:
-    """The call does not wait for anything: the semaphore that it could wait for is signalled by this very thread."""
+    """Check that the call does not block: the same thread signals the semaphore only later."""
     begin = time.monotonic()
     call()
     assert time.monotonic() - begin < AT_ONCE_S
 
 
 def run_thread(work: Callable[[], object]) -> None:
-    """Run on a fresh thread, which has no CUDA context; its exception is raised here."""
+    """Run on a new thread, which has no CUDA context; raise the thread's exception here."""
     failures: list[BaseException] = []
 
     def body() -> None:
@@ -174,7 +174,7 @@ def test_memory_release_behind_an_unmet_wait_returns_at_once(
     timeline.there.host_signal(1)
     commands.synchronize(timeout_s=10)
     deadline = time.monotonic() + 10
-    while cuda.releasing():   # freed on xsem's own thread
+    while cuda.releasing():   # a thread of xsem frees it
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -212,7 +212,7 @@ def test_fds_and_threads_are_as_before(vulkan: xsem.Device) -> None:
         return len(os.listdir("/proc/self/fd")), len(list(Path("/proc/self/task").iterdir()))
 
     def settled() -> tuple[int, int]:
-        # A device closes on xsem's own thread, soon after release() has returned.
+        # A device closes on a thread of xsem, soon after release() returns.
         found: list[tuple[int, int]] = []
         deadline = time.monotonic() + 10
         while len(found) < 20 or len(set(found[-20:])) > 1:
@@ -222,7 +222,7 @@ def test_fds_and_threads_are_as_before(vulkan: xsem.Device) -> None:
             found.append(counts())
         return found[-1]
 
-    cycle()  # what the drivers keep for good
+    cycle()  # resources that the drivers keep
     before = settled()
     for _ in range(20):
         cycle()
@@ -302,7 +302,7 @@ def test_torch_reads_vulkan_memory_without_a_copy(
     buffer = memory.map_buffer()
     tensor = torch.from_dlpack(buffer)
     assert tensor.data_ptr() == buffer.address
-    assert int(tensor.long().sum()) >= 0   # loads the kernels: behind an unmet wait that would hold this thread
+    assert int(tensor.long().sum()) >= 0   # loads the kernels: behind an unmet wait the load would block this thread
     there = exported.map_buffer()
     commands = cuda.command_list(torch.cuda.current_stream())
     commands.append_wait(timeline.here, 1)
@@ -353,7 +353,7 @@ def test_capture_survives_releases_and_queries_of_another_thread(
             ready.set()
 
     x = torch.zeros(1 << 16, device="cuda")
-    y = x * 2 + 1  # kernels are loaded before the capture
+    y = x * 2 + 1  # loads the kernels before the capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     thread = threading.Thread(target=disturb)
@@ -365,7 +365,7 @@ def test_capture_survives_releases_and_queries_of_another_thread(
             y = x * 2
             for _ in range(200):
                 y = y + 1
-                time.sleep(0.001)  # gives the other thread its turns; nothing depends on how many
+                time.sleep(0.001)  # gives the other thread turns; the test does not depend on their number
             commands.append_signal(timeline.here, 9)
     finally:
         stop.set()

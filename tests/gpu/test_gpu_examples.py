@@ -1,4 +1,4 @@
-"""The examples on a real GPU: torch and CuPy over memory that NVIDIA's Vulkan driver allocated."""
+"""Test the examples on a real GPU: torch and CuPy on memory that NVIDIA's Vulkan driver allocated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_example_sees_every_frame(name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-# What is alive at the end: the array alone, or everything that it came from, too.
+# At the end either only the array is alive, or also all objects that it came from.
 AT_EXIT = """
 import gc, importlib, sys
 import xsem

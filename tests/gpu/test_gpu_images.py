@@ -1,6 +1,6 @@
-"""Images in Vulkan's memory on a real GPU: what is xsem's own. Formats, shapes and offsets are conformance's.
+"""Test xsem's own handling of images in Vulkan's memory on a real GPU. The conformance suite tests formats and shapes.
 
-Skipped, with the reason, where there is no GPU.
+Skipped, with the reason, without a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xsem.types import MemoryHandleType, SemaphoreHandleType
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
 SIZE = 1 << 20
-AT_ONCE_S = 1.0   # far above a call's cost, far below any wait that nobody meets
+AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
 
 
 class Rig(NamedTuple):
@@ -77,7 +77,7 @@ def test_unaligned_offset_is_refused_and_aligned_ones_work(rig: Rig) -> None:
 
 
 def test_image_beyond_the_memory_is_refused_by_the_driver(rig: Rig) -> None:
-    # Its 16 KiB of pixels would fit, but not its tiles.
+    # The 16 KiB of pixels would fit, but not the tiles.
     with pytest.raises(xsem.DriverError) as caught:
         rig.here.map_mipmapped_array(xsem.MipmapDesc(extent=(4096, 0, 0), format="uint8", channels=4,
                                                      offset=SIZE - (1 << 15)))

@@ -1,6 +1,6 @@
-"""OpenCL on a real GPU's driver: NVIDIA's Vulkan driver exports, and CUDA is the witness of what memory holds.
+"""Test OpenCL on a real GPU's driver: NVIDIA's Vulkan driver exports, and CUDA reads the memory as a witness.
 
-Skipped, with the reason, where there is no GPU or no OpenCL driver.
+Skipped, with the reason, without a GPU or without an OpenCL driver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 BINARY, MEMORY = SemaphoreHandleType.OPAQUE_FD, MemoryHandleType.OPAQUE_FD
 SIZE = 1 << 20
 BOUND_S = 20.0
-AT_ONCE_S = 1.0   # far above a call's cost, far below any wait that nobody meets
+AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
 
 KERNEL = """
 kernel void add_one(global uint *values) { values[get_global_id(0)] += 1; }
@@ -61,7 +61,7 @@ class Rig:
             return there, self.opencl.import_semaphore(desc)
 
     def memory(self, size: int = SIZE) -> tuple[xsem.Memory, xsem.Memory, xsem.Memory]:
-        """Vulkan's, OpenCL's and CUDA's of the same bytes."""
+        """Return the memories of Vulkan, OpenCL and CUDA over the same bytes."""
         there = self.vulkan.create_memory(MEMORY, size)
         with there.export(for_device=self.opencl) as desc:
             here = self.opencl.import_memory(desc)
@@ -69,7 +69,7 @@ class Rig:
             return there, here, self.cuda.import_memory(desc)
 
     def acquired(self, memory: xsem.Memory) -> xsem.CommandList:
-        """A list that has taken the memory over."""
+        """Return a list that has acquired the memory."""
         there, here = self.semaphore()
         self.theirs.append_signal(there)
         commands = self.opencl.create_command_list()
@@ -96,13 +96,13 @@ def at() -> Iterator[Rig]:
 
 
 def at_once(call: Callable[[], object]) -> None:
-    """The call waits for nothing: what it could wait for is signalled by this very thread, later."""
+    """Check that the call does not block: the same thread signals the semaphore only later."""
     began = time.monotonic()
     call()
     assert time.monotonic() - began < AT_ONCE_S
 
 
-# ---- what it is
+# ---- the device
 def test_device_declares_what_the_driver_answers(at: Rig) -> None:
     declared, info = at.opencl.capabilities, at.opencl.info
     assert declared.semaphore_import == {BINARY}
@@ -174,7 +174,7 @@ def test_event_lists_hold_waits_and_signals(at: Rig) -> None:
     at_once(lambda: first.append_wait(gate, signal_event=passed))
     at_once(lambda: second.append_wait(met, wait_events=[passed], signal_event=waited))
     at_once(lambda: second.append_signal(signalled, wait_events=[passed, waited], signal_event=done))
-    time.sleep(0.2)   # what would overtake has the time to
+    time.sleep(0.2)   # time for an operation out of order
     assert not waited.query()
     assert not done.query()
     at.theirs.append_signal(gate_there)
@@ -254,7 +254,7 @@ def test_mapping_is_a_pyopencl_buffer_that_a_kernel_writes(at: Rig) -> None:
     seen = witness.map_buffer(shape=(SIZE // 4,), dtype="uint32")
     seen.copy_from_host(np.arange(SIZE // 4, dtype="uint32"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)   # the driver's compiler has always something to say
+        warnings.simplefilter("ignore", cl.CompilerWarning)   # the driver's compiler always warns
         kernel = cl.Program(context, KERNEL).build().add_one
     there, gate = at.semaphore()
     back_there, back = at.semaphore()
@@ -284,7 +284,7 @@ def test_mapping_with_an_offset_is_a_buffer_of_its_own(at: Rig) -> None:
     commands.synchronize(timeout_s=BOUND_S)
     cl.enqueue_fill_buffer(queue, buffer, np.array(5, dtype="uint8"), 0, 4096)
     queue.finish()
-    commands.append_fill(here.map_buffer(12288, 100), b"\7")   # an offset that no sub-buffer need have
+    commands.append_fill(here.map_buffer(12288, 100), b"\7")   # no sub-buffer need start at this offset
     at.hand_back(commands, here)
     expected = np.zeros(SIZE, dtype="uint8")
     expected[4096:8192], expected[12288:12388] = 5, 7
@@ -299,12 +299,12 @@ def test_borrowed_context_is_the_one_that_kernels_are_built_for(at: Rig) -> None
     [device] = [each for platform in cl.get_platforms() for each in platform.get_devices() if each.name == own.name][:1]
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
-    with xsem.open_device("opencl", native=queue) as lent:
-        assert lent.info == own
+    with xsem.open_device("opencl", native=queue) as borrowed:
+        assert borrowed.info == own
         there = at.vulkan.create_semaphore(BINARY)
-        with there.export(for_device=lent) as desc:
-            here = lent.import_semaphore(desc)
-        commands = lent.command_list(queue)
+        with there.export(for_device=borrowed) as desc:
+            here = borrowed.import_semaphore(desc)
+        commands = borrowed.command_list(queue)
         commands.append_wait(here)
         assert not commands.query()
         at.theirs.append_signal(there)
@@ -312,7 +312,7 @@ def test_borrowed_context_is_the_one_that_kernels_are_built_for(at: Rig) -> None
     cl.enqueue_marker(queue).wait()
 
 
-# ---- events and queues that are refused
+# ---- refused events and queues
 def test_user_events_and_queues_out_of_order_are_refused(at: Rig) -> None:
     cl = pytest.importorskip("pyopencl")
     context = cl.Context.from_int_ptr(at.opencl.native_handle)
@@ -320,7 +320,7 @@ def test_user_events_and_queues_out_of_order_are_refused(at: Rig) -> None:
     with pytest.raises(BadArgumentError) as refused:
         _ = at.opencl.event(event)
     assert refused.value.reason == "user_event"
-    # One that is never set holds the end of its context, and with it of every other API's devices in the process.
+    # An event that is never set blocks the end of its context, and of the devices of all other APIs in the process.
     event.set_status(cl.command_execution_status.COMPLETE)
     wild = cl.CommandQueue(context, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
     with pytest.raises(BadArgumentError) as refused:
@@ -333,14 +333,14 @@ def test_event_of_the_applications_queue_holds_a_list(at: Rig) -> None:
     context = cl.Context.from_int_ptr(at.opencl.native_handle)
     queue = cl.CommandQueue(context)
     there, here = at.semaphore()
-    lent, own = at.opencl.command_list(queue), at.opencl.create_command_list()
-    lent.append_wait(here)
+    borrowed, own = at.opencl.command_list(queue), at.opencl.create_command_list()
+    borrowed.append_wait(here)
     event = at.opencl.event(cl.enqueue_marker(queue))
     at_once(lambda: own.append_barrier(wait_events=[event]))
     assert not own.query()
     at.theirs.append_signal(there)
     own.synchronize(timeout_s=BOUND_S)
-    lent.synchronize(timeout_s=BOUND_S)
+    borrowed.synchronize(timeout_s=BOUND_S)
 
 
 # ---- handles
@@ -401,7 +401,7 @@ def test_two_hundred_imports_leave_no_file_open(at: Rig) -> None:
 
 def test_two_threads_import_wait_and_signal(at: Rig) -> None:
     failures: list[BaseException] = []
-    lock = threading.Lock()   # Vulkan's list and its objects are the exporter's one thread's
+    lock = threading.Lock()   # only one thread at a time may use Vulkan's list and objects
 
     def work() -> None:
         try:

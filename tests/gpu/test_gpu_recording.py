@@ -1,4 +1,4 @@
-"""Recordings on a GPU, with NVIDIA's Vulkan driver as the exporter. Skipped, with the reason, where there is none."""
+"""Test recordings on a GPU, with NVIDIA's Vulkan driver as the exporter. Skipped, with the reason, without a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
 SIZE = 1 << 16
 BOUND_S = 20.0
-AT_ONCE_S = 1.0  # far above a call's cost, far below any wait that nobody meets
+AT_ONCE_S = 1.0  # far above the cost of a call, far below the timeout of an unmet wait
 
 
 def _missing() -> str | None:
@@ -72,14 +72,14 @@ def driver() -> Any:
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """What is done inside waits for nothing: this very thread signals the semaphore that it could wait for."""
+    """Check that the calls in this block do not block: the same thread signals the semaphore only later."""
     begin = time.monotonic()
     yield
     assert time.monotonic() - begin < AT_ONCE_S
 
 
 def within(work: Callable[[], object], limit_s: float = BOUND_S) -> bool:
-    """Do it on a thread; whether it was done in time. What holds it can be ended by the caller then."""
+    """Run the work on a thread; return whether it ended in time. If not, the caller can unblock it."""
     failures: list[BaseException] = []
 
     def body() -> None:
@@ -168,7 +168,7 @@ def test_pending_replays_keep_values_and_later_replays_return(at: Rig) -> None:
         gate_there.host_signal(10 * frame)
         there.host_wait(10 * frame, timeout_s=BOUND_S)
         assert there.value() == 10 * frame
-    assert not held, "a replay with new values held its thread behind the pending ones"
+    assert not held, "a replay with new values blocked its thread behind the pending ones"
     at.commands.synchronize(timeout_s=BOUND_S)
 
 
@@ -203,7 +203,7 @@ def test_recordings_of_one_list_and_replays_of_many_frames(at: Rig) -> None:
     assert there.value() == 2002
 
 
-# ---- what is held, and what is not
+# ---- blocking
 def test_replay_is_refused_before_the_driver_blocks(at: Rig) -> None:
     gate_there, gate = at.semaphore()
     with at.commands.record() as recording:
@@ -221,7 +221,7 @@ def test_replay_is_refused_before_the_driver_blocks(at: Rig) -> None:
     in_time = within(fill_up)
     gate_there.host_signal(1)
     at.commands.synchronize(timeout_s=BOUND_S)
-    assert in_time, "the driver held the thread before max_pending was reached"
+    assert in_time, "the driver blocked the thread before max_pending was reached"
     assert 900 < refused[0] <= 1020
 
 
@@ -242,7 +242,7 @@ def test_releases_behind_a_waiting_replay_block_no_other_list(at: Rig) -> None:
     held = not within(lambda: other.append_signal(other_sem, 1), AT_ONCE_S)
     gate_there.host_signal(1)
     there.host_wait(1, timeout_s=BOUND_S)
-    assert not held, "a free was made while a replay waited"
+    assert not held, "xsem freed an object while a replay waited"
     other_there.host_wait(1, timeout_s=BOUND_S)
     at.commands.synchronize(timeout_s=BOUND_S)
 
@@ -287,7 +287,7 @@ def test_torch_work_is_recorded_on_its_stream(at: Rig, torch: Any) -> None:
     filtered_there, filtered = at.semaphore()
     frame = torch.from_dlpack(at.buffer())
     frame.zero_()
-    frame.add_(1)   # loads the kernel: that cannot be recorded
+    frame.add_(1)   # loads the kernel: a load cannot be recorded
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     commands = at.cuda.command_list(stream)

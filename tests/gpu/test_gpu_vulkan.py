@@ -1,6 +1,6 @@
-"""The Vulkan backend on a real GPU's driver: what SwiftShader cannot show, timelines above all.
+"""Test the Vulkan backend on a real GPU's driver: features that SwiftShader lacks, timelines above all.
 
-Skipped, with the reason, where there is no GPU. Where there are several, the first one that exports timelines is taken.
+Skipped, with the reason, without a GPU. Of several GPUs the tests use the first one that exports timelines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BINARY = SemaphoreHandleType.OPAQUE_FD
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 MEMORY = MemoryHandleType.OPAQUE_FD
 SIZE = 1 << 20
-AT_ONCE_S = 1.0   # far above a call's cost, far below any wait that nobody meets
+AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
 
 
 def _gpu() -> xsem.DeviceInfo | str:
@@ -256,8 +256,8 @@ def test_fds_and_threads_are_as_before(gpu: xsem.DeviceInfo) -> None:
 
 
 def test_many_appends_behind_an_unmet_wait(device: xsem.Device, commands: xsem.CommandList) -> None:
-    # No limit is declared (max_pending is None: not known), so this notes how far it goes. A watchdog meets the wait if
-    # the driver holds the caller.
+    # No limit is declared: max_pending is None, so the limit is not known. The test notes the number of appends.
+    # Another thread meets the wait if the driver blocks the caller.
     timeline = device.create_semaphore(TIMELINE)
     many = 3000
     appended: list[int] = []

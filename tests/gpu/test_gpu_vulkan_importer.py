@@ -1,7 +1,7 @@
-"""The Vulkan backend as importer on a real GPU's driver: timelines, images, dma-bufs, and what bad files come to.
+"""Test imports of the Vulkan backend on a real GPU's driver: timelines, images, dma-bufs and bad files.
 
 Exporter and importer are two VkDevices of one process; `xsem conformance run --device vulkan:0 --exporter vulkan:0`
-has them in two. Skipped, with the reason, where there is no GPU.
+has them in two. Skipped, with the reason, without a GPU.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def test_file_of_another_kind_is_refused_and_later_imports_work(
             driver.import_memory(MemoryDesc.opaque_fd(own, allocation_size=4096, device_uuid=uuid), own)
     alive = is_open(number)
     print(f"{path} as {kind}: {raised.value.error}; fate {raised.value.fate}, {'open' if alive else 'closed'}")
-    # It does not reach NVIDIA's driver, which would refuse good ones from then on.
+    # The file does not reach NVIDIA's driver, which would refuse good files from then on.
     assert raised.value.fate == "left"
     assert isinstance(raised.value.error, BadHandleError)
     if alive:

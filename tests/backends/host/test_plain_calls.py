@@ -90,7 +90,7 @@ class Timeline:
 
 
 @pytest.fixture(params=[Binary, Timeline])
-def plain(request: pytest.FixtureRequest) -> Iterator[Any]:
+def other(request: pytest.FixtureRequest) -> Iterator[Any]:
     made = request.param()
     yield made
     made.close()
@@ -121,14 +121,14 @@ def read(device: xsem.Device, commands: xsem.CommandList, image: xsem.Buffer) ->
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_host_reads_what_plain_calls_wrote_before_their_signal(
-    device: xsem.Device, plain: Any, pixels: tuple[mmap.mmap, int], waits: bool
+    device: xsem.Device, other: Any, pixels: tuple[mmap.mmap, int], waits: bool
 ) -> None:
     page, fd = pixels
-    semaphore = device.import_semaphore(plain.desc)
+    semaphore = device.import_semaphore(other.desc)
     memory = device.import_memory(MemoryDesc.opaque_fd(fd, allocation_size=4096, device_uuid=None))
     commands = device.create_command_list()
     if waits:
-        commands.append_wait(semaphore, plain.value)
+        commands.append_wait(semaphore, other.value)
     into = read(device, commands, memory.map_buffer(size=64))
     if waits:
         with pytest.raises(xsem.WaitTimeoutError):
@@ -136,31 +136,31 @@ def test_host_reads_what_plain_calls_wrote_before_their_signal(
     else:
         commands.synchronize(timeout_s=5)
     page[:64] = NEW
-    plain.signal()
+    other.signal()
     commands.synchronize(timeout_s=5)
     assert into.numpy().tobytes() == (NEW if waits else OLD)
-    if waits and plain.value is None:
-        assert not plain.is_signalled(0)   # the wait took it
+    if waits and other.value is None:
+        assert not other.is_signalled(0)   # the wait took it
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_plain_calls_read_what_host_wrote_before_its_signal(
-    device: xsem.Device, plain: Any, pixels: tuple[mmap.mmap, int], held: bool
+    device: xsem.Device, other: Any, pixels: tuple[mmap.mmap, int], held: bool
 ) -> None:
     page, fd = pixels
     gate = Timeline()
-    semaphore, opens = device.import_semaphore(plain.desc), device.import_semaphore(gate.desc)
+    semaphore, opens = device.import_semaphore(other.desc), device.import_semaphore(gate.desc)
     memory = device.import_memory(MemoryDesc.opaque_fd(fd, allocation_size=4096, device_uuid=None))
     commands = device.create_command_list()
     if held:
         commands.append_wait(opens, 7)
     commands.append_fill(memory.map_buffer(size=64), b"\xee")
-    commands.append_signal(semaphore, plain.value)
+    commands.append_signal(semaphore, other.value)
     if held:
-        assert not plain.is_signalled(SETTLE_S)
+        assert not other.is_signalled(SETTLE_S)
         assert page[:64] == OLD
         gate.signal()
-    assert plain.is_signalled(5)
+    assert other.is_signalled(5)
     assert page[:64] == NEW
     commands.synchronize(timeout_s=5)
     gate.close()

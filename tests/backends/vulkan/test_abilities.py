@@ -1,4 +1,4 @@
-"""What a device declares follows from its driver's answers, whatever they are."""
+"""Test that the declarations of a device follow from its driver's answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = frozenset({"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd", "
 
 @dataclass
 class Answers:
-    """A physical device as NVIDIA's driver describes an H200, where a test does not say otherwise."""
+    """A physical device with the answers of NVIDIA's driver for an H200, except for those that a test replaces."""
 
     name: str = "GPU"
     version: int = vk.VK_API_VERSION_1_2 + (1 << 12)
@@ -92,7 +92,7 @@ def test_driver_that_exports_everything_declares_everything() -> None:
     assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
     assert declared.memory_export == declared.memory_import == {MEMORY}
     assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, *OF_TIMELINES}
-    assert declared.wait_before_signal == {TIMELINE}   # of a binary one it is against the specification
+    assert declared.wait_before_signal == {TIMELINE}   # the specification forbids it for a binary semaphore
     assert declared.max_value_difference == 2**31 - 1
     assert (found.queues, declared.independent_lists) == (8, 7)   # one queue is for blocking copies
     assert found.extensions == {"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd"}
@@ -138,7 +138,7 @@ def test_sync_file_is_declared_as_far_as_the_driver_says(features: int) -> None:
 
 
 def test_dmabuf_export_needs_extension_and_no_dedication() -> None:
-    assert abilities(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension it is not asked
+    assert abilities(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension xsem does not ask
     with_it = BOTH | {"VK_EXT_external_memory_dma_buf"}
     for features, exported in ((6, {MEMORY, DMABUF}), (7, {MEMORY}), (4, {MEMORY})):
         found = abilities(dmabuf=features, offered=with_it)
@@ -176,8 +176,8 @@ def test_device_that_cannot_be_used_is_refused(answers: dict[str, Any], capabili
 @pytest.mark.parametrize(("families", "chosen", "queues"), [
     ([Family(0, 0xF, 1)], 0, 1),                              # Intel, SwiftShader
     ([Family(0, 0xF, 1), Family(1, 0xE, 4)], 1, 4),           # AMD: one for graphics, four for compute
-    ([Family(0, 0xF, 16), Family(2, 0xE, 8)], 0, 8),          # no more are used than eight, so the first wins
-    ([Family(0, 0xC, 16), Family(1, 0xE, 2)], 1, 2),          # one for copies alone is not taken
+    ([Family(0, 0xF, 16), Family(2, 0xE, 8)], 0, 8),          # at most eight are used, so the first wins
+    ([Family(0, 0xC, 16), Family(1, 0xE, 2)], 1, 2),          # a family only for copies is not taken
 ])
 def test_family_with_the_most_queues_is_used(families: list[Family], chosen: int, queues: int) -> None:
     found = abilities(queues=families)
@@ -199,7 +199,7 @@ def test_protected_memory_is_never_chosen() -> None:
     assert MemoryTypes((LOCAL | vk.VK_MEMORY_PROPERTY_PROTECTED_BIT, LOCAL)).choose(3, LOCAL) == 1
 
 
-# ---- whose files
+# ---- nodes of files
 @pytest.mark.parametrize("driver", [1, 4, 10])
 def test_nvidias_opaque_fds_are_open_on_its_control_node(monkeypatch: pytest.MonkeyPatch, driver: int) -> None:
     monkeypatch.setattr(nodes, "_CONTROL", "/dev/zero")

@@ -1,4 +1,4 @@
-"""What the backend says of Vulkan's C interface is what the headers say."""
+"""Test that the backend's declarations of Vulkan's C interface match the headers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def library() -> Library:
 
 
 def ask_compiler(headers: Path, folder: Path, questions: dict[str, str]) -> dict[str, int]:
-    """What each C expression is, to a compiler with the headers."""
+    """Return the value of each C expression, from a compiler with the headers."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (gcc)")
@@ -51,7 +51,7 @@ def ask_compiler(headers: Path, folder: Path, questions: dict[str, str]) -> dict
 
 
 def structs() -> Iterator[tuple[str, list[str]]]:
-    """Names of the structs and of their fields, pNext and all."""
+    """Yield the names of the structs and of all their fields, including pNext."""
     for body, name in _STRUCT.findall(declarations.STRUCTS):
         words = re.sub(r"\[\d+\]", "", re.sub(r"\s+", " ", body))
         yield name, [part.strip(" *").split(" ")[-1].strip("*") for part in re.split(r"[,;]", words) if part.strip()]
@@ -63,7 +63,7 @@ def test_structs_have_the_size_and_the_offsets_of_the_headers(
     text = (headers / "vulkan" / "vulkan_core.h").read_text()
     questions, ours = {}, {}
     for name, fields in structs():
-        if name != "VkPhysicalDeviceFeatures":   # padding could hide a field that is missing at the end
+        if name != "VkPhysicalDeviceFeatures":   # padding could hide a missing field at the end
             body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", text, re.DOTALL)
             assert body is not None, name
             assert re.findall(r"(\w+)(?:\[\w+\])?;", body[1]) == fields, name
@@ -71,7 +71,7 @@ def test_structs_have_the_size_and_the_offsets_of_the_headers(
         ours[f"{name}:size"] = library.ffi.sizeof(name)
         types = dict(library.ffi.typeof(name).fields or ())
         assert list(types) == fields
-        if name == "VkPhysicalDeviceFeatures":   # one array in place of 55 names
+        if name == "VkPhysicalDeviceFeatures":   # one array instead of 55 names
             continue
         for field in fields:
             questions[f"{name}:{field}"] = f"offsetof({name}, {field}) * 1000 + sizeof((({name} *)0)->{field})"
@@ -85,7 +85,7 @@ def test_numbers_are_those_of_the_headers(headers: Path, tmp_path: Path) -> None
     ours = {name: value for name, value in vars(constants).items() if name.startswith("VK_")}
     assert len(ours) > 90
     found = ask_compiler(headers, tmp_path, {name: name for name in ours})
-    # printf's %lld shows VK_WHOLE_SIZE as -1.
+    # The format %lld of printf shows VK_WHOLE_SIZE as -1.
     assert {name: value % 2**64 for name, value in found.items()} == {
         name: value % 2**64 for name, value in ours.items()}
 
@@ -94,7 +94,7 @@ def test_every_struct_says_what_it_is(library: Library, headers: Path) -> None:
     text = (headers / "vulkan" / "vulkan_core.h").read_text()
     for name, fields in structs():
         if fields[0] == "sType" and name != "VkBaseOutStructure":
-            # The header has struct types in the order and spelling of the structs, words apart.
+            # The header has the struct types in the order and spelling of the structs, with separated words.
             number = library.new(name).sType
             wanted = re.search(rf"VK_STRUCTURE_TYPE_(\w+) = {number},", text)
             assert wanted is not None, name

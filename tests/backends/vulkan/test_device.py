@@ -1,4 +1,4 @@
-"""The Vulkan backend on SwiftShader: devices, what they declare and refuse, what they export."""
+"""Test devices of the Vulkan backend on SwiftShader: declarations, refusals and exports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def device(swiftshader: None) -> Iterator[xsem.Device]:
 
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has not looked for the loader yet."""
+    """Set the state of a process that has not searched for the loader yet."""
     monkeypatch.setattr(loader, "_loaded", None)
 
 
@@ -108,7 +108,7 @@ def test_opening_again_and_again_leaves_nothing(swiftshader: None) -> None:
     for _ in range(10):
         work()
     assert numbers() == files
-    # SwiftShader has its own threads end a moment after the device.
+    # The threads of SwiftShader end a moment after the device.
     for _ in range(500):
         if len(os.listdir("/proc/self/task")) <= threads:
             break
@@ -116,7 +116,7 @@ def test_opening_again_and_again_leaves_nothing(swiftshader: None) -> None:
     assert len(os.listdir("/proc/self/task")) <= threads
 
 
-# ---- not there
+# ---- missing parts
 def test_package_that_is_missing_is_named(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cffi", None)
     with pytest.raises(BackendUnavailableError, match=r"xsem\[vulkan\]") as raised:
@@ -202,7 +202,7 @@ def test_every_export_is_a_new_fd_that_no_program_inherits(
 def test_descriptor_that_a_driver_made_inheritable_is_not(
     device: xsem.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # lavapipe's are: no driver that can be had here does it, so the function is stood in for.
+    # The descriptors of lavapipe are inheritable. No available driver does this, so the test replaces the function.
     memory = device.create_memory(MEMORY, 64)
     gpu = driver_of(device)._gpu
     read, write = os.pipe()
@@ -311,8 +311,8 @@ def test_dedicated_memory_is_allocated_for_its_buffer(device: xsem.Device, monke
         return real(gpu_, wanted, allocator, made)
 
     monkeypatch.setattr(gpu.vk, "vkAllocateMemory", allocate)
-    plain, dedicated = device.create_memory(MEMORY, 64), device.create_memory(MEMORY, 64, dedicated=True)
-    assert plain.allocation_size == dedicated.allocation_size
+    ordinary, dedicated = device.create_memory(MEMORY, 64), device.create_memory(MEMORY, 64, dedicated=True)
+    assert ordinary.allocation_size == dedicated.allocation_size
     export = (vk.VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO, 0)
     assert chains == [[export], [(_DEDICATED, dedicated._memory.buffer), export]]
 
@@ -326,7 +326,7 @@ def test_dedicated_memory_says_so(device: xsem.Device) -> None:
 def test_undeclared_semaphore_is_refused_before_the_driver(
     device: xsem.Device, type: SemaphoreHandleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SwiftShader would take a timeline for export, and end the process when it is exported.
+    # SwiftShader would create a timeline for export, and end the process at the export.
     driver = driver_of(device)
     monkeypatch.setattr(driver._gpu, "vk", None)
     try:
@@ -384,7 +384,7 @@ def test_native_handles_are_vulkans(device: xsem.Device) -> None:
     assert commands.native_handle == driver._gpu.queues[0].address
 
 
-# ---- timelines: SwiftShader has them, for this process alone
+# ---- timelines: SwiftShader has them only within a process
 def test_timeline_counts_on_the_host(device: xsem.Device) -> None:
     from xsem_vulkan.semaphores import create_semaphore
 
@@ -403,7 +403,7 @@ def test_timeline_counts_on_the_host(device: xsem.Device) -> None:
 
 
 def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As on a driver that can: the structs are looked at, the driver is not asked.
+    # Simulate a driver that exports timelines: the test checks the structs and does not call the driver.
     driver = driver_of(device)
     gpu = driver._gpu
     abilities = replace(gpu.abilities, semaphore_export=frozenset({BINARY, TIMELINE}))

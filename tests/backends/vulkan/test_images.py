@@ -1,4 +1,4 @@
-"""Images on external memory, on SwiftShader: levels to and from the host, who has them, and what is refused."""
+"""Test images on external memory, on SwiftShader: copies of levels, handovers and refusals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_importer_and_exporter_have_one_image(device: xsem.Device, exporter: xse
                 assert np.array_equal(level.read(), pixels(level, turn))
             commands.release()
             reads.release()
-            soon(lambda: not exporter.releasing() and not device.releasing())   # the queues have few lists
+            soon(lambda: not exporter.releasing() and not device.releasing())   # the number of lists is small
 
 
 @pytest.mark.parametrize(("desc", "shape"), [
@@ -97,7 +97,7 @@ def test_native_handle_of_a_level_is_its_image(ours: xsem.Memory) -> None:
     assert image.native_handle == image.level(1).native_handle != 0
 
 
-# ---- what the driver is told
+# ---- arguments of the driver's calls
 def _created(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[Any]:
     real, seen = gpu.vk.vkCreateImage, []
 
@@ -113,20 +113,20 @@ def _created(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[Any]:
 
 def test_driver_is_told_what_the_image_is_for(ours: xsem.Memory, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = _created(monkeypatch, gpu)
-    plain, storage, target = 0x7, 0x8, 0x10
+    basic, storage, target = 0x7, 0x8, 0x10
     for more, expected in (
-        ({}, (0, 1, plain, 1, 3, 1)), ({"surface_load_store": True}, (0, 1, plain | storage, 1, 3, 1)),
-        ({"color_attachment": True}, (0, 1, plain | target, 1, 3, 1)),
-        ({"extent": (32, 0, 0)}, (0, 0, plain, 1, 3, 1)), ({"extent": (32, 16, 4)}, (0, 2, plain, 1, 3, 1)),
+        ({}, (0, 1, basic, 1, 3, 1)), ({"surface_load_store": True}, (0, 1, basic | storage, 1, 3, 1)),
+        ({"color_attachment": True}, (0, 1, basic | target, 1, 3, 1)),
+        ({"extent": (32, 0, 0)}, (0, 0, basic, 1, 3, 1)), ({"extent": (32, 16, 4)}, (0, 2, basic, 1, 3, 1)),
         ({"extent": (16, 16, 0), "layers": 12, "cubemap": True},
-         (vk.VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT, 1, plain, 12, 3, 1)),
+         (vk.VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT, 1, basic, 12, 3, 1)),
     ):
         ours.map_mipmapped_array(replace(DESC, **more)).release()
         assert seen.pop() == expected
 
 
 def _barriers(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[tuple[int, int, int, int]]:
-    """Of every image barrier: old and new layout, family before and after."""
+    """Note of every image barrier the old and new layout, and the family before and after."""
     real = gpu.vk.vkCmdPipelineBarrier
     seen: list[tuple[int, int, int, int]] = []
 
@@ -176,29 +176,29 @@ def test_image_changes_hands_with_its_memory(
         commands.append_wait(semaphore)
 
     hand_over()
-    assert seen == []   # nobody had it yet
+    assert seen == []   # no device has the image yet
     image.level(0).read()
     assert seen.pop() == (GENERAL, GENERAL, EXTERNAL, gpu.family)
     hand_over()
     assert seen == [(GENERAL, GENERAL, gpu.family, EXTERNAL)]
     seen.clear()
     hand_over()
-    assert seen == []   # it is the other's
+    assert seen == []   # the exporter has the image
     commands.append_signal(semaphore)
     commands.append_wait(semaphore, acquire=[theirs])
     assert seen == [(GENERAL, GENERAL, EXTERNAL, gpu.family)]
     image.level(0).read()
-    assert len(seen) == 1   # it is ours again
+    assert len(seen) == 1   # the importer has the image again
     again = theirs.map_mipmapped_array(DESC, overlap=True)
     commands.append_signal(semaphore)
     commands.append_wait(semaphore, acquire=[theirs])
     seen.clear()
     again.level(0).read()
-    assert seen == []   # taken over with its memory
+    assert seen == []   # acquired together with its memory
     token = again._array
-    token.closed = True   # as one that another thread is releasing at this very moment
+    token.closed = True   # as if another thread releases it at this moment
     hand_over()
-    assert len(seen) == 1   # the other image's alone
+    assert len(seen) == 1   # only the barrier of the other image
     token.closed = False
     commands.synchronize(timeout_s=20)
 
@@ -234,14 +234,14 @@ def test_image_released_behind_a_handover_is_destroyed_after_it(
         assert destroyed.is_set()
         driver.release_array(other)
         assert theirs._memory.images == set()
-        commands.append_signal([semaphore._state.token], [SignalParams()], (), [theirs._memory], False)   # without it
+        commands.append_signal([semaphore._state.token], [SignalParams()], (), [theirs._memory], False)   # no image
         point = commands.append_barrier((), True)
         assert driver.wait(point, 20 * 10**9)
         driver.release_point(point)
         commands.close()
 
 
-# ---- what is refused
+# ---- refusals
 @pytest.mark.parametrize("limits", [
     None, ImageLimits((64, 64, 1), 7, 6, 2), ImageLimits((64, 64, 1), 7, 6, 7), ImageLimits((16, 64, 1), 7, 6, 6),
     ImageLimits((64, 64, 1), 2, 6, 6), ImageLimits((64, 64, 1), 7, 0, 6),
@@ -315,9 +315,9 @@ def test_device_that_declares_no_images_maps_none(device: xsem.Device, monkeypat
         driver.map_mipmapped_array(None, DESC)
 
 
-# ---- when something goes wrong
+# ---- failures
 def transfers(device: xsem.Device) -> Any:
-    """The driver's list that copies to and from the host are made on."""
+    """Return the driver's list for copies to and from the host."""
     queue = device._queues.copy_queue
     assert queue is not None
     return queue.driver
@@ -345,14 +345,14 @@ def test_copy_that_fails_leaves_nothing_and_the_next_works(
     with monkeypatch.context() as watched:
         watched.setattr(gpu.vk, "vkFreeMemory", free)
         watched.setattr(gpu.vk, "vkAllocateMemory", allocate)
-        # A list looks its vkQueueSubmit up once.
+        # A list looks up its vkQueueSubmit once.
         submission = transfers(device)._submission
         where, name = (submission, "_submit") if fails == "vkQueueSubmit" else (gpu.vk, fails)
         with monkeypatch.context() as patch:
             patch.setattr(where, name, lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
             with pytest.raises(OutOfMemoryError):
                 level.read()
-        # The marker that tells of the copy's end is a submission, too.
+        # The marker for the end of the copy is also a submission.
         soon(lambda: set(allocated) <= set(freed))
     assert np.array_equal(level.read(), data)
 
@@ -367,7 +367,7 @@ def test_interrupted_copy_keeps_its_memory_until_it_is_made(
     with theirs.export() as desc:
         gate = device.import_semaphore(desc)
     commands, signals = device.create_command_list(), exporter.create_command_list()
-    commands.append_wait(gate)   # there is one queue: the copy waits behind this
+    commands.append_wait(gate)   # there is one queue: the copy waits behind this wait
     submitted = threading.Event()
     real = transfers(device).append_level_copy
 
@@ -406,7 +406,7 @@ def test_copy_behind_an_unmet_wait_times_out_and_is_made_later(
     with theirs.export() as desc:
         gate = device.import_semaphore(desc)
     commands, signals = device.create_command_list(), exporter.create_command_list()
-    commands.append_wait(gate)   # there is one queue: the copies wait behind this
+    commands.append_wait(gate)   # there is one queue: the copies wait behind this wait
     with pytest.raises(WaitTimeoutError) as caught:
         level.read(timeout_s=0.05)
     assert [op.operation for op in caught.value.pending] == ["copy"]
@@ -414,6 +414,6 @@ def test_copy_behind_an_unmet_wait_times_out_and_is_made_later(
         level.write(255 - data, timeout_s=0.05)
     assert device.releasing().count("staging buffer") == 2
     signals.append_signal(theirs)
-    assert np.array_equal(level.read(), 255 - data)   # the late write was made
+    assert np.array_equal(level.read(), 255 - data)   # the driver made the late write
     commands.synchronize(timeout_s=20)
     soon(lambda: not device.releasing())

@@ -1,4 +1,4 @@
-"""The Vulkan backend as importer, on SwiftShader: of its own exporter's objects, and of what is none."""
+"""Test imports of the Vulkan backend, on SwiftShader: objects of its own exporter, and wrong files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[xsem.Device]:
 
 @pytest.fixture
 def device(exporter: xsem.Device) -> Iterator[xsem.Device]:
-    """A second VkDevice, with an instance and a queue of its own."""
+    """Open a second VkDevice, with its own instance and queue."""
     with xsem.open_device("vulkan:0") as opened:
         yield opened
 
@@ -58,7 +58,7 @@ def gpu(device: xsem.Device) -> Any:
 
 
 def given_back(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:
-    """A driver's own duplicate."""
+    """Return a duplicate for the driver."""
     assert isinstance(desc.handle, OwnedHandle)
     return OwnedHandle(os.dup(desc.handle.fileno()))
 
@@ -86,7 +86,7 @@ def test_wait_through_one_import_resets_the_other(exporter: xsem.Device, device:
     signals.append_signal(theirs)
     commands.append_wait(first)
     commands.synchronize(timeout_s=20)
-    commands.append_wait(second)   # SwiftShader takes a wait before its signal
+    commands.append_wait(second)   # SwiftShader accepts a wait before its signal
     assert not commands.query()
     signals.append_signal(theirs)
     commands.synchronize(timeout_s=20)
@@ -148,7 +148,7 @@ def test_imported_memory_outlives_the_exporters(exporter: xsem.Device, device: x
 
 
 def _chains(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[dict[int, Any]]:
-    """Of every vkAllocateMemory: the struct itself under 0, and what is chained to it by sType."""
+    """Note of every vkAllocateMemory the struct under 0, and its chained structs by sType."""
     real, chains = gpu.vk.vkAllocateMemory, []
     structs = {
         vk.VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR: ("VkImportMemoryFdInfoKHR", ("handleType", "fd")),
@@ -202,7 +202,7 @@ def test_memory_that_is_not_dedicated_does_not_say_so(
 
 
 def _rounding(monkeypatch: pytest.MonkeyPatch, gpu: Any, to: int) -> None:
-    """Have the driver want a multiple of so many bytes for a buffer."""
+    """Have the driver require sizes of buffers that are multiples of `to` bytes."""
     real_create, sizes = gpu.vk.vkCreateBuffer, {}
 
     def create(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
@@ -220,7 +220,7 @@ def _rounding(monkeypatch: pytest.MonkeyPatch, gpu: Any, to: int) -> None:
 def test_bytes_that_no_buffer_reaches_are_refused_when_used(
     exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = exporter.create_memory(MEMORY, 6000)   # kept: its release, some time, closes files
+    there = exporter.create_memory(MEMORY, 6000)   # kept, because its release closes files at any later time
     with there.export() as desc:
         _rounding(monkeypatch, gpu, 4096)
         memory = device.import_memory(replace(desc, allocation_size=6000))
@@ -243,7 +243,7 @@ def test_memory_larger_than_any_address_range_is_refused(exporter: xsem.Device, 
         assert isinstance(raised.value.error, BadArgumentError)
 
 
-# ---- dma-bufs and sync files: SwiftShader has neither, so its functions are stood in for
+# ---- dma-bufs and sync files: SwiftShader lacks both, so the tests replace its functions
 def _declares(monkeypatch: pytest.MonkeyPatch, device: xsem.Device, **more: Any) -> Any:
     driver = driver_of(device)
     for each in (driver, device, device._device_state):
@@ -318,10 +318,10 @@ def test_sync_file_is_imported_for_one_wait(
         driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(-1), None))
         assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, -1)]
         return
-    own = OwnedHandle(os.eventfd(0))   # an anonymous inode, as the kernel's sync files are
+    own = OwnedHandle(os.eventfd(0))   # an anonymous inode, like the kernel's sync files
     number = own.fileno()
     driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(own), own))
-    assert own.closed   # detached: it is the driver's
+    assert own.closed   # detached: the driver owns it
     os.close(number)
     assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, number)]
 
@@ -329,7 +329,7 @@ def test_sync_file_is_imported_for_one_wait(
 def test_other_file_is_refused_as_sync_file_and_left(
     exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", None)   # lavapipe takes both
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", None)   # lavapipe accepts both
     driver = _declares(monkeypatch, device, semaphore_import=frozenset({SYNC}))
     with exporter.create_semaphore(BINARY).export() as desc, given_back(desc) as semaphore:
         for own in (semaphore, OwnedHandle(os.open("/dev/null", os.O_RDONLY))):
@@ -357,7 +357,7 @@ def test_sync_file_is_exported_as_fd_or_as_minus_one_when_done(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
     asked: list[tuple[int, int]] = []
-    given = -1 if done else os.eventfd(0, 0)   # inherited, as lavapipe's are
+    given = -1 if done else os.eventfd(0, 0)   # inheritable, like those of lavapipe
 
     def export(_gpu: Any, wanted: Any, fd: Any) -> int:
         asked.append((wanted.handleType, int(gpu.library.ffi.cast("uint64_t", wanted.semaphore))))
@@ -372,7 +372,7 @@ def test_sync_file_is_exported_as_fd_or_as_minus_one_when_done(
     def create(gpu_: Any, wanted: Any, allocator: Any, made: Any) -> Any:
         for_export = gpu.library.ffi.cast("VkExportSemaphoreCreateInfo *", wanted.pNext)
         created.append(for_export.handleTypes)
-        for_export.handleTypes = 1   # SwiftShader has no other
+        for_export.handleTypes = 1   # SwiftShader has only this type
         return real(gpu_, wanted, allocator, made)
 
     commands = device.create_command_list()
@@ -417,7 +417,7 @@ def test_timeline_is_imported_for_good_by_an_opaque_fd(
         token = driver.import_semaphore(SemaphoreDesc.timeline_fd(own, device_uuid=None), own)
         os.close(number)
     assert (seen, kinds) == ([(0, 1)], [vk.VK_SEMAPHORE_TYPE_TIMELINE])
-    driver.host_signal(token, 5)   # and it is one: values, waits before signals
+    driver.host_signal(token, 5)   # it works as a timeline: values, waits before signals
     commands = driver.create_command_list()
     point = commands.append_wait([token], [WaitParams(value=7)], (), (), True)
     assert not driver.done(point)
@@ -429,7 +429,7 @@ def test_timeline_is_imported_for_good_by_an_opaque_fd(
     driver.release_semaphore(token)
 
 
-# ---- what is refused, and what becomes of the file
+# ---- refusals, and the fate of the file
 @pytest.mark.parametrize("kind", ["semaphore", "memory"])
 def test_file_not_exported_by_vulkan_is_refused(device: xsem.Device, kind: str) -> None:
     uuid = device.info.uuid
@@ -448,7 +448,7 @@ def test_file_not_exported_by_vulkan_is_refused(device: xsem.Device, kind: str) 
         assert error.call == ("vkImportSemaphoreFdKHR" if kind == "semaphore" else "vkAllocateMemory")
         assert error.code is not None
         assert error.code < 0
-        assert raised.value.fate == "unknown"   # SwiftShader closes it, and the specification says otherwise
+        assert raised.value.fate == "unknown"   # SwiftShader closes it, contrary to the specification
         if is_open(number):
             own.close()
         else:
@@ -461,7 +461,7 @@ def test_refused_import_leaves_the_callers_file_and_nothing_else(device: xsem.De
     read, write = os.pipe()
     os.write(write, b"x")
     file = os.memfd_create("not exported by Vulkan")
-    os.write(file, b"\1" * 100)   # too short to be mapped as a whole page of either
+    os.write(file, b"\1" * 100)   # too short for a whole page of either object
     try:
         for number in (read, file):
             with untouched(number, write), pytest.raises((BadHandleError, BadArgumentError)):
@@ -524,7 +524,7 @@ def test_handle_that_is_missing_is_refused(device: xsem.Device) -> None:
 def test_undeclared_semaphore_type_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
 ) -> None:
-    # SwiftShader would take a timeline's fd and end the process.
+    # SwiftShader would accept the fd of a timeline and end the process.
     desc = SemaphoreDesc(type=type, handle=4096, device_uuid=None)
     monkeypatch.setattr(gpu, "vk", None)
     try:
@@ -585,7 +585,7 @@ def test_import_that_fails_anywhere_leaves_nothing(
 
 def test_fifty_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.Device) -> None:
     semaphore, memory = exporter.create_semaphore(BINARY), exporter.create_memory(MEMORY, SIZE)
-    semaphore.export().close()   # SwiftShader makes the file that it exports with the first one
+    semaphore.export().close()   # SwiftShader makes the exported file at the first export
     before = numbers()
     for _ in range(50):
         with semaphore.export() as first, memory.export() as second:
@@ -593,7 +593,7 @@ def test_fifty_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.De
             ours.release()
             shared.release()
     device.create_command_list().synchronize(timeout_s=20)
-    until(lambda: numbers() == before)   # what may block is released on a thread of xsem's
+    until(lambda: numbers() == before)   # a thread of xsem makes the releases that may block
 
 
 def test_lost_device_is_not_reported_as_bad_handle(

@@ -1,4 +1,4 @@
-"""Instances and physical devices where a driver answers otherwise than SwiftShader does."""
+"""Test instances and physical devices with answers of the driver that SwiftShader does not give."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
 
 
 def answering(*answers: tuple[int, int]) -> Callable[..., int]:
-    """A function that lists: each call sets the count and returns the code of one answer."""
+    """Make a listing function: each call sets the count and returns the code of one answer."""
     left = list(answers)
 
     def call(*arguments: Any) -> int:

@@ -1,4 +1,4 @@
-"""Command lists of the Vulkan backend on SwiftShader: order, copies, fills, points, and what an error leaves behind."""
+"""Test command lists of the Vulkan backend on SwiftShader: order, copies, fills, points, and errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def give(semaphore: xsem.Semaphore, to: Peer) -> int:
 
 
 def contents(commands: xsem.CommandList, buffer: xsem.Buffer) -> Any:
-    """By a copy in this very list."""
+    """Return the bytes of the buffer, by a copy in the given list."""
     host = commands.device.host_buffer(buffer.size)
     commands.append_copy(host, buffer)
     commands.synchronize(timeout_s=20)
@@ -113,7 +113,7 @@ def test_host_buffer_can_be_filled_and_copied_to_another(commands: xsem.CommandL
 def test_operations_are_done_in_the_order_of_their_appends(
     device: xsem.Device, commands: xsem.CommandList, shared: xsem.Buffer
 ) -> None:
-    # Each link reads what the one before it wrote: 300 of them, all appended before any is waited for.
+    # Each of 300 copies reads the bytes of the fill before it; all are appended before the first host wait.
     host = device.host_buffer(300 * 8)
     for number in range(300):
         commands.append_fill(shared, bytes([number % 251]))
@@ -212,7 +212,7 @@ def test_memory_changes_hands_both_ways(commands: xsem.CommandList, device: xsem
 def test_handover_names_the_buffers_and_the_families(
     device: xsem.Device, commands: xsem.CommandList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SwiftShader shares memory without any of it, so what is recorded is looked at.
+    # SwiftShader shares memory without any handover, so the test checks the recorded commands.
     gpu = driver_of(device)._gpu
     semaphore = device.create_semaphore(BINARY)
     memories = [device.create_memory(MEMORY, SIZE) for _ in range(2)]
@@ -243,7 +243,7 @@ def test_handover_names_the_buffers_and_the_families(
 def test_every_append_waits_for_its_events(
     device: xsem.Device, commands: xsem.CommandList, shared: xsem.Buffer, other: Peer
 ) -> None:
-    # On one queue all is behind the first list's wait anyhow, so what is submitted is looked at.
+    # On one queue all work is behind the first list's wait in any case, so the test checks the submissions.
     held, free = device.create_semaphore(BINARY), device.create_semaphore(BINARY)
     theirs = give(held, other)
     reached = device.create_event()
@@ -340,7 +340,7 @@ def test_timeline_lives_as_long_as_its_last_point(device: xsem.Device, monkeypat
     assert destroyed == [point.timeline.handle]
 
 
-# ---- how many
+# ---- number of lists
 def test_one_list_more_than_queues_and_no_further(device: xsem.Device) -> None:
     first, second = device.create_command_list(), device.create_command_list()
     with pytest.raises(BusyError) as raised:
@@ -387,7 +387,7 @@ def test_own_work_has_the_queue_to_itself(commands: xsem.CommandList, shared: xs
         asking = threading.Thread(target=lambda: free.append(mine.queue.lock.acquire(blocking=False)))
         asking.start()
         asking.join(10)
-        commands.append_fill(shared, b"\3")   # on this thread it goes on
+        commands.append_fill(shared, b"\3")   # this thread can still append
 
     commands.append_work(work)
     assert free == [False]
@@ -422,7 +422,7 @@ def test_release_with_a_pending_wait_returns_at_once(
 
 # ---- errors
 def failing(device: xsem.Device, monkeypatch: pytest.MonkeyPatch, function: str, code: int) -> list[int]:
-    """Have a function fail as often as the list that is given back has elements."""
+    """Have a function fail as often as the returned list has elements."""
     functions = driver_of(device)._gpu.vk
     real = getattr(functions, function)
     left: list[int] = []
@@ -450,12 +450,12 @@ def test_append_that_fails_has_no_effect_and_the_next_works(
     commands.synchronize(timeout_s=20)
     mine = list_of(commands)
     mine._recycle()
-    mine._commands._free.clear()   # so that one is allocated
+    mine._commands._free.clear()   # so that the append allocates one
     appended = mine._timeline.appended
     alive = count(device, monkeypatch, ("vkCreateBuffer", "vkDestroyBuffer"), ("vkAllocateMemory", "vkFreeMemory"))
     fail.append(1)
     with pytest.raises(OutOfMemoryError) as raised:
-        commands.append_fill(shared.view((9,), "uint8"), b"abc")   # by way of scratch memory
+        commands.append_fill(shared.view((9,), "uint8"), b"abc")   # uses scratch memory
     assert raised.value.call == function
     assert fail == []
     assert set(alive.values()) == {0}
@@ -467,7 +467,7 @@ def test_append_that_fails_has_no_effect_and_the_next_works(
 
 
 def count(device: xsem.Device, monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> dict[str, int]:
-    """How many objects each creating function has made that its destroying one has not destroyed."""
+    """Count the objects of each creating function that its destroying function has not destroyed."""
     functions = driver_of(device)._gpu.vk
     alive = dict.fromkeys((create for create, _ in pairs), 0)
 
@@ -551,7 +551,7 @@ def test_counter_of_a_lost_device_is_not_taken_for_progress(
 def test_device_is_not_destroyed_when_its_work_cannot_be_queried(
     monkeypatch: pytest.MonkeyPatch, device: xsem.Device, other: Peer
 ) -> None:
-    # The driver fails otherwise than by a lost device: what is pending may still use everything.
+    # The driver fails without a lost device: pending operations may still use all objects.
     driver = driver_of(device)
     token = driver.create_semaphore(BINARY, 0)
     handle = driver.export_semaphore(token)
@@ -564,9 +564,9 @@ def test_device_is_not_destroyed_when_its_work_cannot_be_queried(
             made._timeline.reached(1)
         made.close()
     assert driver._gpu.stuck
-    driver.close()   # does nothing: the device goes with the process
+    driver.close()   # does nothing: the device ends with the process
     assert not made._timeline.reached(1)
-    # The rest is this test's own tidying.
+    # The test frees the rest itself.
     other.submit(signal=theirs)
     assert made._timeline.wait(1, 10**10)
     driver._gpu.stuck = False
@@ -597,7 +597,7 @@ def test_addresses_find_their_buffers_and_refuse_the_rest() -> None:
     assert space.add_memory(5, 10) == first
 
 
-# ---- the end
+# ---- end of the process
 ENDS = {
     "open": "",
     "pending": "commands.append_wait(semaphore); commands.append_copy(host, memory.map_buffer())",
@@ -607,7 +607,7 @@ ENDS = {
 
 @pytest.mark.parametrize("left", ENDS)
 def test_process_ends_with_everything_open(left: str) -> None:
-    # SwiftShader's vkDestroyDevice waits for what is pending, for ever: nothing may be destroyed on the way out.
+    # SwiftShader's vkDestroyDevice waits for pending work without a limit: the end of the process may destroy nothing.
     program = f"""
 import warnings, xsem
 warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The application's own instance, device and queue, on SwiftShader: what xsem does on them and what it leaves."""
+"""Test an application's own instance, device and queue on SwiftShader: how xsem uses them and leaves them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = ("VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd")
 
 
 class Application:
-    """A program that has opened Vulkan itself, and counts what is done with its queue's lock."""
+    """An application that opens Vulkan itself, with a lock for its queue."""
 
     def __init__(self) -> None:
         from xsem_vulkan.abilities import ask
@@ -32,7 +32,7 @@ class Application:
         self.instance = Instance()
         self.physical = self.instance.physical_devices()[0]
         self.gpu = open_gpu(self.physical, ask(self.physical))
-        self.lock = threading.Lock()   # as applications have them: not re-entrant
+        self.lock = threading.Lock()   # as in applications: not re-entrant
         address = self.gpu.library.address
         self.native = Native(
             instance=address(self.instance.handle), physical_device=address(self.physical.handle),
@@ -40,7 +40,7 @@ class Application:
             lock=self.lock, extensions=BOTH, timeline_semaphore=True)
 
     def works(self) -> bool:
-        """Whether device and queue can still be used."""
+        """Return whether device and queue are still usable."""
         from xsem_vulkan.commands import Commands
         from xsem_vulkan.semaphores import Timeline
         from xsem_vulkan.submission import Submission
@@ -116,7 +116,7 @@ def test_queue_is_used_only_under_the_applications_lock(application: Application
         buffer = device.create_memory(MEMORY, SIZE).map_buffer()
         for commands in (first, second):
             commands.append_fill(buffer, b"\1")
-            # Work of the application's has the lock already, and may append: it is taken once.
+            # Work of the application already has the lock, and may append: xsem takes the lock once.
             commands.append_work(commands.append_barrier)
             commands.synchronize(timeout_s=20)
         assert not application.lock.locked()
@@ -158,7 +158,7 @@ def test_lock_that_fails_leaves_the_list_usable(application: Application) -> Non
         with pytest.raises(RuntimeError, match="no lock"):
             commands.append_barrier()
         lock.broken = False
-        thread = threading.Thread(target=commands.append_barrier, daemon=True)   # who failed has left nothing locked
+        thread = threading.Thread(target=commands.append_barrier, daemon=True)   # the failed append left nothing locked
         thread.start()
         thread.join(20)
         assert not thread.is_alive()

@@ -1,7 +1,7 @@
-"""Another process imports what the Vulkan backend exported, and each side is seen held back by the other.
+"""Test imports by another process of objects of the Vulkan backend: each process must wait for the other.
 
-Nothing is timed: a copy that waits for a semaphore is seen pending, and the same copy without the wait is seen to read
-the old data, before the other side does anything.
+The tests measure no time. A copy that waits for a semaphore must be pending, and the same copy without the wait must
+read the old data, before the other process does anything.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def child(*descs: xsem.SemaphoreDesc | xsem.MemoryDesc) -> Iterator[Child]:
 
 
 class Pair:
-    """Both semaphores and the memory, here and there."""
+    """Both semaphores and the memory, in this process and in the other."""
 
     def __init__(self, device: xsem.Device, there: Child, to: xsem.Semaphore, back: xsem.Semaphore,
                  memory: xsem.Memory) -> None:

@@ -1,4 +1,4 @@
-"""Codes of the driver as errors."""
+"""Test the errors for codes of the driver."""
 
 from __future__ import annotations
 

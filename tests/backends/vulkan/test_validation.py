@@ -1,4 +1,4 @@
-"""The Khronos validation layer watches everything that the backend does, and finds nothing to say."""
+"""Test that the Khronos validation layer reports nothing for the calls of the backend."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from support.vulkan_sim import environment
 
 from xsem_vulkan.gpu import Gpu
 
-# All that the driver interface has: copies and fills of each sort, handover, events between lists, batches, release of
-# objects and lists with work pending, exports; and, if asked for, one deliberate misuse at the end.
+# All functions of the driver interface: copies and fills of each kind, handover, events between lists, batches, release
+# of objects and lists with pending work, exports. On request, one deliberate misuse at the end.
 PROGRAM = """
 import os, sys
 import xsem
@@ -54,7 +54,7 @@ print("ended")
 """
 
 
-# The importer, as the suite uses it, with its exporter in a second process whose layer writes to the same place.
+# The importer, as in the suite, with its exporter in a second process. The layers of both write to the same place.
 CONFORMANCE = """
 import sys
 from xsem_conformance.context import CaseContext
@@ -74,11 +74,11 @@ bench.close()
 """
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
 BREAKS = {"VK_LAYER_DEBUG_ACTION": "VK_DBG_LAYER_ACTION_LOG_MSG,VK_DBG_LAYER_ACTION_BREAK"}
-"""As .ci/run has it for a whole run of the suite."""
+"""As in .ci/run, for a whole run of the suite."""
 
 
 def misuse(gpu: Gpu) -> None:
-    """A buffer without bytes. It is destroyed at once: left, it would be a second misuse at the device's end."""
+    """Make a buffer without bytes, and destroy it at once: a leak would be a second misuse at the end of the device."""
     wanted, made = gpu.library.new("VkBufferCreateInfo", size=0, usage=1), gpu.library.ffi.new("VkBuffer *")
     gpu.vk.vkCreateBuffer(gpu.handle, wanted, gpu.library.null, made)
     gpu.vk.vkDestroyBuffer(gpu.handle, made[0], gpu.library.null)
