@@ -337,7 +337,7 @@ def nvscisync_null(args: argparse.Namespace) -> Any:
 
 
 def nvscisync_zeros(args: argparse.Namespace) -> Any:
-    """Pass the address of zeros, where there is no attribute list."""
+    """Pass the address of zeros instead of an attribute list."""
     zeros = ctypes.create_string_buffer(1 << 16)
     return _nvscisync(args, ctypes.addressof(zeros), (0, 4, 1, 2, 3))
 
