@@ -71,7 +71,7 @@ def outcomes(said: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_installed_template_and_xsem_are_what_runs(installed: Path, hostile: Path) -> None:
+def test_installed_template_and_xsem_are_used(installed: Path, hostile: Path) -> None:
     done = run("-c", """
 import json, xsem, xsem_conformance, xsem_toy
 print(json.dumps([each.__file__ for each in (xsem, xsem_conformance, xsem_toy)]))
@@ -112,7 +112,7 @@ def test_backend_that_declares_nothing_passes_no_profile(installed: Path, hostil
     assert outcomes(done.stdout)["failed"] == 0   # the backend does what it declares, and the profile wants more
 
 
-def test_template_sees_of_xsem_what_a_backend_may() -> None:
+def test_template_imports_the_modules_allowed_for_a_backend() -> None:
     seen: set[str] = set()
     for file in (TEMPLATE / "xsem_toy").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -291,7 +291,7 @@ def test_batch_of_all_of_windows_types_gives_each_its_own() -> None:
 
 @pytest.mark.parametrize(("given", "timeout_ms"), [(0, 0), (1, 1), (2**31, 2**31), (2**32 - 2, 2**32 - 2),
                                                    (2**32 - 1, 2**32 - 1), (None, 2**32 - 1)])
-def test_timeout_of_a_keyed_mutex_is_what_was_given_or_infinite(given: int | None, timeout_ms: int) -> None:
+def test_timeout_of_a_keyed_mutex_is_the_given_one_or_infinite(given: int | None, timeout_ms: int) -> None:
     part = log_of("windows")[f"timeout {given}"]
     assert fields(part, "cuWaitExternalSemaphoresAsync") == [Fields(key=2, timeout_ms=timeout_ms)]
 

@@ -130,7 +130,7 @@ def test_shut_down_driver_is_device_lost() -> None:
 
 
 @pytest.mark.parametrize("name", ["cuImportExternalMemory", "cuEventCreate"])
-def test_out_of_memory_has_its_class_whatever_the_call(name: str) -> None:
+def test_out_of_memory_has_its_class_in_every_call(name: str) -> None:
     assert isinstance(failing(name, 2), OutOfMemoryError)
 
 

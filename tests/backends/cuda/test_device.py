@@ -324,7 +324,7 @@ def luid_of(two_gpus: Recorder) -> Callable[[Callable[[int], tuple[int, bytes]]]
     return answer
 
 
-def test_luid_is_8_bytes_whatever_they_are(luid_of: Callable[..., None]) -> None:
+def test_luid_is_any_8_bytes(luid_of: Callable[..., None]) -> None:
     luids = [b"\xf4\x03\x01\0\0\0\0\0", b"\0\x01\0\xff\xff\xff\xff\xff"]
     luid_of(lambda device: (0, luids[device]))
     assert [info.luid for info in CudaBackend("win32").devices()] == luids
@@ -459,7 +459,7 @@ def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     assert _load.bindings_version() == ""
 
 
-def test_broken_package_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_package_is_told_apart_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, ImportError("undefined symbol"))
     assert unavailable().reason == "cuda_python_broken"
 
@@ -471,7 +471,7 @@ def test_broken_package_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPat
      ('Function "cuGetProcAddress_v2" not found', "driver_too_old"),
      ("Failed to get __cuGetProcAddress_v2", "driver_too_old")],
 )
-def test_missing_library_is_told_from_an_old_one(
+def test_missing_library_is_told_apart_from_an_old_one(
     two_gpus: Recorder, text: str, reason: str
 ) -> None:
     def init(_flags: int) -> tuple[Any, ...]:
@@ -505,7 +505,7 @@ def test_permission_is_named_with_the_node(two_gpus: Recorder, monkeypatch: pyte
     (100, [], "unset CUDA_VISIBLE_DEVICES"), (100, ["/dev/nvidiactl"], "add the user to the group"),
     (803, [], "run nvidia-smi"),
 ])
-def test_doctor_says_what_to_do_about_that_very_failure(
+def test_doctor_names_the_remedy_of_each_failure(
     two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, code: int, denied: list[str], to_do: str
 ) -> None:
     monkeypatch.setattr(_load, "denied_nodes", lambda: denied)

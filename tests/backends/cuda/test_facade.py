@@ -334,7 +334,7 @@ mark("closed")
 
 
 @pytest.mark.parametrize("events", [False, True])
-def test_no_append_reaches_the_driver_that_it_would_hold(tmp_path: Path, events: bool) -> None:
+def test_append_that_would_block_never_reaches_the_driver(tmp_path: Path, events: bool) -> None:
     calls = script(f"""
 gate_there, gate = semaphore()
 there, here = semaphore()

@@ -590,7 +590,7 @@ def test_replays_take_places_and_the_last_is_refused() -> None:
 
 
 @on_stand_in
-def test_stuck_replay_is_named_with_what_it_waits_for() -> None:
+def test_stuck_replay_is_named_with_its_semaphore_and_value() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         with at.commands.record() as recording:

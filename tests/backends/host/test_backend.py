@@ -114,7 +114,7 @@ def test_calls_refused_by_a_sandbox_are_found_before_use(
     assert said in unavailable()
 
 
-def test_python_without_eventfd_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_eventfd_when_python_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "eventfd")
     assert "os.eventfd" in unavailable()
 

@@ -88,7 +88,7 @@ def test_failure_reaches_the_waiting_lists_with_its_cause(device: HostDevice) ->
     assert "theirs" in failure.message
 
 
-def test_failure_told_twice_is_told_by_two_exceptions(device: HostDevice) -> None:
+def test_each_report_of_a_failure_is_a_new_exception(device: HostDevice) -> None:
     commands = device.create_command_list()
     go = threading.Event()
     commands.append_barrier([device.open_event(go)], False)
@@ -127,7 +127,7 @@ def test_closed_list_ends_its_thread_and_unused_list_has_none(device: HostDevice
     until(lambda: not workers())
 
 
-def test_close_drops_what_is_left_and_its_points_say_so(device: HostDevice) -> None:
+def test_close_drops_pending_operations_and_their_points_fail(device: HostDevice) -> None:
     semaphore = device.create_semaphore(TIMELINE, 0)
     commands, other = device.create_command_list(), device.create_command_list()
     ran: list[int] = []

@@ -188,7 +188,7 @@ def test_event_of_an_unsupported_type_is_a_type_error(device: HostDevice) -> Non
 
 
 @pytest.mark.parametrize("end", ["exception", "cancelled"])
-def test_future_that_has_no_result_stops_what_waits_for_it(device: HostDevice, end: str) -> None:
+def test_future_without_a_result_fails_the_waiting_list(device: HostDevice, end: str) -> None:
     native: Future[None] = Future()
     semaphore = device.create_semaphore(TIMELINE, 0)
     commands = device.create_command_list()

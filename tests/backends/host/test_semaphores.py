@@ -237,7 +237,7 @@ def test_wait_does_not_spin(device: HostDevice, type: SemaphoreHandleType) -> No
     device.release_semaphore(token)
 
 
-def test_timeline_wait_does_not_spin_whatever_ends_its_sleep(
+def test_timeline_wait_does_not_spin_when_each_sleep_ends_early(
     device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = device.create_semaphore(TIMELINE, 0)

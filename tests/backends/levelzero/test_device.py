@@ -87,7 +87,7 @@ def test_details_say_how_the_functions_were_found_in_the_loader() -> None:
 
 
 @on_level_zero
-def test_capabilities_are_what_the_driver_was_seen_to_take() -> None:
+def test_capabilities_are_those_that_the_driver_was_seen_to_take() -> None:
     with opened() as at:
         assert at.here.capabilities == Capabilities(
             semaphore_import=frozenset(KINDS), memory_import=frozenset({MemoryHandleType.OPAQUE_FD}),
@@ -231,7 +231,7 @@ def test_closed_fd_number_is_left_to_another_import_of_the_file(
 
 
 @on_level_zero(SIMZE_FD="closed")
-def test_refused_import_does_not_say_what_became_of_the_fd() -> None:
+def test_fate_of_the_fd_is_unknown_when_an_import_is_refused() -> None:
     with opened() as at, OwnedHandle(os.open("/dev/zero", os.O_RDONLY)) as wrong:
         own = OwnedHandle(os.dup(wrong.fileno()))
         with pytest.raises(ImportFailure) as caught:

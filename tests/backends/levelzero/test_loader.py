@@ -152,7 +152,7 @@ def test_handles_that_are_not_wrapped_are_not_translated() -> None:
     assert extension.command_list(0x55) == 0x55
 
 
-def test_address_that_was_not_written_is_no_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritten_address_is_not_used_as_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     library.zeDriverGetExtensionFunctionAddress = Function(lambda *_: 0)   # type: ignore[attr-defined]
     monkeypatch.setattr(_functions, "driver_libraries", lambda: ())

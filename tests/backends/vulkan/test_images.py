@@ -154,7 +154,7 @@ def test_imported_image_is_taken_over_once_and_keeps_its_pixels(
     assert seen == [(GENERAL, GENERAL, EXTERNAL, gpu.family)]
 
 
-def test_new_image_of_ones_own_has_nothing_to_keep(
+def test_new_image_of_the_exporter_has_no_pixels_to_keep(
     exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = driver_of(exporter)._gpu

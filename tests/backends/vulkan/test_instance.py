@@ -81,7 +81,7 @@ def test_function_that_a_driver_lacks_is_named(made: Instance) -> None:
     assert (raised.value.reason, raised.value.capability) == ("driver_too_old", "vkGetMemoryFdKHR")
 
 
-def test_old_device_is_listed_without_what_it_cannot_be_asked(
+def test_old_device_is_listed_without_uuids_and_luid(
     made: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [physical] = made.physical_devices()

@@ -124,7 +124,7 @@ def test_queue_is_used_only_under_the_applications_lock(application: Application
         assert all(held)
 
 
-def test_lock_that_the_application_holds_holds_the_append(application: Application) -> None:
+def test_append_waits_for_the_lock_of_the_application(application: Application) -> None:
     with opened(application) as device:
         commands = device.create_command_list()
         appended = threading.Event()
