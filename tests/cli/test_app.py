@@ -31,7 +31,7 @@ def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     assert done.stderr
 
 
-def test_devices_in_json_say_what_each_declares() -> None:
+def test_devices_json_lists_declared_capabilities() -> None:
     done = xsem("devices", "--json", XSEM_BACKENDS="host")
     assert done.returncode == 0
     listed = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def test_devices_as_a_table() -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_doctor_finds_the_host_well_and_leaves_out_what_was_not_asked_for() -> None:
+def test_doctor_reports_selected_backends_only() -> None:
     done = xsem("doctor", XSEM_BACKENDS="host")
     assert done.returncode == 0, done.stdout
     assert "host:0" in done.stdout
@@ -77,7 +77,7 @@ def unavailable_cuda(**environment: str) -> str:
     return reason
 
 
-def test_cuda_without_the_driver_library_is_unavailable_and_says_what_to_do() -> None:
+def test_cuda_is_unavailable_when_libcuda_is_missing() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -89,7 +89,7 @@ def test_cuda_without_the_driver_library_is_unavailable_and_says_what_to_do() ->
         pytest.skip("libcuda.so.1 is here")
 
 
-def test_cuda_without_its_package_is_unavailable_and_says_what_to_do(tmp_path: Path) -> None:
+def test_cuda_is_unavailable_when_cuda_bindings_is_missing(tmp_path: Path) -> None:
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package that cuda-bindings is in
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -108,7 +108,7 @@ def broken_plugin(folder: Path, source: str) -> str:
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def test_plugin_that_fails_to_import_is_reported_and_disturbs_nobody(tmp_path: Path) -> None:
+def test_plugin_that_fails_to_import_is_reported(tmp_path: Path) -> None:
     path = broken_plugin(tmp_path, "raise OSError('libacme.so: cannot open')")
     done = xsem("devices", "--json", PYTHONPATH=path)
     assert done.returncode == 0

@@ -79,7 +79,7 @@ def test_without_the_wait_every_frame_is_stale(tmp_path: Path, binary: list[str]
     ("arguments", "status"),
     [(["--device", "nobody"], 3), (["--exporter", "nobody"], 3), (["--device", "host:7"], 3), (["--device", "a b"], 2)],
 )
-def test_device_that_is_not_there(tmp_path: Path, arguments: list[str], status: int) -> None:
+def test_missing_device_is_reported(tmp_path: Path, arguments: list[str], status: int) -> None:
     done = demo(tmp_path, *SMALL, *arguments)
     assert done.returncode == status
     assert done.stderr.startswith("xsem: ")
@@ -102,7 +102,7 @@ def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 @pytest.mark.parametrize("talk", [lambda sock: plan.say(sock, frame=1), lambda sock: plan.hear(sock, 5)],
                          ids=["say", "hear"])
-def test_process_that_has_ended_is_named(talk: Callable[[socket.socket], object]) -> None:
+def test_ended_process_is_named(talk: Callable[[socket.socket], object]) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         theirs.close()
@@ -137,7 +137,7 @@ def test_compute_process_is_ended_when_the_renderer_fails() -> None:
         raise ZeroDivisionError
 
 
-def test_killed_compute_process_ends_the_demo_in_words(tmp_path: Path) -> None:
+def test_killed_compute_process_ends_the_demo_with_a_message(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "xsem", "demo", "--frames", "100000", "--timeout", "8", "--output", "x.png"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -155,7 +155,7 @@ def test_killed_compute_process_ends_the_demo_in_words(tmp_path: Path) -> None:
 
 
 # ---- the contact sheet
-def test_caption_says_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caption_describes_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda _pen, _at, text, **_: written.append(text))
     picture = draw(5, (16, 16, 4))
@@ -179,7 +179,7 @@ def test_sheet_replaces_a_link(tmp_path: Path) -> None:
     ("x", "no pictures with the suffix ''"), ("", "Is a directory"), ("/dev/full", "not an ordinary file"),
     ("/proc/x.png", "No such file or directory"), ("y" * 300 + ".png", "File name too long"),
 ])
-def test_output_that_cannot_be_written_is_said_before_the_run(
+def test_unwritable_output_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -194,7 +194,7 @@ def test_output_that_cannot_be_written_is_said_before_the_run(
 
 @pytest.mark.parametrize(("found", "status"), [((3, 0, 0), 3), ((3, 2, 0), 1), ((3, 0, 1), 1)],
                          ids=["good", "stale", "wrong"])
-def test_sheet_that_cannot_be_written_behind_the_run_costs_a_good_status(
+def test_status_is_bad_when_the_sheet_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     found: tuple[int, int, int], status: int,
 ) -> None:
@@ -215,7 +215,7 @@ def test_sheet_that_cannot_be_written_behind_the_run_costs_a_good_status(
 
 # ---- what is missing
 @pytest.mark.parametrize("package", ["numpy", "PIL"])
-def test_package_that_is_missing_could_not_be_tried(tmp_path: Path, package: str) -> None:
+def test_missing_package_gives_status_3(tmp_path: Path, package: str) -> None:
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text(f"raise ModuleNotFoundError('No module named {package}')\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -252,7 +252,7 @@ def xsem_register_backends(register):
     "DriverError('libacme.so is not there', reason='driver_error', call='acmeOpen', code=5, likely_causes=('rain',))",
     "OSError('libacme.so is not there')",
 ], ids=lambda error: error.partition("(")[0])
-def test_device_that_cannot_be_opened_could_not_be_tried(tmp_path: Path, option: str, error: str) -> None:
+def test_device_that_cannot_be_opened_gives_status_3(tmp_path: Path, option: str, error: str) -> None:
     write_plugin(tmp_path, "acme", MISSING.format(error=error))
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run([sys.executable, "-m", "xsem", "demo", *SMALL, option, "acme"], cwd=tmp_path, text=True,

@@ -30,7 +30,7 @@ def shared(device: xsem.Device) -> xsem.Buffer:
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["direct", "staged"])
-def test_what_is_appended_comes_after_the_wait_and_before_the_signal(device: xsem.Device, staged: bool) -> None:
+def test_appended_work_runs_between_wait_and_signal(device: xsem.Device, staged: bool) -> None:
     buffer = shared(device)
     found = arrays._Staged(device, buffer, 10) if staged else arrays.arrays_for(device, buffer, 10)
     found.warm_up(filter_in_place)
@@ -54,7 +54,7 @@ def test_what_is_appended_comes_after_the_wait_and_before_the_signal(device: xse
     assert np.array_equal(buffer.numpy(), expected)
 
 
-def test_staged_work_fails_in_words_when_the_wait_is_never_met(device: xsem.Device) -> None:
+def test_staged_work_raises_when_the_wait_is_never_met(device: xsem.Device) -> None:
     found = arrays._Staged(device, shared(device), 0.05)
     semaphore = device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
     found.commands.append_wait(semaphore, 1)
@@ -68,7 +68,7 @@ def library(*, usable: bool) -> Any:
     return SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: usable))
 
 
-def test_library_whose_driver_fails_is_not_used(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_is_not_used_when_its_driver_fails(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> bool:
         raise RuntimeError("CUDARuntimeError: cudaErrorInsufficientDriver")
 
@@ -76,7 +76,7 @@ def test_library_whose_driver_fails_is_not_used(device: xsem.Device, monkeypatch
     assert arrays._usable("cupy") is None
 
 
-def test_cuda_memory_is_filtered_by_what_is_installed(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_memory_is_filtered_by_an_installed_library(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = shared(device)
     on_gpu: Any = SimpleNamespace(__dlpack_device__=lambda: (2, 1), size=buffer.size, shape=buffer.shape)
     made: list[tuple[str, int]] = []

@@ -42,7 +42,7 @@ def xsem(
 # ---- the output
 # Typer, Rich and print each have an idea of their own of a closed pipe.
 @commands(["--help"], ["devices"], ["doctor", "--json"], ["conformance", "list"], SMALL, ONE_CASE)
-def test_reader_that_is_gone_ends_it_with_141_and_in_silence(tmp_path: Path, arguments: list[str]) -> None:
+def test_closed_reader_ends_the_command_silently_with_141(tmp_path: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as gone:
@@ -50,7 +50,7 @@ def test_reader_that_is_gone_ends_it_with_141_and_in_silence(tmp_path: Path, arg
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_reader_of_both_streams_that_is_gone_ends_it_with_141(tmp_path: Path) -> None:
+def test_closed_reader_of_both_streams_ends_the_command_with_141(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as gone:
@@ -58,19 +58,19 @@ def test_reader_of_both_streams_that_is_gone_ends_it_with_141(tmp_path: Path) ->
 
 
 @commands(["--help"], ["devices"], ["doctor", "--json"], SMALL)
-def test_output_that_is_lost_is_told_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
+def test_lost_output_is_reported_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = xsem(*arguments, cwd=tmp_path, stdout=full)
     assert done.returncode == 3
     assert done.stderr == "xsem: the output cannot be written: No space left on device\n"
 
 
-def test_output_that_is_lost_on_both_streams_is_the_same_status(tmp_path: Path) -> None:
+def test_output_lost_on_both_streams_gives_the_same_status(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         assert xsem("devices", cwd=tmp_path, stdout=full, stderr=full).returncode == 3
 
 
-def test_bad_answer_stays_one_where_the_output_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_status_stays_bad_when_the_output_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def flush(self) -> None:
             raise OutputLostError(1, OSError(28, "No space left on device"))
@@ -84,13 +84,13 @@ def test_bad_answer_stays_one_where_the_output_is_lost(monkeypatch: pytest.Monke
 
 @commands(["devices"], SMALL, ONE_CASE)
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"], ids=["output", "all"])
-def test_closed_streams_cost_nothing(tmp_path: Path, arguments: list[str], closed: str) -> None:
+def test_closed_streams_change_no_status(tmp_path: Path, arguments: list[str], closed: str) -> None:
     done = xsem(*arguments, cwd=tmp_path, within=f'exec "$@" {closed}')
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert ("demo-host.png" in os.listdir(tmp_path)) == (arguments == SMALL)
 
 
-def test_message_of_an_error_goes_nowhere_else_where_stderr_is_closed(tmp_path: Path) -> None:
+def test_error_message_stays_out_of_stdout_when_stderr_is_closed(tmp_path: Path) -> None:
     done = xsem("demo", "--device", "host:7", cwd=tmp_path, within='exec "$@" 2>&-')
     assert done.returncode == 3
     assert "xsem:" not in done.stdout
@@ -111,7 +111,7 @@ def test_odd_environments_change_no_status(
 
 
 @commands(["devices"], SMALL, ONE_CASE)
-def test_folder_that_is_removed_matters_to_what_writes_there(tmp_path: Path, arguments: list[str]) -> None:
+def test_removed_folder_fails_only_commands_that_write_there(tmp_path: Path, arguments: list[str]) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     done = xsem(*arguments, cwd=folder, within='rmdir "$PWD" && exec "$@"')
@@ -121,7 +121,7 @@ def test_folder_that_is_removed_matters_to_what_writes_there(tmp_path: Path, arg
         assert done.stderr.startswith("xsem: demo-host.png cannot be written: ")
 
 
-def test_limit_on_open_files_is_told_in_a_line(tmp_path: Path) -> None:
+def test_limit_on_open_files_is_reported_in_one_line(tmp_path: Path) -> None:
     done = xsem(*SMALL, cwd=tmp_path, within='ulimit -n 5 && exec "$@"')
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
@@ -157,7 +157,7 @@ def interrupted(folder: Path, *arguments: str, until: str) -> tuple[int, str]:
     (["demo", "--frames", "100000", "--timeout", "20"], "3 of 100000"),
     (["conformance", "run", "--device", "host"], "25 of "),
 ], ids=["demo", "conformance"])
-def test_ctrl_c_on_a_terminal_ends_all_processes_in_silence(
+def test_ctrl_c_on_a_terminal_ends_all_processes_silently(
     tmp_path: Path, arguments: list[str], until: str
 ) -> None:
     # The terminal sends SIGINT to every process of the foreground group.
@@ -189,7 +189,7 @@ cli.main()
 
 
 @pytest.mark.parametrize("arguments", [["devices"], ["doctor"], ["devices", "--json"]], ids=" ".join)
-def test_ctrl_c_while_a_backend_looks_ends_with_130(tmp_path: Path, arguments: list[str]) -> None:
+def test_ctrl_c_during_discovery_ends_with_130(tmp_path: Path, arguments: list[str]) -> None:
     write_plugin(tmp_path, "acme", """
 import os, signal
 from xsem import spi
@@ -213,7 +213,7 @@ def xsem_register_backends(register):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_ctrl_c_behind_the_command_is_silent(tmp_path: Path) -> None:
+def test_ctrl_c_after_the_command_is_silent(tmp_path: Path) -> None:
     code = ("import atexit, os, signal, sys\n"
             "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
             "sys.argv[1:] = ['--version']\n"

@@ -16,7 +16,7 @@ TWO_WAYS = pytest.mark.parametrize("act", [check_writable, lambda path: write_fi
                                    ids=["check_writable", "write_file"])
 
 
-def test_new_file_is_written_and_an_old_one_replaced(tmp_path: Path) -> None:
+def test_new_file_is_written_and_old_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     for data in (b"one", b"2"):
         check_writable(path)
@@ -25,7 +25,7 @@ def test_new_file_is_written_and_an_old_one_replaced(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out.json"]   # nothing is left beside it
 
 
-def test_permissions_are_the_usual_ones_or_the_old_ones(tmp_path: Path) -> None:
+def test_permissions_are_the_default_or_the_old_ones(tmp_path: Path) -> None:
     usual, path = tmp_path / "usual", tmp_path / "out.json"
     usual.touch()
     write_file(path, b"one")
@@ -36,7 +36,7 @@ def test_permissions_are_the_usual_ones_or_the_old_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["target", "dangling"])
-def test_link_is_replaced_and_its_target_left_alone(tmp_path: Path, there: bool) -> None:
+def test_link_is_replaced_and_its_target_is_unchanged(tmp_path: Path, there: bool) -> None:
     target, link = tmp_path / "target", tmp_path / "out.json"
     if there:
         target.write_bytes(b"the user's own")
@@ -48,7 +48,7 @@ def test_link_is_replaced_and_its_target_left_alone(tmp_path: Path, there: bool)
     assert (target.read_bytes() if there else target.exists()) == (b"the user's own" if there else False)
 
 
-def test_folders_are_made_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_folders_are_made_when_requested(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "out.png"
     with pytest.raises(CannotWriteError, match="No such file or directory"):
         check_writable(path)
@@ -65,7 +65,7 @@ def test_folders_are_made_where_they_are_asked_for(tmp_path: Path) -> None:
     ("link-to-folder", "Is a directory"), ("/dev/full", "not an ordinary file"),
     ("/dev/stdout", "not an ordinary file"), ("/dev/new", "not an ordinary file"), ("/proc/new", "No such file"),
 ])
-def test_what_cannot_be_written_is_refused_in_words(tmp_path: Path, act: object, name: str, said: str) -> None:
+def test_unwritable_path_is_refused_with_a_message(tmp_path: Path, act: object, name: str, said: str) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link-to-fifo").symlink_to("fifo")

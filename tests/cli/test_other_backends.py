@@ -97,7 +97,7 @@ def acme(tmp_path: Path) -> Any:
     return run
 
 
-def test_devices_pass_on_all_that_a_backend_tells(acme: Any) -> None:
+def test_devices_shows_all_details_of_a_backend(acme: Any) -> None:
     done = acme("devices", "--json")
     assert done.returncode == 0, done.stderr
     one, two = json.loads(done.stdout)["devices"]
@@ -113,7 +113,7 @@ def test_devices_pass_on_all_that_a_backend_tells(acme: Any) -> None:
     assert "the device is gone" in two["problem"]
 
 
-def test_the_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
+def test_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
     lines = acme("devices").stdout.splitlines()
     (row,) = [line for line in lines if "acme:1" in line]
     assert "the device is gone" in row
@@ -123,7 +123,7 @@ def test_the_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> No
 
 
 @pytest.mark.parametrize("mode", ["unavailable", "none"])
-def test_no_devices_could_not_be_tried(acme: Any, mode: str) -> None:
+def test_empty_device_list_gives_status_3(acme: Any, mode: str) -> None:
     done = acme("devices", mode=mode)
     assert done.returncode == 3
     assert "no devices" in done.stdout
@@ -131,7 +131,7 @@ def test_no_devices_could_not_be_tried(acme: Any, mode: str) -> None:
     assert acme("doctor", mode=mode).returncode == 3
 
 
-def test_doctor_tells_what_may_be_the_cause_from_what_to_do(acme: Any) -> None:
+def test_doctor_separates_likely_causes_from_remedies(acme: Any) -> None:
     done = acme("doctor", mode="unavailable")
     assert "BAD devices: libacme.so is missing" in done.stdout
     assert "likely: acme-driver is of another release" in done.stdout
@@ -141,7 +141,7 @@ def test_doctor_tells_what_may_be_the_cause_from_what_to_do(acme: Any) -> None:
     assert "reinstall libacme" not in done.stdout   # that is well
 
 
-def test_check_that_an_error_has_failed_has_causes_and_a_remedy(acme: Any) -> None:
+def test_check_failed_by_an_error_has_causes_and_a_remedy(acme: Any) -> None:
     done = acme("doctor", mode="unusable")
     lines = [line.strip() for line in done.stdout.splitlines()]
     at = lines.index("BAD libacme: it does not start [acmeInit returned an unknown code (5)]")
@@ -151,7 +151,7 @@ def test_check_that_an_error_has_failed_has_causes_and_a_remedy(acme: Any) -> No
     assert (check["causes"], check["remedy"]) == (["the fan", "the dog"], "reinstall libacme")
 
 
-def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any) -> None:
+def test_doctor_fails_when_a_backend_is_broken(acme: Any) -> None:
     assert acme("doctor", mode="well").returncode == 0
     done = acme("doctor", mode="check")
     assert done.returncode == 1
@@ -164,13 +164,13 @@ def test_doctor_ends_badly_where_something_is_broken_beside_what_works(acme: Any
     assert "host:0" in done.stdout
 
 
-def test_doctor_ends_well_where_a_library_is_missing_and_another_backend_works(acme: Any) -> None:
+def test_doctor_passes_when_only_a_library_is_missing(acme: Any) -> None:
     done = acme("doctor", mode="unavailable", backends="acme,host")
     assert done.returncode == 0
     assert "BAD devices: libacme.so is missing" in done.stdout
 
 
-def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
+def test_doctor_fails_when_kernel_cannot_compare_descriptors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "kernel_can_compare", lambda: False)
@@ -178,7 +178,7 @@ def test_doctor_ends_badly_where_the_kernel_cannot_tell_descriptors_apart(
     assert "BAD file descriptors" in capsys.readouterr().out
 
 
-def test_doctor_lists_the_plugins_that_are_not_there(
+def test_doctor_lists_missing_plugins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = {"apex": ("apex.bindings", "apex"), "bare": (None, None), "host": (None, None)}
@@ -223,7 +223,7 @@ def test_commands_of_other_packages_are_added(acme: Any, tmp_path: Path) -> None
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
-def test_every_end_has_its_status(monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int) -> None:
+def test_every_outcome_has_its_status(monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int) -> None:
     def ends(*_args: object, **_options: object) -> None:
         raise error
 
@@ -232,7 +232,7 @@ def test_every_end_has_its_status(monkeypatch: pytest.MonkeyPatch, error: BaseEx
     assert app.run([]) == status
 
 
-def test_an_error_is_told_with_call_code_and_causes(
+def test_error_is_shown_with_call_code_and_causes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_args: object, **_options: object) -> None:

@@ -51,7 +51,7 @@ def xsem_register_backends(register):
     ("\ud800", "ï¿½", "ï¿½"),
     ("", "", ""),
 ])
-def test_what_is_not_printable_is_replaced(text: str, line: str, lines: str) -> None:
+def test_unprintable_text_is_replaced(text: str, line: str, lines: str) -> None:
     assert printable(text) == line
     assert printable_lines(text) == lines
 
@@ -73,7 +73,7 @@ SHOWN = "[red]Acme[/red] :x: ï¿½[31mï¿½]0;ownedï¿½ï¿½2Jï¿½gnpï¿½ host:1 forged ï
     (["conformance", "run", "--device", "acme:0", "--only", "XSEM-BUF-006"], "stdout"),
 ])
 @pytest.mark.parametrize("coloured", [False, True])
-def test_name_of_a_device_steers_no_terminal(
+def test_device_name_cannot_control_the_terminal(
     tmp_path: Path, arguments: list[str], where: str, coloured: bool
 ) -> None:
     colours = {"FORCE_COLOR": "1", "COLUMNS": "300"} if coloured else {"NO_COLOR": "1"}
@@ -89,7 +89,7 @@ def test_name_of_a_device_steers_no_terminal(
     assert whole in " ".join(shown.split())
 
 
-def test_programs_get_the_name_as_it_is(tmp_path: Path) -> None:
+def test_json_has_the_device_name_unchanged(tmp_path: Path) -> None:
     done = acme(tmp_path, "devices", "--json")
     (device,) = [each for each in json.loads(done.stdout)["devices"] if each["id"] == "acme:0"]
     assert device["name"] == NAME.encode().decode("unicode_escape")
@@ -97,7 +97,7 @@ def test_programs_get_the_name_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["devices"], ["doctor"], ["conformance", "list"], ["--help"]], ids=" ".join)
-def test_character_that_the_encoding_lacks_is_an_escape(tmp_path: Path, arguments: list[str]) -> None:
+def test_character_missing_from_the_encoding_is_escaped(tmp_path: Path, arguments: list[str]) -> None:
     done = acme(tmp_path, *arguments, PYTHONIOENCODING="ascii")
     assert done.returncode == (1 if arguments == ["doctor"] else 0), done.stderr
     assert done.stdout.isascii()

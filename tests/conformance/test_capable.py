@@ -79,7 +79,7 @@ def outcomes(folder: Path, requirement: str, code: str, device: str = "capable:0
     ("XSEM-LIFE-008", "capable", "PASS"),
     ("XSEM-LIFE-008", "exit_waits", "FAIL"),   # a SHOULD
 ])
-def test_fault_in_what_only_this_device_can_is_found(
+def test_fault_in_a_rare_capability_is_found(
     tmp_path: Path, requirement: str, fault: str, expected: str
 ) -> None:
     code = CODE.format(mutants=str(MUTANTS), fault=fault)

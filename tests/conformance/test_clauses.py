@@ -57,7 +57,7 @@ def test_ids_of_clauses_count_the_sentences_of_their_document(catalogue: Catalog
         assert ids == [f"{prefix}-{number:03d}" for number in range(1, len(ids) + 1)]
 
 
-def test_every_clause_is_of_a_known_document(catalogue: Catalogue) -> None:
+def test_every_clause_belongs_to_a_known_document(catalogue: Catalogue) -> None:
     assert {clause.source for clause in catalogue.clauses.values()} == set(extractor.SOURCES)
 
 
@@ -72,7 +72,7 @@ def test_ids_of_requirements_rise_within_their_area(catalogue: Catalogue) -> Non
     assert list(last) == list(AREAS)
 
 
-def test_every_clause_has_requirements_or_says_why_not(catalogue: Catalogue) -> None:
+def test_every_clause_has_requirements_or_a_reason(catalogue: Catalogue) -> None:
     wrong = [name for name, each in catalogue.clauses.items() if bool(each.requirements) == bool(each.not_testable)]
     assert wrong == []
 
@@ -97,7 +97,7 @@ def test_nothing_is_named_twice(catalogue: Catalogue) -> None:
     assert [name for name, names in lists.items() if len(set(names)) != len(names)] == []
 
 
-def test_hashes_and_texts_are_as_they_should_be(catalogue: Catalogue) -> None:
+def test_hashes_and_texts_are_well_formed(catalogue: Catalogue) -> None:
     for clause in catalogue.clauses.values():
         assert re.fullmatch(r"[0-9a-f]{16}", clause.sha256), clause.id
         assert 0 < len(clause.gist) <= 80, f"{clause.id}: a gist is a few words"
@@ -108,7 +108,7 @@ def test_hashes_and_texts_are_as_they_should_be(catalogue: Catalogue) -> None:
         assert ". " not in each.text, f"{each.id}: the text is one sentence"
 
 
-def test_every_subject_is_what_its_number_of_cases_needs(catalogue: Catalogue) -> None:
+def test_every_subject_matches_its_number_of_cases(catalogue: Catalogue) -> None:
     for each in catalogue.requirements.values():
         multiplies = each.per or each.directions or each.capability or each.exporter or each.needs or each.quirk
         assert not (each.subject == "facade" and multiplies), f"{each.id}: xsem itself is asked once, on any device"
@@ -290,18 +290,18 @@ OWN = {
 
 
 @pytest.mark.parametrize("source", extractor.SOURCES)
-def test_sentences_are_those_that_rule(source: str) -> None:
+def test_extractor_finds_the_normative_sentences(source: str) -> None:
     text, expected = OWN[source]
     assert extractor.sentences(source, text) == expected
 
 
-def test_digest_takes_white_space_for_one_blank() -> None:
+def test_digest_ignores_the_amount_of_white_space() -> None:
     assert extractor.digest(" Lime\n   bites. ") == extractor.digest("Lime bites.")
     assert extractor.digest("Lime bites.") != extractor.digest("Lime bites!")
     assert re.fullmatch("[0-9a-f]{16}", extractor.digest(""))
 
 
-def test_differences_are_told_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_reported_in_both_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for source, (text, _) in OWN.items():
         (tmp_path / source).write_text(text, encoding="utf-8")
     recorded = tmp_path / "clauses.toml"
@@ -316,7 +316,7 @@ def test_differences_are_told_both_ways(tmp_path: Path, monkeypatch: pytest.Monk
         "cuda-runtime-api.txt: no clause for: Lime stings.", "cuda-runtime-api.txt: no sentence for C2"]
 
 
-def test_folder_of_the_documents_is_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_read_from_the_given_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XSEM_SEEDS", str(tmp_path))
     assert extractor.seeds_folder() == tmp_path
     monkeypatch.setenv("XSEM_SEEDS", str(tmp_path / "none"))

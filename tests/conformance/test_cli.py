@@ -77,7 +77,7 @@ def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exporter", ["twins:0", "other:1"])
-def test_exporter_of_another_device_is_one_line(tmp_path: Path, exporter: str) -> None:
+def test_exporter_of_another_device_is_reported_in_one_line(tmp_path: Path, exporter: str) -> None:
     done = with_twins(tmp_path, "--device", "other:0", "--exporter", exporter)
     assert done.returncode == 3
     assert done.stdout == ""
@@ -124,7 +124,7 @@ def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> 
     assert [each.get("name") for each in ET.parse(tmp_path / "out.xml").getroot()] == keys
 
 
-def test_command_in_the_report_leaves_out_where_it_was_written() -> None:
+def test_command_in_the_report_omits_output_paths() -> None:
     asked = ["conformance", "run", "--report", "/a/b.json", "--device", "host", "--html=/c.html", "--junit", "x"]
     assert cli._asked(asked) == ["conformance", "run", "--device", "host"]
 
@@ -155,20 +155,20 @@ def test_one_case_decides_the_status(run: Run, way: str, status: int, found: dic
 
 @pytest.mark.parametrize(("device", "said"), [
     ("nothing:0", "the backend 'nothing' is not installed"), ("host:9", "no device of 'host' has index 9")])
-def test_device_that_is_not_there_is_unavailable(device: str, said: str) -> None:
+def test_missing_device_is_unavailable(device: str, said: str) -> None:
     status, output = run_here(*ONE, device=device)
     assert (status, counts(output)) == (3, {"UNAVAILABLE": 1})
     assert said in output
 
 
 @pytest.mark.parametrize("way", ["breaks when opened", "declares nothing"])
-def test_exporter_that_cannot_give_what_is_needed_blocks(run: Run, way: str) -> None:
+def test_exporter_without_the_capability_blocks_the_case(run: Run, way: str) -> None:
     done = run("--exporter", odd_backend.device(way), "--only", "XSEM-LIST-002", *ONE)
     assert (done.returncode, counts(done.stdout)) == (3, {"PASS": 1, "BLOCKED": 1})
     assert "BLOCKED XSEM-LIST-002/-/odd/-: the exporter does not declare semaphore_export:*" in done.stdout
 
 
-def test_undeclared_that_is_taken_fails_and_what_is_refused_is_unsupported(run: Run) -> None:
+def test_undeclared_capability_fails_when_the_driver_accepts_it(run: Run) -> None:
     done = run("--only", "XSEM-TL-004", **odd("takes the undeclared"))
     assert done.returncode == 1
     assert counts(done.stdout)["FAIL"] >= 1
@@ -178,7 +178,7 @@ def test_undeclared_that_is_taken_fails_and_what_is_refused_is_unsupported(run: 
     assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}
 
 
-def test_what_no_case_needs_is_asked_for_in_a_whole_run_alone(run: Run, tmp_path: Path) -> None:
+def test_partial_run_asks_only_for_refusals_of_its_cases(run: Run, tmp_path: Path) -> None:
     done = run("--only", "XSEM-TL-001", "--report", "out.json", **odd("well"))
     assert done.returncode == 0, done.stdout
     asked = {each["capability"] for each in json.loads((tmp_path / "out.json").read_text())["refusals"]}
@@ -186,7 +186,7 @@ def test_what_no_case_needs_is_asked_for_in_a_whole_run_alone(run: Run, tmp_path
     assert all(each.startswith("semaphore_import:") for each in asked)   # what its cases lack
 
 
-def test_should_that_fails_is_told_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_should_is_shown_and_keeps_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.session.result",
                         lambda _workers, planned, *_: Result(planned.case, Outcome.FAIL, "it takes any size"))
     status, output = run_here("--only", "XSEM-IMP-010", "--only", "XSEM-BUF-006")
@@ -197,20 +197,20 @@ def test_should_that_fails_is_told_and_costs_nothing(monkeypatch: pytest.MonkeyP
     assert run_here("--only", "XSEM-IMP-010")[0] == 0
 
 
-def test_what_a_may_has_seen_is_in_the_report(tmp_path: Path) -> None:
+def test_observation_of_a_may_is_in_the_report(tmp_path: Path) -> None:
     status, _ = run_here("--only", "XSEM-TL-006", "--report", str(tmp_path / "out.json"))
     (case,) = [each for each in json.loads((tmp_path / "out.json").read_text())["cases"]
                if each["outcome"] == "PASS"]
     assert (status, case["detail"]) == (0, "after a signal of 5 and one of 3 the timeline is at 3")
 
 
-def test_requirement_that_nothing_asks_for_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirement_without_a_check_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.session.all_checks", dict)
     status, output = run_here(*ONE)
     assert (status, counts(output)) == (3, {})
 
 
-def test_what_a_driver_prints_does_not_steer_the_terminal(run: Run) -> None:
+def test_driver_text_cannot_control_the_terminal(run: Run) -> None:
     done = run(*ONE, **odd("raises"), PYTHONIOENCODING="ascii")
     assert done.returncode == 1, done.stderr
     assert "\x1b" not in done.stdout
@@ -218,7 +218,7 @@ def test_what_a_driver_prints_does_not_steer_the_terminal(run: Run) -> None:
     assert counts(done.stdout) == {"ERROR": 1}
 
 
-def test_reports_replace_links_and_are_written_whole_or_not_at_all(
+def test_reports_replace_links_and_are_written_atomically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [tmp_path / name for name in ("out.json", "out.html", "out.md", "out.xml")]
@@ -254,7 +254,7 @@ def test_reports_replace_links_and_are_written_whole_or_not_at_all(
     ("XSEM-BUF-005/*/*/*", "2999-01-01", "matches no case"),
     ("XSEM-BUF-006/*/*/*", "2999-01-01", "stale"),
 ])
-def test_waiver_that_does_not_hold_is_bad(tmp_path: Path, case: str, expires: str, said: str) -> None:
+def test_invalid_waiver_gives_a_bad_status(tmp_path: Path, case: str, expires: str, said: str) -> None:
     path = tmp_path / "waivers.toml"
     path.write_text(f'[[waiver]]\ncase = "{case}"\nreason = "bug 12"\nexpires = {expires}\n')
     status, output = run_here(*ONE, "--waivers", str(path))
@@ -275,7 +275,7 @@ def test_failed_refusal_is_waived_with_its_cases(run: Run, tmp_path: Path) -> No
 
 
 # ---- usage
-def test_device_that_is_no_name_is_usage(run: Run) -> None:
+def test_malformed_device_name_is_a_usage_error(run: Run) -> None:
     for options, device in ((ONE, "host:x"), ((*ONE, "--exporter", "a:b:c"), "host:0")):
         done = run(*options, device=device)
         assert done.returncode == 2
@@ -311,7 +311,7 @@ def test_wrong_usage_ends_with_2(
     assert said in ended.output
 
 
-def test_package_that_a_report_needs_and_is_missing_is_said_before_the_run(
+def test_missing_report_package_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
@@ -323,7 +323,7 @@ def test_package_that_a_report_needs_and_is_missing_is_said_before_the_run(
         assert f"a report needs {package}: pip install 'xsem[conformance]'" in " ".join(output.split())
 
 
-def test_malformed_waivers_are_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_waivers_are_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
     path = tmp_path / "waivers.toml"
     path.write_text('[[waiver]]\ncase = "XSEM-BUF-006/*/*/*"\nexpires = 2999-01-01\n')
@@ -344,14 +344,14 @@ def test_list_has_every_requirement_and_how_it_is_checked() -> None:
         assert how == ("facade" if listed[name].subject == "facade" else "run" if name in all_checks() else "-")
 
 
-def test_list_of_an_area_has_that_area_alone() -> None:
+def test_list_of_an_area_has_only_that_area() -> None:
     ended = CliRunner().invoke(app, ["list", "--area", "TL"])
     assert ended.exit_code == 0
     names = [line.split()[0] for line in ended.output.splitlines()]
     assert names == [each.id for each in load().requirements.values() if each.area == "TL"]
 
 
-def test_show_says_what_it_rests_on_and_how_it_is_checked() -> None:
+def test_show_prints_the_clauses_and_the_check() -> None:
     listed = load()
     for name, each in listed.requirements.items():
         ended = CliRunner().invoke(app, ["show", name])
@@ -394,7 +394,7 @@ def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
     (_report(a="PASS"), _report(a="OK"), 2, "cannot compare"),
     (_report(), _report() | {"cases": 3}, 2, "cannot compare"),
 ])
-def test_compare_ends_0_1_or_2(
+def test_compare_ends_with_0_1_or_2(
     reports: Callable[..., Any], before: Any, after: Any, status: int, said: str
 ) -> None:
     ended = reports(before, after)
@@ -402,12 +402,12 @@ def test_compare_ends_0_1_or_2(
     assert said in ended.output
 
 
-def test_compare_of_a_file_that_is_not_there_ends_2(tmp_path: Path) -> None:
+def test_compare_of_a_missing_file_ends_with_2(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["compare", str(tmp_path / "gone.json"), str(tmp_path / "gone.json")])
     assert ended.exit_code == 2
     assert "gone.json" in ended.output
 
 
-def test_one_file_for_two_reports_is_refused_by_any_of_its_names(tmp_path: Path) -> None:
+def test_one_file_for_two_reports_is_refused(tmp_path: Path) -> None:
     with pytest.raises(typer.BadParameter, match="is also the file of --report"):
         _check_places({"--report": tmp_path / "out", "--html": tmp_path / ".." / tmp_path.name / "out"})

@@ -36,7 +36,7 @@ def test_every_change_of_an_outcome_is_better_or_worse(before: str, after: str) 
 
 
 @pytest.mark.parametrize(("one", "other"), EQUALS.items())
-def test_outcomes_of_one_rank_are_neither(one: str, other: str) -> None:
+def test_outcomes_of_one_rank_are_equal(one: str, other: str) -> None:
     assert told(report(c001=one), report(c001=other)) == (0, 0, 0, 0)
     assert told(report(c001=other), report(c001="PASS")) == (0, 1, 0, 0)
     assert {*ORDER, *EQUALS.values()} == {each.value for each in Outcome}
@@ -44,11 +44,11 @@ def test_outcomes_of_one_rank_are_neither(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(("outcome", "worse"), [
     ("PASS", 0), ("WAIVED", 0), ("UNSUPPORTED", 0), ("UNAVAILABLE", 1), ("BLOCKED", 1), ("ERROR", 1), ("FAIL", 1)])
-def test_new_case_is_worse_only_where_it_does_not_hold(outcome: str, worse: int) -> None:
+def test_new_case_is_worse_only_when_it_fails(outcome: str, worse: int) -> None:
     assert told(report(), report(c001=outcome)) == (worse, 0, 1 - worse, 0)
 
 
-def test_case_that_had_passed_and_is_gone_is_worse() -> None:
+def test_missing_case_is_worse_when_it_passed_before() -> None:
     assert told(report(c001="PASS"), report()) == (1, 0, 0, 0)
     assert told(report(c001="FAIL", c002="UNSUPPORTED"), report()) == (0, 0, 0, 2)
 
@@ -69,7 +69,7 @@ def test_reports_of_different_things_are_not_comparable(what: str, other: dict[s
 
 
 @pytest.mark.parametrize("other", [[], "report", None, 3])
-def test_what_is_no_report_is_not_comparable(other: Any) -> None:
+def test_file_that_is_not_a_report_is_not_comparable(other: Any) -> None:
     with pytest.raises(NotComparableError, match="not a report"):
         compare(report(), other)
     with pytest.raises(NotComparableError, match="not a report"):

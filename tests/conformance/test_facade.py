@@ -149,7 +149,7 @@ def test_every_requirement_of_the_facade_has_its_tests() -> None:
 
 
 @pytest.mark.parametrize("name", FACADE)
-def test_tests_of_a_requirement_are_there(name: str) -> None:
+def test_tests_of_every_requirement_exist(name: str) -> None:
     listed = [part.partition(":") for part in TESTED[name].split(";")]
     missing = [f"{file.strip()}: {test}" for file, _, tests in listed for test in tests.split()
                if f"test_{test}" not in functions(file.strip())]
@@ -165,7 +165,7 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def test_capabilities_promise_nothing_that_is_not_said() -> None:
+def test_capabilities_declare_nothing_by_default() -> None:
     nothing = Capabilities()
     for field in ("semaphore_import", "semaphore_export", "memory_import", "memory_export", "features",
                   "wait_before_signal"):

@@ -43,7 +43,7 @@ def hold(producer: Participant, consumer: Participant) -> Any:
                 lambda: producer.told.append("signal"))
 
 
-def test_early_waiter_is_looked_at_before_the_signal_is_made() -> None:
+def test_early_waiter_is_checked_before_the_signal() -> None:
     producer = Participant()
     with hold(producer, Participant(early=True)) as held_back:
         held_back.pending(lambda: False, "a wait")
@@ -53,7 +53,7 @@ def test_early_waiter_is_looked_at_before_the_signal_is_made() -> None:
     assert producer.told == ["signal"]
 
 
-def test_late_waiter_is_looked_at_while_the_work_before_the_signal_goes_on() -> None:
+def test_late_waiter_is_checked_during_the_work() -> None:
     producer = Participant()
     with hold(producer, Participant()) as held_back:
         assert producer.told == ["work", "signal"]
@@ -63,19 +63,19 @@ def test_late_waiter_is_looked_at_while_the_work_before_the_signal_goes_on() -> 
     assert producer.told == ["work", "signal"]
 
 
-def test_look_after_the_work_says_nothing() -> None:
+def test_check_after_the_work_proves_nothing() -> None:
     with (hold(Participant(busy=lambda: False), Participant()) as held_back,
           pytest.raises(BlockedError, match="too soon")):
         held_back.pending(lambda: True, "a wait")   # it may have been met by then
 
 
-def test_look_counts_as_far_as_the_work_went() -> None:
+def test_check_counts_up_to_the_progress_of_the_work() -> None:
     answers = iter([True, True, False])
     with hold(Participant(busy=lambda: next(answers)), Participant()) as held_back:
         held_back.pending(lambda: False, "a wait")
 
 
-def test_work_is_looked_at_after_the_wait() -> None:
+def test_work_is_checked_after_the_wait() -> None:
     """Else a wait that is met as the work ends would fail."""
     order: list[str] = []
 
@@ -106,7 +106,7 @@ def test_producer_without_work_blocks_the_case(monkeypatch: pytest.MonkeyPatch) 
 
 # ---- the work that holds back
 @pytest.mark.parametrize("at_once", [False, True])
-def test_work_that_is_done_when_it_is_appended_gives_way_to_copies_from_lent_memory(
+def test_copies_replace_a_fill_that_is_done_when_appended(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     monkeypatch.setattr(participant, "_FILLED", 4096)

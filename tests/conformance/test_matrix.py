@@ -40,7 +40,7 @@ BOTH = [row("semaphore", "opaque_fd", direction, True, "yes", "yes") for directi
 
 
 # ---- the table
-def test_each_handle_type_that_is_declared_or_was_taken_has_a_row() -> None:
+def test_each_declared_or_accepted_handle_type_has_a_row() -> None:
     text = matrix({"a.md": report(
         *BOTH,
         row("memory", "opaque_fd", "in", True, "yes", "yes"), row("memory", "opaque_fd", "out", True, "yes", "waived"),
@@ -56,21 +56,21 @@ def test_each_handle_type_that_is_declared_or_was_taken_has_a_row() -> None:
 
 @pytest.mark.parametrize("told", [
     {"package": "xsem_acme", "sha256": "00" * 32}, {"package": "xsem_gone", "sha256": "0f" * 32}, None])
-def test_what_another_code_said_is_stale(told: dict[str, str] | None) -> None:
+def test_result_of_another_code_version_is_stale(told: dict[str, str] | None) -> None:
     old, new = report(*BOTH, code=told, name="A"), report(*BOTH, name="B")
     without = {key: value for key, value in report(*BOTH, name="C").items() if key != "code"}
     said = [line[3:6] for line in cells(matrix({"a.md": old, "b.md": new, "c.md": without}, NOW))]
     assert said == [["stale"] * 3, ["yes"] * 3, ["stale"] * 3]
 
 
-def test_order_is_that_of_devices_and_dates_not_of_files() -> None:
+def test_rows_are_ordered_by_device_and_date() -> None:
     text = matrix({"a.md": report(*BOTH, name="B"), "b.md": report(*BOTH, name="A", date="2027-02-01T12:00:00+00:00"),
                    "c.md": report(*BOTH, name="A")}, NOW)
     assert [(line[0], line[-1][:12]) for line in cells(text)] == [
         ("acme: A", "[2027-01-31]"), ("acme: A", "[2027-02-01]"), ("acme: B", "[2027-01-31]")]
 
 
-def test_name_of_a_device_spoils_no_table() -> None:
+def test_device_name_cannot_break_the_table() -> None:
     (line,) = matrix({"a.md": report(*BOTH, name="A | <b>\n| x")}, NOW).splitlines()[2:]
     assert line.startswith("| acme: A \\| &lt;b> \\| x | vulkan |")
 
@@ -81,7 +81,7 @@ def package(tmp_path: Path) -> Path:
     return shutil.copytree(HOST, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def test_digest_is_that_of_what_is_in_the_files(package: Path) -> None:
+def test_digest_covers_only_the_contents_of_source_files(package: Path) -> None:
     digest = backend_code.digest(HOST)
     assert backend_code.digest(package) == digest
     (package / "__pycache__").mkdir()
@@ -106,7 +106,7 @@ def test_digest_changes_with_every_file(package: Path) -> None:
     assert len(seen) == len(list(HOST.rglob("*.*"))) - len(list(HOST.rglob("*.pyc"))) + 3
 
 
-def test_digest_tells_a_name_from_what_stands_in_the_file(tmp_path: Path) -> None:
+def test_digest_separates_file_names_from_contents(tmp_path: Path) -> None:
     for folder, name, data in (("one", "ab", "c"), ("two", "a", "bc")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(data)

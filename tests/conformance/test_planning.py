@@ -53,7 +53,7 @@ def test_requirement_of_devices_has_a_check_or_a_reason() -> None:
     assert all(WITHOUT_CHECK.values())
 
 
-def test_check_is_of_a_requirement_of_devices() -> None:
+def test_every_check_belongs_to_a_device_requirement() -> None:
     asked = {each.id for each in load().requirements.values() if each.subject != "facade"}
     assert all_checks().keys() <= asked
     for name, each in all_checks().items():
@@ -76,7 +76,7 @@ def test_every_case_of_the_host_has_a_key_of_its_own() -> None:
             assert Case.from_key(each.key) == each
 
 
-def test_device_that_declares_nothing_is_asked_to_refuse_everything() -> None:
+def test_device_without_capabilities_must_refuse_everything() -> None:
     around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
     cases = plan(load().requirements.values(), all_checks(), NOTHING, around)
     asked = {each.case.key for each in cases if not each.undeclared}
@@ -87,7 +87,7 @@ def test_device_that_declares_nothing_is_asked_to_refuse_everything() -> None:
     assert {each.split("/")[0].split("-")[1] for each in asked} <= {"DISC", "CAP", "BUF", "LIFE"}
 
 
-def test_what_the_driver_is_asked_for_is_what_it_does_not_declare() -> None:
+def test_refusals_are_asked_only_for_undeclared_capabilities() -> None:
     around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
     for capabilities in (HOST, NOTHING):
         can_be_asked = set(undeclared(capabilities))
@@ -112,7 +112,7 @@ def test_case_about_no_type_is_one() -> None:
     assert (only.undeclared, only.blocked) == ("", "")
 
 
-def test_requirement_about_both_says_which_the_type_is_of() -> None:
+def test_requirement_per_both_kinds_qualifies_the_type() -> None:
     cases = planned(requirement(per=("semaphore", "memory"), capability="import:$type"))
     assert [each.case.handle_type for each in cases if not each.undeclared] == [
         "semaphore.opaque_fd", "semaphore.timeline_semaphore_fd", "memory.opaque_fd"]
@@ -149,14 +149,14 @@ def test_first_capability_that_is_missing_is_named(
     assert first.undeclared == named
 
 
-def test_requirement_about_what_is_not_declared_is_not_asked_of_what_is() -> None:
+def test_negated_capability_skips_declared_types() -> None:
     cases = planned(requirement(per=("semaphore",), capability="not semaphore_import:$type"))
     assert {each.case.handle_type for each in cases} == {each.value for each in S} - {
         "opaque_fd", "timeline_semaphore_fd"}
     assert not any(each.undeclared for each in cases)
 
 
-def test_case_is_blocked_where_the_exporter_lacks_the_type() -> None:
+def test_case_is_blocked_when_the_exporter_lacks_the_type() -> None:
     each = requirement(per=("semaphore",), capability="semaphore_import:$type", exporter="semaphore_export:$type")
     exporter = dataclasses.replace(HOST, semaphore_export=frozenset({S.OPAQUE_FD}))
     blocked = {one.case.handle_type: one.blocked for one in planned(each, exporter=exporter) if not one.undeclared}
@@ -165,12 +165,12 @@ def test_case_is_blocked_where_the_exporter_lacks_the_type() -> None:
 
 
 @pytest.mark.parametrize("need", ["exporter_uuid", "second_device"])
-def test_requirement_is_left_out_where_there_is_nothing_to_ask(need: str) -> None:
+def test_requirement_without_cases_is_left_out(need: str) -> None:
     assert planned(requirement(needs=(need,))) == []
     assert len(planned(requirement(needs=(need,)), there=need)) == 1
 
 
-def test_facade_requirement_and_one_without_check_are_not_planned() -> None:
+def test_requirements_of_the_facade_or_without_check_are_skipped() -> None:
     assert planned(requirement(subject="facade")) == []
     assert plan([requirement()], {}, HOST, Surroundings("host", HOST, exporter_uuid=True, second_device=True)) == []
 
@@ -197,7 +197,7 @@ def _came_of(workers: _Workers, refused: dict[str, Result], **fields: str) -> Re
     return session.result(workers, one, refused)  # type: ignore[arg-type]
 
 
-def test_undeclared_is_unsupported_only_where_the_driver_refuses() -> None:
+def test_undeclared_is_unsupported_only_when_the_driver_refuses() -> None:
     name = f"feature:{Feature.RECORDING.value}"
     workers = _Workers()
     refused = {name: Result(Case(name), Outcome.UNSUPPORTED)}
@@ -219,7 +219,7 @@ def test_blocked_is_not_run_and_undeclared_comes_first() -> None:
     assert workers.ran == []
 
 
-def test_case_is_run_under_its_deadline_and_unavailable_where_the_device_is_gone() -> None:
+def test_case_runs_under_its_deadline_or_is_unavailable() -> None:
     workers = _Workers()
     assert _came_of(workers, {}).outcome is Outcome.PASS
     assert workers.ran == [("XSEM-BIN-001/-/-/-", 7.0)]

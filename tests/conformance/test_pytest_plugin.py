@@ -74,7 +74,7 @@ def test_cases_are_tests_named_by_their_keys(tmp_path: Path, plugins: Path) -> N
     assert "XSEM-CAP" not in said   # -k chooses among them
 
 
-def test_authors_own_tests_run_beside_the_cases(tmp_path: Path, plugins: Path) -> None:
+def test_tests_of_the_author_run_beside_the_cases(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-k", "XSEM-BIN-002 or of_the_author")
@@ -83,7 +83,7 @@ def test_authors_own_tests_run_beside_the_cases(tmp_path: Path, plugins: Path) -
     assert "PASSED host:0::XSEM-BIN-002/opaque_fd/host/in" in said
 
 
-def test_what_a_driver_does_wrong_fails_and_the_next_case_runs(tmp_path: Path, plugins: Path) -> None:
+def test_driver_error_fails_its_case_and_the_next_case_runs(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-CAP-003 and not sync_fd")
     assert status == 1
     key = "liar:0::XSEM-CAP-003/semaphore."
@@ -93,7 +93,7 @@ def test_what_a_driver_does_wrong_fails_and_the_next_case_runs(tmp_path: Path, p
     assert "PASSED liar:0::XSEM-CAP-003/semaphore.timeline_semaphore_win32/host/-" in said
 
 
-def test_case_that_another_plugin_ends_does_not_answer_for_the_next(tmp_path: Path, plugins: Path) -> None:
+def test_next_case_is_unaffected_when_a_plugin_ends_a_case(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "conftest.py").write_text("""
 import pytest
@@ -111,14 +111,14 @@ def pytest_collection_modifyitems(items):
     assert f"PASSED {well}" in said
 
 
-def test_what_the_exporter_cannot_give_is_an_error(tmp_path: Path, plugins: Path) -> None:
+def test_blocked_case_is_an_error(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "nothing:0", "-k",
                        "XSEM-BIN-003")
     assert status == 1
     assert "ERROR host:0::XSEM-BIN-003/opaque_fd/nothing/in - Failed: BLOCKED: the exporter does not declare " in said
 
 
-def test_device_that_is_not_there_is_an_error_of_every_case(tmp_path: Path, plugins: Path) -> None:
+def test_missing_device_is_an_error_of_every_case(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nosuch:0")
     assert status == 1
     assert "ERROR nosuch:0::XSEM-DISC-001/-/host/- - Failed: UNAVAILABLE: " in said
@@ -127,13 +127,13 @@ def test_device_that_is_not_there_is_an_error_of_every_case(tmp_path: Path, plug
 
 
 @pytest.mark.parametrize("profile", ["core", pytest.param("full", marks=pytest.mark.slow)])
-def test_profile_that_a_device_does_not_reach_fails(tmp_path: Path, plugins: Path, profile: str) -> None:
+def test_unmet_profile_fails(tmp_path: Path, plugins: Path, profile: str) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0", "--xsem-profile", profile, "-k", "profile/")
     assert status == 1
     assert f"FAILED nothing:0::profile/{profile} - Failed: profile {profile}: declares none of " in said
 
 
-def test_areas_of_the_profile_are_asked_for_where_all_was_run(tmp_path: Path, plugins: Path) -> None:
+def test_areas_of_the_profile_are_required_in_a_whole_run(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0")
     assert status == 1
     failures = said.partition("= FAILURES =")[2].partition("= PASSES =")[0]
@@ -147,7 +147,7 @@ def test_unknown_profile_is_a_usage_error(tmp_path: Path, plugins: Path) -> None
     assert "--xsem-profile: 'best' is none of core, timeline, memory, full" in said
 
 
-def test_session_that_names_no_device_is_left_alone(tmp_path: Path, plugins: Path) -> None:
+def test_pytest_session_without_a_device_is_unchanged(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("""
 import sys
@@ -159,6 +159,6 @@ def test_of_the_author():
     assert "1 passed" in said.splitlines()[-1]
 
 
-def test_plugin_comes_only_to_those_who_name_it() -> None:
+def test_plugin_loads_only_when_named() -> None:
     assert {point.group for point in metadata.distribution("xsem").entry_points} == {
         "console_scripts", "xsem", "xsem.commands"}

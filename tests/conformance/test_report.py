@@ -62,7 +62,7 @@ def report(built: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- JSON
-def test_report_is_one_of_its_schema_and_survives_json(report: dict[str, Any]) -> None:
+def test_report_matches_its_schema_and_survives_json(report: dict[str, Any]) -> None:
     check(report)
     again = json.loads(json.dumps(report))
     check(again)
@@ -101,7 +101,7 @@ def test_spoiled_report_is_refused(report: dict[str, Any], spoil: Callable[[dict
         check(report)
 
 
-def test_schema_asks_for_all_that_a_report_has(report: dict[str, Any]) -> None:
+def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None:
     schema = json.loads(resources.files("xsem_conformance.report").joinpath("schema.json").read_text(encoding="utf-8"))
 
     def same(part: dict[str, Any], found: dict[str, Any], may_lack: tuple[str, ...] = ()) -> None:
@@ -131,7 +131,7 @@ def test_keys_are_unique_and_stand_for_their_cases(report: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("key", ["", "XSEM-BIN-001", "XSEM-BIN-001/x/host", "XSEM-BIN-001/x/host/in/more", "a//b/c"])
-def test_what_is_no_key_is_refused(key: str) -> None:
+def test_malformed_key_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="is not ID/handle_type/exporter/direction"):
         Case.from_key(key)
 
@@ -146,7 +146,7 @@ GAP = re.compile(r"\w, *[;,)]|\( *[,)]|\n, |>, |against +\(")
 """Where a text has nothing between two marks."""
 
 
-def test_run_without_a_device_is_a_report_too() -> None:
+def test_run_without_a_device_gives_a_report() -> None:
     results = [Result(each.case, Outcome.UNAVAILABLE, "gone") for each in every_case()]
     report = build(ran(results, device=None, exporter=None, capabilities=None, problems=["gone"]),
                    command="", commit="")
@@ -160,7 +160,7 @@ def test_run_without_a_device_is_a_report_too() -> None:
     assert len(ET.fromstring(junit(report))) == len(report["cases"])
 
 
-def test_driver_that_tells_no_version_leaves_no_gap() -> None:
+def test_missing_driver_version_leaves_no_gap() -> None:
     report = build(ran([Result(each.case, Outcome.PASS) for each in every_case()]), command="", commit="")
     for about in (report["device"], report["exporter"]):
         assert about["name"]
@@ -169,7 +169,7 @@ def test_driver_that_tells_no_version_leaves_no_gap() -> None:
         assert GAP.search(text) is None
 
 
-def test_report_without_the_code_it_is_of_is_one(report: dict[str, Any]) -> None:
+def test_report_without_code_is_valid(report: dict[str, Any]) -> None:
     report["code"] = None
     check(report)
     del report["code"]
@@ -185,13 +185,13 @@ def _row(report: dict[str, Any], kind: str, type: str, direction: str) -> tuple[
     return row["declared"], row["imports"], row["synchronises"]
 
 
-def test_should_that_is_not_met_keeps_no_type_from_importing() -> None:
+def test_failed_should_does_not_change_imports() -> None:
     passed = Result(Case("XSEM-IMP-001", "semaphore.opaque_fd", "host"), Outcome.PASS)
     unmet = Result(Case("XSEM-IMP-004", "semaphore.opaque_fd", "host"), Outcome.FAIL)
     assert _row(build(ran([passed, unmet]), command="", commit=""), "semaphore", "opaque_fd", "in")[1] == "yes"
 
 
-def test_declared_imports_and_synchronises_are_told_apart() -> None:
+def test_declared_imports_and_synchronises_are_separate() -> None:
     report = build(ran([
         Result(Case("XSEM-IMP-001", "semaphore.opaque_fd", "host"), Outcome.PASS),
         Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
@@ -238,7 +238,7 @@ class _Page(html.parser.HTMLParser):
         return [value for _, name, value in self.attributes if name == attribute]
 
 
-def test_page_needs_nothing_but_itself(report: dict[str, Any]) -> None:
+def test_page_is_self_contained(report: dict[str, Any]) -> None:
     source = page(report)
     assert not re.search(r"https?:|//|@import|url\(", source)
     found = _Page(source)
@@ -252,7 +252,7 @@ def test_page_needs_nothing_but_itself(report: dict[str, Any]) -> None:
     assert "color-scheme: light dark" in source
 
 
-def test_page_has_every_case_its_requirement_and_its_clauses(report: dict[str, Any]) -> None:
+def test_page_has_every_case_with_requirement_and_clauses(report: dict[str, Any]) -> None:
     found = _Page(page(report))
     text = " ".join("".join(found.text).split())
     ids = found.values("id")
@@ -281,7 +281,7 @@ def test_every_cell_leads_to_a_case_of_its_worst_outcome(report: dict[str, Any])
             assert led & set(same)
 
 
-def test_page_shows_what_a_driver_says_as_it_is(report: dict[str, Any]) -> None:
+def test_page_escapes_driver_text(report: dict[str, Any]) -> None:
     source = page(report)
     assert "<script" not in source
     text = "".join(_Page(source).text)
@@ -289,13 +289,13 @@ def test_page_shows_what_a_driver_says_as_it_is(report: dict[str, Any]) -> None:
     assert "{{ report }}" in text
 
 
-def test_page_has_failures_first_and_open(report: dict[str, Any]) -> None:
+def test_page_shows_failures_first_and_unfolded(report: dict[str, Any]) -> None:
     found = re.findall(r"<details( open)?>\s*<summary><span class=\"verdict (\w+)\">", page(report))
     assert [name for _, name in found] == ["FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED"]
     assert [name for is_open, name in found if not is_open] == ["PASS", "UNSUPPORTED"]
 
 
-def test_rows_begin_with_what_fails_and_go_on_with_what_is_declared() -> None:
+def test_rows_list_failures_before_declared_types() -> None:
     report = build(ran([
         Result(Case("XSEM-CAP-002", "semaphore.sync_fd", "host"), Outcome.PASS),
         Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
@@ -315,7 +315,7 @@ def test_page_says_the_verdict(outcome: Outcome, said: str) -> None:
 
 
 # ---- Markdown
-def test_markdown_has_what_failed_and_whole_tables(report: dict[str, Any]) -> None:
+def test_markdown_has_failures_and_complete_tables(report: dict[str, Any]) -> None:
     lines = markdown(report).splitlines()
     items = [line for line in lines if line.startswith("- **")]
     bad = [each for each in report["cases"] if each["outcome"] not in ("PASS", "UNSUPPORTED")]
@@ -330,7 +330,7 @@ def test_markdown_has_what_failed_and_whole_tables(report: dict[str, Any]) -> No
     assert areas <= {line.split("|")[1].strip() for line in lines if line.startswith("|")}
 
 
-def test_markdown_takes_nothing_that_a_driver_says_for_markup(report: dict[str, Any]) -> None:
+def test_markdown_escapes_driver_text(report: dict[str, Any]) -> None:
     text = markdown(report)
     assert "<script" not in text
     assert "&lt;script>" in text
@@ -349,7 +349,7 @@ def test_markdown_shows_markup_of_a_driver_as_text(report: dict[str, Any]) -> No
     ("# x", r"\# x"), ("- x", r"\- x"), ("+ x", r"\+ x"), ("> x", r"\> x"), ("1. x", r"1\. x"), ("12) x", r"12\) x"),
     ("---", r"\---"), ("===", r"\==="), ("1.", r"1\."), ("__x_ _y__", r"\_\_x\_ \_y\_\_"), ("a\\*b", r"a\\\*b"),
 ])
-def test_text_begins_no_item_and_no_emphasis(said: str, shown: str) -> None:
+def test_text_cannot_start_an_item_or_emphasis(said: str, shown: str) -> None:
     assert one_line(said) == shown
 
 
@@ -357,7 +357,7 @@ STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 
 
 @pytest.mark.parametrize("form", [page, markdown, junit])
-def test_no_report_holds_what_steers_a_reader(report: dict[str, Any], form: Callable[[dict[str, Any]], str]) -> None:
+def test_reports_hold_no_control_characters(report: dict[str, Any], form: Callable[[dict[str, Any]], str]) -> None:
     for field in ("id", "name", "driver_version"):
         report["device"][field] = report["exporter"][field] = HOSTILE
     text = form(report)
@@ -389,7 +389,7 @@ def test_junit_is_xml_with_every_case(report: dict[str, Any]) -> None:
         assert all(message.startswith(f'{each["outcome"]}: <script>alert("1")</script>') for message in said)
 
 
-def test_junit_replaces_what_xml_cannot_hold(report: dict[str, Any]) -> None:
+def test_junit_replaces_characters_invalid_in_xml(report: dict[str, Any]) -> None:
     source = junit(report)
     assert "\x1b" not in source
     assert "\x00" not in source

@@ -57,7 +57,7 @@ def requirement(**fields: Any) -> Requirement:
     ("feature:recording or needs_handover and resets_on_wait", True),
     ("needs_handover and resets_on_wait or release_never_blocks", False),
 ])
-def test_expression_says_what_is_declared(text: str, met: bool) -> None:
+def test_expression_evaluates_declared_capabilities(text: str, met: bool) -> None:
     assert parse(text)(SOME, None) is met
 
 
@@ -78,7 +78,7 @@ def test_expression_about_a_type_is_met_by_that_type(
     assert parse(text)(SOME, type) is met
 
 
-def test_number_that_is_not_known_is_less_than_any() -> None:
+def test_unknown_number_is_less_than_any() -> None:
     assert not parse("max_pending>=1")(NOTHING, None)
 
 
@@ -89,7 +89,7 @@ def test_number_that_is_not_known_is_less_than_any() -> None:
     "resets_on_wait and", "or resets_on_wait", "not not resets_on_wait", "resets_on_wait not needs_handover",
     "(resets_on_wait)", "resets_on_wait needs_handover", "memory_import:timeline_semaphore_fd",
 ])
-def test_what_is_no_expression_is_refused(text: str) -> None:
+def test_malformed_expression_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"factor|called so"):
         parse(text)
 
@@ -98,7 +98,7 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
     ("semaphore_import:$type", None), ("import:$type", None), ("memory_import:$type", S.OPAQUE_FD),
     ("semaphore_import:$type", M.OPAQUE_FD),
 ])
-def test_expression_about_a_type_is_not_asked_of_another(
+def test_expression_about_a_type_refuses_another_type(
     text: str, type: SemaphoreHandleType | MemoryHandleType | None
 ) -> None:
     with pytest.raises(ValueError, match="about a handle type"):
@@ -113,7 +113,7 @@ def test_requirement_without_types_applies_by_its_expression() -> None:
     assert handle_types(requirement(), SOME) == ()
 
 
-def test_requirement_per_type_applies_to_the_types_that_are_declared() -> None:
+def test_requirement_per_type_applies_to_declared_types() -> None:
     each = requirement(per=("semaphore", "memory"), capability="import:$type")
     assert handle_types(each, SOME) == (S.D3D12_FENCE, S.TIMELINE_SEMAPHORE_FD, M.OPAQUE_FD)
     assert applies(each, SOME)
@@ -124,13 +124,13 @@ def test_requirement_per_type_applies_to_the_types_that_are_declared() -> None:
     assert handle_types(each, NOTHING) == ()
 
 
-def test_requirement_about_undeclared_types_applies_to_all_others() -> None:
+def test_negated_requirement_applies_to_undeclared_types() -> None:
     each = requirement(per=("memory",), capability="not import:$type")
     assert set(handle_types(each, SOME)) == set(M) - {M.OPAQUE_FD}
     assert set(handle_types(each, NOTHING)) == set(M)
 
 
-def test_candidates_are_those_of_the_kinds_and_os_handle_kinds() -> None:
+def test_candidates_match_kinds_and_os_handle_kinds() -> None:
     fds = (OsHandleKind.FD,)
     assert requirement(per=("semaphore",), kinds=(SemaphoreKind.TIMELINE,), os_handle_kinds=fds).candidates == (
         S.TIMELINE_SEMAPHORE_FD,)
@@ -142,19 +142,19 @@ def test_candidates_are_those_of_the_kinds_and_os_handle_kinds() -> None:
     assert not applies(requirement(per=("semaphore",), kinds=(SemaphoreKind.BINARY,), capability="import:$type"), SOME)
 
 
-def test_candidates_are_told_apart_by_class() -> None:
+def test_candidates_are_distinguished_by_class() -> None:
     each = requirement(per=("semaphore",), capability="import:$type")
     assert not applies(each, Capabilities(semaphore_import=frozenset({S.OPAQUE_FD})), M.OPAQUE_FD)
 
 
-def test_device_that_declares_nothing_is_asked_of_refusals_and_little_else() -> None:
+def test_device_without_capabilities_gets_few_requirements() -> None:
     listed = load().requirements
     asked = {name for name, each in listed.items() if each.subject != "facade" and applies(each, NOTHING)}
     assert {"XSEM-CAP-002", "XSEM-CAP-003", "XSEM-CAP-004"} <= asked
     assert not {listed[name].area for name in asked} & {"IMP", "BIN", "TL", "BATCH", "ORD", "WBS", "STR", "KILL"}
 
 
-def test_host_is_asked_of_every_area_that_a_device_has() -> None:
+def test_host_gets_requirements_of_every_device_area() -> None:
     listed = load().requirements.values()
     of_devices = {each.area for each in listed if each.subject == "device"}
     assert {each.area for each in listed if each.subject == "device" and applies(each, HOST)} == of_devices - {"MIP"}
@@ -205,13 +205,13 @@ def test_files_are_read_into_frozen_records(planted: dict[str, Mapping[str, Any]
     ({"capability": "import:$type"}, "about a handle type"),
     ({"per": ["semaphore", "memory"], "capability": "semaphore_import:$type"}, "about a handle type"),
 ])
-def test_entry_that_is_wrong_is_named(planted: dict[str, Mapping[str, Any]], fields: dict[str, Any], said: str) -> None:
+def test_wrong_requirement_is_named(planted: dict[str, Mapping[str, Any]], fields: dict[str, Any], said: str) -> None:
     planted["requirements.toml"]["XSEM-BIN-001"].update(fields)
     with pytest.raises(ValueError, match=f"XSEM-BIN-001: .*{said}"):
         load()
 
 
-def test_clause_that_is_wrong_is_named(planted: dict[str, Mapping[str, Any]]) -> None:
+def test_wrong_clause_is_named(planted: dict[str, Mapping[str, Any]]) -> None:
     planted["clauses.toml"]["a.txt"]["A-001"]["colour"] = "red"
     with pytest.raises(ValueError, match=r"A-001: .*colour"):
         load()

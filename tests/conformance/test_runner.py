@@ -80,7 +80,7 @@ def test_cases_run_in_one_process_that_ends_with_the_runner(folder: Path) -> Non
     until(lambda: ended(exporter))
 
 
-def test_case_that_hangs_fails_and_the_next_runs_in_another_process(folder: Path) -> None:
+def test_hanging_case_fails_and_next_case_gets_a_new_process(folder: Path) -> None:
     with workers("hangs", odd_backend.device("well")) as running:
         assert running.run(SHARED, LONG_S).outcome is Outcome.PASS
         device, exporter = odd_backend.opened(folder)
@@ -118,7 +118,7 @@ def test_exporter_that_hangs_ends_with_the_case(folder: Path) -> None:
     ("aborts", "the process died: SIGABRT"), ("is killed", "the process died: SIGKILL"),
     ("exits", "the process died: status 5"),
 ])
-def test_case_that_ends_the_process_fails_and_says_how(folder: Path, way: str, said: str) -> None:
+def test_case_that_ends_the_process_fails_with_the_cause(folder: Path, way: str, said: str) -> None:
     with workers(way, odd_backend.device("well")) as running:
         assert running.run(SHARED, LONG_S).outcome is Outcome.PASS
         device, exporter = odd_backend.opened(folder)
@@ -139,7 +139,7 @@ def test_case_that_ends_the_process_fails_and_says_how(folder: Path, way: str, s
     ("is unsupported", Outcome.FAIL, "declared, but refused: odd devices have none"),
     ("answers wrongly", Outcome.FAIL, "(0, 0) is not a DLPack device"),
 ])
-def test_case_after_one_that_failed_has_a_process_of_its_own(
+def test_case_after_a_failed_case_gets_a_new_process(
     folder: Path, way: str, outcome: Outcome, said: str
 ) -> None:
     with workers(way) as running:
@@ -153,7 +153,7 @@ def test_case_after_one_that_failed_has_a_process_of_its_own(
         assert ended(first)
 
 
-def test_case_after_one_that_spoils_the_process_has_another(folder: Path) -> None:
+def test_case_after_a_spoiling_case_gets_a_new_process(folder: Path) -> None:
     with workers("well") as running:
         for spoils in (False, True, False):
             assert running.run(ASKED, LONG_S, spoils=spoils).outcome is Outcome.PASS
@@ -178,7 +178,7 @@ def test_check_says_whether_it_spoils_the_process(folder: Path, monkeypatch: pyt
     assert seen == [True]
 
 
-def test_exporter_that_dies_is_an_error_and_costs_no_more_than_the_case(folder: Path) -> None:
+def test_exporter_that_dies_fails_only_its_case(folder: Path) -> None:
     with workers("well", odd_backend.device("is killed by exports")) as running:
         result = running.run(SHARED, LONG_S)
         assert result.outcome is Outcome.ERROR
@@ -191,7 +191,7 @@ def test_exporter_that_dies_is_an_error_and_costs_no_more_than_the_case(folder: 
 
 
 @pytest.mark.parametrize("exporter", ["nothing:0", odd_backend.device("does not open")])
-def test_exporter_that_cannot_be_opened_blocks_what_needs_it(exporter: str) -> None:
+def test_exporter_that_cannot_be_opened_blocks_its_cases(exporter: str) -> None:
     with workers("well", exporter) as running:
         result = running.run(SHARED, LONG_S)
         assert result.outcome is Outcome.BLOCKED
@@ -199,7 +199,7 @@ def test_exporter_that_cannot_be_opened_blocks_what_needs_it(exporter: str) -> N
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
 
 
-def test_process_that_is_killed_from_outside_costs_the_case(folder: Path) -> None:
+def test_process_killed_from_outside_fails_the_case(folder: Path) -> None:
     with workers("well") as running:
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
         (device,) = odd_backend.opened(folder)
@@ -237,7 +237,7 @@ def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch:
     ("does not open", "the device is gone"), ("breaks when opened", "RuntimeError: no such thing"),
     ("dies when opened", "the process died: SIGABRT; it printed:\nabout to die"), ("hangs when opened", "did not open"),
 ])
-def test_look_at_a_device_that_cannot_be_opened_costs_nothing(
+def test_survey_ends_its_processes_when_a_device_cannot_open(
     folder: Path, way: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_START_S", 0.5 if way.startswith("hangs") else LONG_S)
@@ -250,7 +250,7 @@ def test_look_at_a_device_that_cannot_be_opened_costs_nothing(
     assert os.getpid() not in odd_backend.opened(folder)
 
 
-def test_look_at_a_device_tells_what_it_says(folder: Path) -> None:
+def test_look_returns_the_facts_of_the_device(folder: Path) -> None:
     about = runner.look(odd_backend.device("well"))
     assert (about.info.id, about.second) == (odd_backend.device("well"), True)
     assert about.code == {"package": "odd_backend",
@@ -266,7 +266,7 @@ def test_look_at_a_device_tells_what_it_says(folder: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 @pytest.mark.parametrize("way", ["hangs", "hangs in exports"])
-def test_killed_runner_takes_along_what_hangs(folder: Path, way: str) -> None:
+def test_killed_runner_ends_hanging_processes(folder: Path, way: str) -> None:
     device, exporter, case = ("hangs", "host:0", ASKED) if way == "hangs" else ("well", "hangs in exports", SHARED)
     device = odd_backend.device(device)
     exporter = odd_backend.device(exporter) if exporter != "host:0" else exporter
@@ -290,7 +290,7 @@ def sleeping(pid: int) -> bool:
 
 
 # ---- refusals and quirks
-def test_refusal_is_unsupported_and_a_crash_in_it_fails() -> None:
+def test_refusal_is_unsupported_and_a_crash_fails() -> None:
     with workers("well") as running:
         assert running.refusal("semaphore_import:sync_fd").outcome is Outcome.UNSUPPORTED
         assert running.refusal("memory_export:dmabuf_fd").outcome is Outcome.UNSUPPORTED
@@ -304,14 +304,14 @@ def test_refusal_is_unsupported_and_a_crash_in_it_fails() -> None:
         assert result.case.requirement == "semaphore_import:sync_fd"
 
 
-def test_crash_while_quirks_are_measured_is_told() -> None:
+def test_crash_during_the_quirks_is_reported() -> None:
     with workers("is killed by imports") as running:
         assert running.quirks() == {"problem": "the process died: SIGKILL"}
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
 
 
 # ---- Ctrl-C
-def test_interrupt_in_a_case_that_hangs_ends_its_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_in_a_hanging_case_ends_its_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     close, graces = runner._Worker.close, []
 
     def closed(worker: Any, *, grace_s: float) -> int:

@@ -32,22 +32,22 @@ def test_one_must_decides_the_status(outcome: Outcome, expected: int) -> None:
 
 @pytest.mark.parametrize("level", ["SHOULD", "MAY"])
 @pytest.mark.parametrize("outcome", Outcome)
-def test_should_and_may_cost_nothing(level: Level, outcome: Outcome) -> None:
+def test_should_and_may_do_not_change_the_status(level: Level, outcome: Outcome) -> None:
     assert status((OF_LEVEL[level], outcome)) == 0
 
 
 @pytest.mark.parametrize("other", [Outcome.BLOCKED, Outcome.UNAVAILABLE])
 @pytest.mark.parametrize("wrong", [Outcome.FAIL, Outcome.ERROR])
-def test_what_is_wrong_outweighs_what_could_not_be_tried(wrong: Outcome, other: Outcome) -> None:
+def test_wrong_outcome_outweighs_an_untried_one(wrong: Outcome, other: Outcome) -> None:
     assert status(("XSEM-BIN-001", other), ("XSEM-BIN-001", wrong)) == 1
 
 
-def test_problem_beside_the_cases_is_bad() -> None:
+def test_problem_outside_the_cases_is_bad() -> None:
     assert status(problems=("profile core: declares none of x",)) == 1
     assert status(("XSEM-BIN-001", Outcome.BLOCKED), problems=("a stale waiver",)) == 1
 
 
-def test_what_a_device_that_is_not_there_lacks_is_not_known() -> None:
+def test_missing_device_gives_status_3() -> None:
     assert status(("XSEM-BIN-001", Outcome.UNAVAILABLE), problems=("gone cannot be opened",)) == 3
 
 
@@ -55,12 +55,12 @@ def test_case_of_an_unknown_requirement_binds() -> None:
     assert status(("XSEM-NEW-001", Outcome.FAIL)) == 1
 
 
-def test_run_without_cases_shows_nothing() -> None:
+def test_run_without_cases_proves_nothing() -> None:
     assert verdict.status([], REQUIREMENTS, []) == verdict.NOT_TRIED
     assert verdict.status([], REQUIREMENTS, ["a stale waiver"]) == verdict.BAD
 
 
-def test_area_in_which_nothing_has_passed_is_named() -> None:
+def test_area_without_a_pass_is_named() -> None:
     profile = Profile("core", "text", (), frozenset({"BIN", "TL", "ORD", "WBS"}))
     results = [
         Result(Case("XSEM-BIN-001"), Outcome.PASS), Result(Case("XSEM-BIN-001", "x"), Outcome.UNSUPPORTED),
@@ -79,7 +79,7 @@ def test_all_outcomes_are_counted() -> None:
     assert list(found) == [each.value for each in Outcome]
 
 
-def test_failures_that_are_no_must_are_counted_apart() -> None:
+def test_failures_of_should_and_may_are_counted_separately() -> None:
     results = [Result(Case(OF_LEVEL[level]), outcome) for level in ("MUST", "SHOULD", "MAY") for outcome in Outcome]
     assert verdict.lesser_failures(results, REQUIREMENTS) == 2
     assert verdict.lesser_failures([Result(Case("XSEM-NEW-001"), Outcome.FAIL)], REQUIREMENTS) == 0
@@ -90,7 +90,7 @@ S, M = SemaphoreHandleType, MemoryHandleType
 
 
 @pytest.mark.parametrize("name", ["core", "timeline", "memory", "full"])
-def test_device_that_declares_nothing_lacks_what_every_profile_needs(name: str) -> None:
+def test_device_without_capabilities_meets_no_profile(name: str) -> None:
     lacking = profiles()[name].lacking(Capabilities())
     assert len(lacking) == {"core": 1, "timeline": 2, "memory": 2, "full": 3}[name]
     assert all(each.startswith(f"profile {name}: declares none of ") for each in lacking)
@@ -105,11 +105,11 @@ def test_device_that_declares_nothing_lacks_what_every_profile_needs(name: str) 
     ("memory", Capabilities(semaphore_import=frozenset({S.SYNC_FD}), memory_import=frozenset({M.DMABUF_FD})), 0),
     ("full", Capabilities(semaphore_import=frozenset({S.SYNC_FD}), memory_import=frozenset({M.DMABUF_FD})), 1),
 ])
-def test_one_of_several_is_enough(name: str, declared: Capabilities, lacks: int) -> None:
+def test_one_of_several_capabilities_is_enough(name: str, declared: Capabilities, lacks: int) -> None:
     assert len(profiles()[name].lacking(declared)) == lacks
 
 
-def test_profiles_build_on_each_other_and_name_areas_that_there_are() -> None:
+def test_profiles_build_on_each_other_and_name_known_areas() -> None:
     found = profiles()
     assert list(found) == ["core", "timeline", "memory", "full"]
     for each in found.values():

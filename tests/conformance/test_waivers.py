@@ -36,7 +36,7 @@ def test_failure_is_waived_with_its_reason_and_end(outcome: Outcome) -> None:
     assert given.matched == [failed.case.key]
 
 
-def test_only_what_matches_is_waived() -> None:
+def test_only_matching_failures_are_waived() -> None:
     results = [result(), result("XSEM-TL-001/timeline_semaphore_fd/host/out"),
                result("XSEM-TL-001/timeline_semaphore_fd/vulkan/in"), result("XSEM-TL-0011/x/host/in")]
     assert apply([waiver()], results, TODAY) == []
@@ -44,25 +44,25 @@ def test_only_what_matches_is_waived() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.UNSUPPORTED, Outcome.UNAVAILABLE])
-def test_waiver_of_what_does_not_fail_is_stale(outcome: Outcome) -> None:
+def test_waiver_of_a_passing_case_is_stale(outcome: Outcome) -> None:
     other = result(outcome=outcome)
     (problem,) = apply([waiver()], [other], TODAY)
     assert "stale" in problem
     assert other.outcome is outcome
 
 
-def test_waiver_that_matches_no_case_is_told() -> None:
+def test_waiver_without_a_matching_case_is_reported() -> None:
     (problem,) = apply([waiver("XSEM-TL-009/*/*/*")], [result()], TODAY)
     assert problem == "the waiver of XSEM-TL-009/*/*/* matches no case"
 
 
-def test_waiver_of_some_that_fail_and_some_that_pass_is_not_stale() -> None:
+def test_waiver_is_not_stale_when_one_matching_case_fails() -> None:
     results = [result(), result("XSEM-TL-001/d3d12_fence/host/in", Outcome.PASS)]
     assert apply([waiver()], results, TODAY) == []
     assert [each.outcome for each in results] == [Outcome.WAIVED, Outcome.PASS]
 
 
-def test_of_two_waivers_for_one_failure_none_is_stale() -> None:
+def test_two_waivers_for_one_failure_are_not_stale() -> None:
     failed, wide, narrow = result(), waiver("XSEM-TL-001/*/*/*"), waiver()
     assert apply([wide, narrow], [failed], TODAY) == []
     assert failed.outcome is Outcome.WAIVED
@@ -106,7 +106,7 @@ def test_file_is_read(tmp_path: Path) -> None:
     (GOOD + "colour = 'red'\n", "unknown colour"),
     (GOOD + GOOD.replace("case", "key"), "waiver 2: case is"),
 ])
-def test_what_is_no_file_of_waivers_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_malformed_waiver_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "waivers.toml"
     path.write_text(text)
     with pytest.raises(WaiverError) as caught:

@@ -77,7 +77,7 @@ def test_failing_download_gives_3_and_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "cache" / "xsem-simdrivers").iterdir()) == []
 
 
-def test_newer_loader_gives_3_where_nothing_may_be_mounted_and_its_libraries_are_missing(tmp_path: Path) -> None:
+def test_newer_loader_gives_3_when_mounts_are_refused(tmp_path: Path) -> None:
     loader = loader_folder("forky") / "libze_loader.so.1"
     found = subprocess.run(["ldd", str(loader)], check=False, capture_output=True, text=True, timeout=50,
                            env={**os.environ, "LC_ALL": "C"})

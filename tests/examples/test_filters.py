@@ -59,7 +59,7 @@ def test_missing_package_is_named_in_one_line(tmp_path: Path, name: str) -> None
     assert line.startswith(f"{name}: {PROGRAMS[name]} is missing: pip install ")
 
 
-def test_trainer_without_a_compiler_says_so(tmp_path: Path) -> None:
+def test_trainer_reports_a_missing_compiler(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("")
     environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     done = example("torch_trainer", environment=environment)
@@ -81,7 +81,7 @@ def test_filter_ends_with_its_tally(tmp_path: Path, name: str, wrong: str, tally
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_device_that_is_not_there_ends_in_one_line(tmp_path: Path, name: str) -> None:
+def test_missing_device_is_reported_in_one_line(tmp_path: Path, name: str) -> None:
     done = example(name, "--device", "cuda:9", environment=with_library(tmp_path, FILTERS[name]))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -121,7 +121,7 @@ with xsem.open_device("host") as device, Renderer("host", device, 9, sender=send
 
 
 @pytest.mark.parametrize("by", ["python", "c"])
-def test_renderer_hands_over_and_counts(tmp_path: Path, by: str) -> None:
+def test_renderer_hands_frames_over_and_counts_them(tmp_path: Path, by: str) -> None:
     sender = []
     if by == "c":
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -141,7 +141,7 @@ def test_renderer_that_fails_is_an_error(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("torch_filter: ")
 
 
-def test_frames_that_follow_each_other_have_other_sums() -> None:
+def test_consecutive_frames_have_different_sums() -> None:
     """What the trainer tells a stale frame by."""
     import renderer
 

@@ -51,7 +51,7 @@ def test_devices_may_be_exchanged(devices: tuple[str, str]) -> None:
         f"join: 50 rounds between {devices[0]} and {devices[1]}, 6400 values checked, 0 wrong")
 
 
-def test_device_that_is_not_there_is_named_in_one_line() -> None:
+def test_missing_device_is_reported_in_one_line() -> None:
     ran = run("--devices", "host:0", "opencl:7")
     assert ran.returncode == 1
     (line,) = ran.stderr.splitlines()

@@ -69,7 +69,7 @@ def build(folder: Path, compiler: str, name: str, *options: str) -> Path:
 
 @pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
 @pytest.mark.parametrize("language", ["c", "c++"])
-def test_what_c_sends_is_what_python_receives(tmp_path: Path, language: str, type: int) -> None:
+def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str, type: int) -> None:
     if language == "c":
         program = build(tmp_path, "gcc", "sender.c", "-std=c99", "-D_POSIX_C_SOURCE=200809L")
     else:
@@ -127,7 +127,7 @@ def test_example_program_sends_to_a_listener(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_numbers_in_the_header_are_those_of_python() -> None:
+def test_numbers_in_the_header_match_python() -> None:
     numbers = {name: int(value) for name, value in re.findall(r"#define (XSEM_\w+) (\d+)", HEADER.read_text())}
     assert numbers["XSEM_SEMAPHORE_OPAQUE_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.OPAQUE_FD]
     assert numbers["XSEM_TIMELINE_SEMAPHORE_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.TIMELINE_SEMAPHORE_FD]

@@ -72,7 +72,7 @@ def all_descs(fds: list[int]) -> list[SemaphoreDesc | MemoryDesc]:
     ]
 
 
-def test_everything_sent_arrives_in_order_as_owned_cloexec_handles(
+def test_descriptors_arrive_in_order_as_owned_cloexec_handles(
     pair: tuple[socket.socket, socket.socket], fds: list[int]
 ) -> None:
     sent = all_descs(fds)
@@ -99,7 +99,7 @@ def test_everything_sent_arrives_in_order_as_owned_cloexec_handles(
         os.fstat(fd)
 
 
-def test_messages_are_kept_apart(pair: tuple[socket.socket, socket.socket], fds: list[int]) -> None:
+def test_messages_stay_separate(pair: tuple[socket.socket, socket.socket], fds: list[int]) -> None:
     for number, fd in enumerate(fds):
         ipc.send(pair[0], SemaphoreDesc.opaque_fd(fd, device_uuid=None), payload=bytes([number]))
     ipc.send(pair[0])
@@ -134,7 +134,7 @@ def test_largest_message_goes_through_while_the_reader_reads(
     ],
     ids=lambda desc: desc.type.value,
 )
-def test_handle_that_means_nothing_elsewhere_is_refused(
+def test_process_local_handle_is_refused(
     pair: tuple[socket.socket, socket.socket], desc: SemaphoreDesc
 ) -> None:
     with pytest.raises(xsem.UnsupportedError):
@@ -147,7 +147,7 @@ def nothing_came(sock: socket.socket) -> None:
         sock.recv(1, socket.MSG_DONTWAIT)
 
 
-def test_bad_things_to_send_are_refused_before_a_byte_goes(
+def test_bad_arguments_of_send_are_refused_before_sending(
     pair: tuple[socket.socket, socket.socket], fds: list[int]
 ) -> None:
     closed = os.dup(fds[0])
@@ -291,7 +291,7 @@ def test_sender_byte_by_byte_is_understood(stream: tuple[socket.socket, socket.s
     sender.join()
 
 
-def test_fds_that_ride_on_a_later_part_are_counted(
+def test_fds_attached_to_a_later_part_are_counted(
     stream: tuple[socket.socket, socket.socket], fds: list[int]
 ) -> None:
     data = one(record(), fds=1)
@@ -318,7 +318,7 @@ def test_fds_lost_to_the_process_limit_are_an_error(
     assert failure.value.reason == "fds_truncated"
 
 
-def test_credentials_that_come_along_are_passed_over(pair: tuple[socket.socket, socket.socket], fds: list[int]) -> None:
+def test_received_credentials_are_ignored(pair: tuple[socket.socket, socket.socket], fds: list[int]) -> None:
     so_passcred = 16
     pair[1].setsockopt(socket.SOL_SOCKET, so_passcred, 1)
     ipc.send(pair[0], SemaphoreDesc.opaque_fd(fds[0], device_uuid=None), payload=b"p")
@@ -326,7 +326,7 @@ def test_credentials_that_come_along_are_passed_over(pair: tuple[socket.socket, 
         assert len(message.semaphores) == 1
 
 
-def test_full_socket_times_out_and_half_a_message_ends_the_stream(
+def test_full_socket_times_out_and_a_partial_send_ends_it(
     stream: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ipc, "DEFAULT_TIMEOUT_S", 0.2)
@@ -372,7 +372,7 @@ def test_no_bytes_crash_the_receiver_or_leak(data: bytes, with_header: bool, cou
 
 
 # ---- foreign senders
-def test_receive_fds_takes_what_a_foreign_sender_sends(
+def test_receive_fds_accepts_any_sender(
     pair: tuple[socket.socket, socket.socket], fds: list[int]
 ) -> None:
     raw(pair[0], b"\1\2\3", fds[:2])
@@ -424,7 +424,7 @@ def test_wire_numbers_never_change() -> None:
     assert wire.MEMORY_NUMBERS == {MemoryHandleType.OPAQUE_FD: 1, MemoryHandleType.DMABUF_FD: 9}
 
 
-def test_message_on_the_wire_is_these_bytes(fds: list[int]) -> None:
+def test_message_has_these_bytes_on_the_wire(fds: list[int]) -> None:
     data = wire.encode([MemoryDesc.opaque_fd(fds[0], allocation_size=0x1122, device_uuid=DEVICE, dedicated=True)],
                        [True], b"pay")
     assert data == (

@@ -293,7 +293,7 @@ def no_leak() -> Iterator[None]:
         (Receiving, PACKET), (ReceivingPidfds, STREAM), (ReceivingForeign, STREAM), (ReceivingTooMany, STREAM),
         (ReceivingHalf, STREAM))),
 ])
-def test_interrupted_receive_loses_no_descriptor_and_stays_in_step(scene: type[Scene], kind: int) -> None:
+def test_interrupted_receive_loses_no_descriptor(scene: type[Scene], kind: int) -> None:
     assert places(lambda: scene(kind)) > 300
 
 

@@ -79,7 +79,7 @@ def raw(sock: socket.socket, data: bytes, *fds: int) -> None:
 
 
 # ---- the peer
-def test_peer_that_closes_with_unread_data_is_a_closed_peer(pair: Pair) -> None:
+def test_peer_closing_with_unread_data_is_a_closed_peer(pair: Pair) -> None:
     a, b = pair
     ipc.send(a, payload=b"unread")
     b.close()
@@ -87,7 +87,7 @@ def test_peer_that_closes_with_unread_data_is_a_closed_peer(pair: Pair) -> None:
     refused("peer_closed", lambda: ipc.receive(a))
 
 
-def test_message_of_a_peer_that_closes_with_unread_data_arrives(pair: Pair, fd: int) -> None:
+def test_message_arrives_when_its_peer_closes_with_unread_data(pair: Pair, fd: int) -> None:
     a, b = pair
     ipc.send(a, payload=b"unread")
     ipc.send(b, desc(fd), payload=b"the last one")
@@ -98,7 +98,7 @@ def test_message_of_a_peer_that_closes_with_unread_data_arrives(pair: Pair, fd: 
     refused("peer_closed", lambda: ipc.receive(a))
 
 
-def test_peer_that_closes_with_unread_data_within_a_message(stream: Pair) -> None:
+def test_peer_closing_within_a_message_truncates_it(stream: Pair) -> None:
     a, b = stream
     ipc.send(a, payload=b"unread")
     b.send(b"XSEM\1\0")
@@ -106,7 +106,7 @@ def test_peer_that_closes_with_unread_data_within_a_message(stream: Pair) -> Non
     refused("truncated_message", lambda: ipc.receive(a))
 
 
-def test_foreign_peer_that_closes_with_unread_data(pair: Pair) -> None:
+def test_receive_fds_refuses_a_peer_closing_with_unread_data(pair: Pair) -> None:
     a, b = pair
     a.send(b"unread")
     b.close()
@@ -250,7 +250,7 @@ def test_object_that_gives_no_descriptor_is_refused(
         pair[1].recv(1, socket.MSG_DONTWAIT)
 
 
-def test_closed_file_in_a_descriptor_is_refused_by_send_and_import(pair: Pair) -> None:
+def test_closed_file_is_refused_by_send_and_import(pair: Pair) -> None:
     with open(os.devnull) as file:
         closed = desc(file)
     refused("closed_fd", lambda: ipc.send(pair[0], closed), xsem.BadHandleError)
@@ -259,14 +259,14 @@ def test_closed_file_in_a_descriptor_is_refused_by_send_and_import(pair: Pair) -
 
 
 @pytest.mark.parametrize("timeout_s", ["1", "", b"socket", -1, float("nan"), True, 1j, [1]], ids=repr)
-def test_timeout_that_is_no_duration_is_refused(pair: Pair, timeout_s: Any) -> None:
+def test_invalid_timeout_is_refused(pair: Pair, timeout_s: Any) -> None:
     for call in (lambda: ipc.send(pair[0], timeout_s=timeout_s), lambda: ipc.receive(pair[1], timeout_s=timeout_s),
                  lambda: ipc.receive_fds(pair[1], 1, 1, timeout_s=timeout_s)):
         refused("bad_timeout", call)
 
 
 @pytest.mark.parametrize("timeout_s", [10**400, 1e300, float("inf"), None], ids=["10**400", "1e300", "inf", "None"])
-def test_huge_timeout_is_a_duration(pair: Pair, timeout_s: float | None) -> None:
+def test_huge_timeout_is_accepted(pair: Pair, timeout_s: float | None) -> None:
     ipc.send(pair[0], timeout_s=timeout_s)
     ipc.receive(pair[1], timeout_s=timeout_s)
 
@@ -281,7 +281,7 @@ def pidfds(pair: Pair) -> Pair:
     return pair
 
 
-def test_pidfds_that_come_along_are_closed(pidfds: Pair, fd: int) -> None:
+def test_received_pidfds_are_closed(pidfds: Pair, fd: int) -> None:
     a, b = pidfds
     before = numbers()
     ipc.send(a, desc(fd), payload=b"p")
@@ -297,7 +297,7 @@ def test_pidfds_that_come_along_are_closed(pidfds: Pair, fd: int) -> None:
     handles[0].close()
 
 
-def test_pidfds_are_closed_where_the_message_is_refused(pidfds: Pair, fd: int) -> None:
+def test_pidfds_are_closed_when_the_message_is_refused(pidfds: Pair, fd: int) -> None:
     a, b = pidfds
     raw(a, b"not a message of xsem, and long enough for a header", fd)
     before = numbers()
@@ -305,7 +305,7 @@ def test_pidfds_are_closed_where_the_message_is_refused(pidfds: Pair, fd: int) -
     assert numbers() == before
 
 
-def test_pidfds_are_closed_where_descriptors_are_lost(pidfds: Pair, fd: int) -> None:
+def test_pidfds_are_closed_when_descriptors_are_lost(pidfds: Pair, fd: int) -> None:
     a, b = pidfds
     raw(a, b"more than there is room for", *[fd] * 8)
     before = numbers()
@@ -328,7 +328,7 @@ class Answering(socket.socket):
         return b"data", self.ancillary, 0, None
 
 
-def test_credentials_are_no_descriptors_and_an_error_in_place_of_a_pidfd_is_none(fd: int) -> None:
+def test_credentials_and_pidfd_errors_are_not_closed_as_fds(fd: int) -> None:
     given, unasked = os.dup(fd), os.dup(fd)
     with Answering(socket.AF_UNIX, STREAM) as sock:
         sock.ancillary = [
@@ -362,7 +362,7 @@ def test_arrivals_that_were_taken_are_not_closed(stream: Pair, fd: int) -> None:
 
 
 # ---- packets without data
-def test_empty_packet_is_no_end_of_the_stream(packets: Pair, fd: int) -> None:
+def test_empty_packet_does_not_end_the_stream(packets: Pair, fd: int) -> None:
     a, b = packets
     raw(a, b"")
     raw(a, b"", fd)
@@ -376,7 +376,7 @@ def test_empty_packet_is_no_end_of_the_stream(packets: Pair, fd: int) -> None:
     refused("peer_closed", lambda: ipc.receive(b))
 
 
-def test_empty_packet_of_a_peer_that_stays(packets: Pair) -> None:
+def test_empty_packet_of_a_connected_peer_is_a_bad_message(packets: Pair) -> None:
     raw(packets[0], b"")
     refused("bad_message", lambda: ipc.receive(packets[1]))
     raw(packets[0], b"")
@@ -414,7 +414,7 @@ def fill(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("own", "default", "waited"), [(0.0, 30.0, "0"), (0.02, 30.0, "0.02"), (None, 0.03, "0.03")])
-def test_timeout_of_the_socket_holds_where_none_is_given(
+def test_timeout_of_the_socket_applies_by_default(
     pair: Pair, own: float | None, default: float, waited: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ipc, "DEFAULT_TIMEOUT_S", default)
@@ -428,7 +428,7 @@ def test_timeout_of_the_socket_holds_where_none_is_given(
 
 
 @pytest.mark.parametrize("own", [0.0, 3600.0, None])
-def test_timeout_that_is_given_holds_whatever_the_sockets_is(pair: Pair, own: float | None) -> None:
+def test_given_timeout_overrides_the_timeout_of_the_socket(pair: Pair, own: float | None) -> None:
     a, _ = pair
     fill(a)
     a.settimeout(own)
@@ -439,7 +439,7 @@ def test_timeout_that_is_given_holds_whatever_the_sockets_is(pair: Pair, own: fl
 
 
 @pytest.mark.parametrize("own", [0.0, 5.0, None])
-def test_message_that_is_there_needs_no_time(pair: Pair, fd: int, own: float | None) -> None:
+def test_available_message_needs_no_time(pair: Pair, fd: int, own: float | None) -> None:
     for sock in pair:
         sock.settimeout(own)
     ipc.send(pair[0], desc(fd), payload=b"there")
@@ -482,7 +482,7 @@ def _released() -> memoryview:
 @pytest.mark.parametrize("payload", [
     "text", None, 5, [1, 2], memoryview(b"0123456789")[::2], memoryview(b"0123456789")[::-1], _released(),
 ], ids=["str", "None", "int", "list", "every other byte", "backwards", "released"])
-def test_payload_that_is_no_contiguous_buffer_is_refused(pair: Pair, payload: Any) -> None:
+def test_non_contiguous_payload_is_refused(pair: Pair, payload: Any) -> None:
     refused("bad_payload", lambda: ipc.send(pair[0], payload=payload))
     ipc.send(pair[0], payload=b"next")
     assert ipc.receive(pair[1]).payload == b"next"

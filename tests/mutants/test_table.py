@@ -32,7 +32,7 @@ def mutants() -> Any:
 
 
 # ---- the table is whole
-def test_every_must_with_a_check_fails_under_a_mutant_or_has_a_reason(mutants: Any) -> None:
+def test_every_checked_must_fails_somewhere_or_has_a_reason(mutants: Any) -> None:
     rows, reasons = mutants.table.read(), mutants.run.without()
     fails = set().union(*(row.fails for row in rows.values()))
     musts = mutants.table.musts()
@@ -43,7 +43,7 @@ def test_every_must_with_a_check_fails_under_a_mutant_or_has_a_reason(mutants: A
     assert all(len(reason) > 20 for reason in reasons.values())
 
 
-def test_rows_are_those_of_the_mutants_there_are(mutants: Any) -> None:
+def test_rows_match_the_existing_mutants(mutants: Any) -> None:
     known = mutants.catalogue.all_mutants()
     faulty = {name for name, each in known.items() if each.fault != "none"}
     assert set(mutants.table.read()) == faulty
@@ -61,13 +61,13 @@ def test_rows_name_requirements_with_a_check(mutants: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["host", "backend"])
-def test_who_declares_nothing_is_tried_on_every_profile(mutants: Any, family: str) -> None:
+def test_mutant_that_declares_nothing_is_tried_on_each_profile(mutants: Any, family: str) -> None:
     known = mutants.catalogue.all_mutants()
     tried = {each.profile for each in known.values() if each.undeclared and each.family == family}
     assert tried == {"core", "timeline", "memory", "full"}
 
 
-def test_every_fault_of_the_stand_in_is_somewhere_in_its_code() -> None:
+def test_every_fault_of_the_stand_in_is_in_its_code() -> None:
     code = "".join(path.read_text() for path in STAND_IN.glob("*.c"))
     planted = re.findall(r"^FAULT\((\w+),", (STAND_IN / "faults.def").read_text(), re.MULTILINE)
     assert set(planted) == set(re.findall(r"FAULTY\((\w+)\)", code))
@@ -98,7 +98,7 @@ def test_a_mutant_is_run_with_two_requirements_where_two_find_it(mutants: Any) -
         name for name, row in rows.items() if len(row.fails) == 1}
 
 
-def test_what_failed_once_goes_to_sometimes(mutants: Any, tmp_path: Path) -> None:
+def test_requirement_that_failed_once_moves_to_sometimes(mutants: Any, tmp_path: Path) -> None:
     row = mutants.table.Row(frozenset("AB")).seen("AC").seen("A")
     assert (row.fails, row.sometimes) == (frozenset("A"), frozenset("BC"))
     mutants.table.write({"host/x": row}, {"host/x": "A fault."}, tmp_path / "table.toml")
@@ -113,7 +113,7 @@ def test_what_failed_once_goes_to_sometimes(mutants: Any, tmp_path: Path) -> Non
     ("B", {"A"}, ["the table disagrees, host/x: A did not fail"]),
     ("ABC", None, ["the table disagrees, host/x: C failed"]),
 ])
-def test_a_run_that_differs_from_the_table_is_told(mutants: Any, failed: str, part: Any, said: list[str]) -> None:
+def test_run_that_differs_from_the_table_is_reported(mutants: Any, failed: str, part: Any, said: list[str]) -> None:
     ended = mutants.run.Ended(1, frozenset(failed), "", 1.0)
     rows = {"host/x": mutants.table.Row(frozenset("AB"), frozenset("S"))}
     assert mutants.run.disagreement("host/x", ended, rows, part) == said
@@ -125,7 +125,7 @@ def test_a_run_that_differs_from_the_table_is_told(mutants: Any, failed: str, pa
     ("AC", "ABC", "B failed in one run of two"),
     ("", "AB", "status 1, then 0; A, B, C failed in one run of two"),
 ])
-def test_of_two_runs_one_is_enough_for_what_is_to_fail(mutants: Any, second: str, failed: str, said: str) -> None:
+def test_expected_failure_in_one_of_two_runs_is_enough(mutants: Any, second: str, failed: str, said: str) -> None:
     once = mutants.run.Ended(1, frozenset("ABC"), "", 1.0)
     other = mutants.run.Ended(1 if second else 0, frozenset(second), "", 1.0)
     together = mutants.run.both(once, other, frozenset("AB"))
@@ -134,7 +134,7 @@ def test_of_two_runs_one_is_enough_for_what_is_to_fail(mutants: Any, second: str
     assert mutants.run.both(other, once, frozenset("AB")).failed == together.failed
 
 
-def test_what_escapes_twice_is_not_caught(mutants: Any) -> None:
+def test_mutant_that_escapes_twice_is_not_caught(mutants: Any) -> None:
     escaped = mutants.run.Ended(0, frozenset(), "all passed", 1.0)
     together = mutants.run.both(escaped, escaped, frozenset("A"))
     mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core")
@@ -142,7 +142,7 @@ def test_what_escapes_twice_is_not_caught(mutants: Any) -> None:
     assert mutants.run.disagreement("host/x", together, {"host/x": mutants.table.Row(frozenset("A"))}, {"A"})
 
 
-def test_a_mutant_that_the_table_lacks_is_told(mutants: Any) -> None:
+def test_mutant_missing_from_the_table_is_reported(mutants: Any) -> None:
     ended = mutants.run.Ended(1, frozenset("A"), "", 1.0)
     assert mutants.run.disagreement("host/x", ended, {}, None) == [
         "host/x is not in the table: run.py --write-table host/x"]
@@ -151,19 +151,19 @@ def test_a_mutant_that_the_table_lacks_is_told(mutants: Any) -> None:
 @pytest.mark.parametrize(("status", "failed", "undeclared", "caught"), [
     (1, "A", False, True), (0, "", False, False), (0, "A", False, False), (3, "A", False, False),
     (1, "", False, False), (1, "", True, True), (0, "", True, False), (3, "", True, False)])
-def test_caught_is_status_one_with_a_case_that_failed(
+def test_caught_means_status_1_with_a_failed_case(
         mutants: Any, status: int, failed: str, undeclared: bool, caught: bool) -> None:
     mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core", undeclared=undeclared)
     ended = mutants.run.Ended(status, frozenset(failed), "", 1.0, lacking=undeclared)
     assert (mutants.run.judged(mutant, ended) == []) is caught
 
 
-def test_who_declares_nothing_is_caught_by_the_profile_alone(mutants: Any) -> None:
+def test_mutant_that_declares_nothing_is_caught_by_its_profile(mutants: Any) -> None:
     mutant = mutants.catalogue.Mutant("host", "x", "A fault.", "mutant:0", "core", undeclared=True)
     assert mutants.run.judged(mutant, mutants.run.Ended(1, frozenset("A"), "", 1.0))
 
 
-def test_without_a_fault_only_status_zero_will_do(mutants: Any) -> None:
+def test_only_status_0_passes_when_there_is_no_fault(mutants: Any) -> None:
     sound = mutants.catalogue.Mutant("host", "none", "no fault", "mutant:0", "core")
     assert mutants.run.judged(sound, mutants.run.Ended(0, frozenset(), "", 1.0)) == []
     assert mutants.run.judged(sound, mutants.run.Ended(1, frozenset("A"), "", 1.0))
@@ -181,7 +181,7 @@ def test_mutants_that_are_run_agree_with_the_table() -> None:
     assert "XSEM-BUF-003" in done.stdout
 
 
-def test_the_stand_in_refuses_a_fault_that_it_does_not_have() -> None:
+def test_stand_in_refuses_an_unknown_fault() -> None:
     environment = stand_in_environment(SIMCUDA_FAULT="nonsense")
     done = subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], env=environment,
                           capture_output=True, text=True, timeout=30, check=False)

@@ -18,7 +18,7 @@ import xsem.types
 LISTED = (ROOT / "tests" / "api.txt").read_text(encoding="utf-8")
 
 
-def test_listing_is_that_of_the_code() -> None:
+def test_listing_matches_the_code() -> None:
     now = list(api.lines())
     then = LISTED.splitlines()
     changed = "\n".join(difflib.unified_diff(then, now, "tests/api.txt", "the code", lineterm="", n=1))
@@ -28,7 +28,7 @@ def test_listing_is_that_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", ["xsem", *(f"xsem.{each}" for each in api.BESIDES)])
-def test_public_module_lists_what_it_exports(name: str) -> None:
+def test_public_module_lists_its_exports(name: str) -> None:
     module = importlib.import_module(name)
     section = LISTED.partition(f"# {name}\n")[2].partition("\n# ")[0]
     for exported in module.__all__:
@@ -36,7 +36,7 @@ def test_public_module_lists_what_it_exports(name: str) -> None:
         assert any(exported in line for line in section.splitlines()), f"{name}.{exported}"
 
 
-def test_every_public_attribute_says_its_type() -> None:
+def test_every_public_attribute_has_a_type() -> None:
     """Enum members and constants say their value instead."""
     untyped = [line.strip() for line in LISTED.splitlines()
                if line.strip() and not any(mark in line for mark in (":", "(", " = ", "#"))]
@@ -49,7 +49,7 @@ def test_every_public_attribute_says_its_type() -> None:
     ("in_order: bool = True", "in_order: bool = False", "in_order: bool = False"),
     ("def create_event(self)", "async def create_event(self)", "async def create_event"),
 ])
-def test_changed_signature_is_seen(tmp_path: Path, old: str, new: str, difference: str) -> None:
+def test_changed_signature_is_detected(tmp_path: Path, old: str, new: str, difference: str) -> None:
     shutil.copytree(ROOT / "xsem", tmp_path / "xsem", ignore=shutil.ignore_patterns("__pycache__"))
     path = tmp_path / "xsem" / "facade" / "device.py"
     text = path.read_text()

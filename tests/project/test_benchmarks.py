@@ -61,7 +61,7 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(110)
-def test_loop_in_c_is_left_out_without_a_compiler_and_taken_from_a_file(tmp_path: Path) -> None:
+def test_c_loop_needs_a_compiler_or_a_built_file(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     asked = ("--quick", "--only", "signals", "--json", str(out))
     done = benchmarks(*asked, CC="no-such-compiler")
@@ -83,7 +83,7 @@ def test_loop_in_c_is_left_out_without_a_compiler_and_taken_from_a_file(tmp_path
 @pytest.mark.parametrize(("arguments", "environment"), [
     (["--device", "cuda:9"], {}), (["--exporter", "nobody"], {}), (["--c-loop", "/nowhere.so"], {}),
 ])
-def test_what_is_not_there_was_not_tried(arguments: list[str], environment: dict[str, str]) -> None:
+def test_missing_device_or_file_gives_status_3(arguments: list[str], environment: dict[str, str]) -> None:
     done = benchmarks("--quick", *arguments, **environment)
     assert done.returncode == 3, done.stderr
     assert done.stderr.startswith("benchmarks: ")

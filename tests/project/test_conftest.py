@@ -40,7 +40,7 @@ def run(folder: Path, *tests: str, options: tuple[str, ...] = (), ci: str | None
     ("kept = []\ndef test(): kept.append(subprocess.Popen(['sleep', '3']))", "sleep 3"),
     ("kept = []\ndef test(): kept.append(subprocess.Popen(['true']))", "ended, not waited for"),
 ])
-def test_what_a_test_leaves_behind_fails_it(tmp_path: Path, test: str, said: str) -> None:
+def test_leftovers_of_a_test_fail_it(tmp_path: Path, test: str, said: str) -> None:
     code, printed = run(tmp_path, test)
     assert code == 1
     assert said in printed
@@ -84,7 +84,7 @@ SKIPS = (
 
 @pytest.mark.parametrize(("options", "ci", "refused"), [
     ((), None, False), (("--no-skips",), None, True), ((), "true", True)])
-def test_skip_fails_in_ci_alone(tmp_path: Path, options: tuple[str, ...], ci: str | None, refused: bool) -> None:
+def test_skip_fails_only_in_ci(tmp_path: Path, options: tuple[str, ...], ci: str | None, refused: bool) -> None:
     code, printed = run(tmp_path, *(f"{test}\ndef test_other(): pass\n" for test in SKIPS),
                         options=("--continue-on-collection-errors", *options), ci=ci)
     assert (code != 0) is refused, printed

@@ -107,7 +107,7 @@ def test_upward_import_for_annotations_is_reported(copy: Path, module: str, impo
     "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import xsem.runtime.lifetime",
 ])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_backend_that_sees_more_of_xsem_is_reported(copy: Path, backend: str, planted: str) -> None:
+def test_backend_that_imports_more_of_xsem_is_reported(copy: Path, backend: str, planted: str) -> None:
     (contracts.packages(copy)[backend] / "planted.py").write_text(planted + "\n")
     code, said = check(copy)
     assert code == 1
@@ -120,7 +120,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert [str(each) for each in folders if not (each / "__init__.py").exists()] == []
 
 
-def test_backend_that_sees_what_it_may_is_not_reported(copy: Path) -> None:
+def test_backend_with_allowed_imports_is_not_reported(copy: Path) -> None:
     add_package(copy, "backends/acme/xsem_acme",
                 "import xsem.spi\nfrom xsem.types import SemaphoreKind\nimport xsem.errors\n")
     code, said = check(copy)
@@ -163,7 +163,7 @@ def test_suite_that_imports_a_backend_is_reported(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("room", ["xsem", "xsem.data", "xsem.facade", "xsem.runtime.queues"])
-def test_module_without_a_place_is_reported(copy: Path, room: str) -> None:
+def test_module_without_a_layer_is_reported(copy: Path, room: str) -> None:
     (copy / room.replace(".", "/") / "planted.py").write_text("")
     code, said = check(copy)
     assert code == 1

@@ -83,7 +83,7 @@ def test_python_block_works(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_fence_says_a_known_language(page: Path) -> None:
+def test_every_code_block_names_a_known_language(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     found = blocks(text, page.name)
     assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE))
@@ -95,7 +95,7 @@ def test_readme_has_a_program() -> None:
             and not block.needs_gpu]
 
 
-def test_block_that_fails_is_seen(tmp_path: Path) -> None:
+def test_failing_block_is_detected(tmp_path: Path) -> None:
     good, bad = blocks("""
 ```python
 print('so')
@@ -115,7 +115,7 @@ assert value == 2
     assert "assert value == 2" in done.stdout
 
 
-def test_block_for_a_gpu_that_has_a_wrong_type_is_seen(tmp_path: Path) -> None:
+def test_wrong_type_in_a_block_for_a_gpu_is_detected(tmp_path: Path) -> None:
     good, bad, plain = blocks("""
 <!-- given
 import xsem

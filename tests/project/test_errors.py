@@ -8,7 +8,7 @@ import pytest
 import reasons
 
 
-def test_page_tells_every_reason() -> None:
+def test_page_has_every_reason() -> None:
     wrong = reasons.problems()
     assert wrong == [], "python tools/reasons.py --update adds the rows; describe them by hand"
 
@@ -74,7 +74,7 @@ def test_reason_that_is_not_on_the_page_is_reported(tree: Path, planted: str, sa
     assert said in reasons.problems(tree)
 
 
-def test_row_that_nothing_raises_is_reported_and_removed(tree: Path) -> None:
+def test_unused_row_is_reported_and_removed(tree: Path) -> None:
     (tree / "backends" / "acme" / "xsem_acme" / "driver.py").write_text("")
     path = tree / "xsem" / "some.py"
     path.write_text(path.read_text().replace('"this" if value > 1 else "that"', '"this"'))

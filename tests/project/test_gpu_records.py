@@ -26,7 +26,7 @@ def ran(folder: Path, python: str, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_all_as_it_must_be(tmp_path: Path) -> None:
+def test_all_steps_pass(tmp_path: Path) -> None:
     status, lines = ran(tmp_path, 'echo "$*"', "0123abc", str(tmp_path / "out"))
     assert (status, lines[-1]) == (0, "7 passed, 0 failed")
     assert all("0123abc" in line for line in lines if "--commit" in line)
@@ -34,7 +34,7 @@ def test_all_as_it_must_be(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_what_failed_is_counted_and_its_words_are_kept(tmp_path: Path) -> None:
+def test_failed_step_is_counted_and_its_output_is_kept(tmp_path: Path) -> None:
     status, lines = ran(tmp_path, 'case "$*" in *stress*) echo why; exit 1;; esac', "0123abc", str(tmp_path / "out"))
     assert (status, lines[-1]) == (1, "6 passed, 1 failed")
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["stress.log"]
@@ -42,7 +42,7 @@ def test_what_failed_is_counted_and_its_words_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["0123abc"], ["0123abc", "out", "more"]])
-def test_wrong_arguments_are_told_and_nothing_is_run(tmp_path: Path, arguments: list[str]) -> None:
+def test_wrong_arguments_are_refused_before_any_step(tmp_path: Path, arguments: list[str]) -> None:
     status, lines = ran(tmp_path, f"touch {tmp_path}/run", *arguments)
     assert (status, lines) == (2, ["usage: tools/gpu-records COMMIT FOLDER"])
     assert not (tmp_path / "run").exists()

@@ -31,7 +31,7 @@ SEEN = "import sys; print(*sorted({name.partition('.')[0] for name in sys.module
     "import xsem.plugins; found = xsem.plugins.registry(); assert found.backends; assert not found.problems, found",
     *(f"import {name}" for name in PACKAGES),
 ])
-def test_import_loads_nothing_that_is_used_later(done: str) -> None:
+def test_import_loads_no_module_that_is_used_later(done: str) -> None:
     loaded = run(f"{done}\n{SEEN}").split()
     assert "xsem" in loaded
     assert [name for name in LATE if name in loaded] == []
@@ -43,7 +43,7 @@ def test_public_modules_need_no_import_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("late", ["numpy", "rich"])
-def test_what_is_loaded_is_seen(late: str) -> None:
+def test_loaded_module_is_detected(late: str) -> None:
     assert late in run(f"import xsem, {late}\n{SEEN}").split()
 
 
@@ -99,7 +99,7 @@ for package in packages:
 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
-def test_every_module_imports_where_linux_is_missing(platform: str) -> None:
+def test_every_module_imports_without_linux_modules(platform: str) -> None:
     imported = run(ELSEWHERE, platform, *PACKAGES).split()
     assert {"xsem.facade.device", "xsem.runtime.handle_import"} <= set(imported)
 
@@ -108,7 +108,7 @@ def test_every_module_imports_where_linux_is_missing(platform: str) -> None:
     ("win32", "import fcntl"), ("win32", "import os; os.fork"), ("win32", "import socket; socket.AF_UNIX"),
     ("darwin", "import os; os.eventfd"), ("win32", "from os import memfd_create"),
 ])
-def test_module_that_needs_linux_at_import_is_seen(tmp_path: Path, platform: str, planted: str) -> None:
+def test_module_that_needs_linux_at_import_is_detected(tmp_path: Path, platform: str, planted: str) -> None:
     package = tmp_path / "planted"
     package.mkdir()
     (package / "__init__.py").write_text("")

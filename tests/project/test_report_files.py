@@ -63,7 +63,7 @@ def refresh(root: Path) -> None:
         path.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def test_what_was_written_is_right_and_what_stands_around_it_stays(
+def test_written_table_is_current_and_keeps_the_text_around_it(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readme = copy / "README.md"
@@ -118,7 +118,7 @@ def test_backend_without_a_report_is_named(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [".html", ".md"])
-def test_page_that_is_not_what_its_report_makes_is_seen(copy: Path, form: str) -> None:
+def test_page_that_differs_from_its_report_is_detected(copy: Path, form: str) -> None:
     path = min((copy / report_files.REPORTS).glob(f"*{form}"))
     right = path.read_text()
     path.write_text(right.replace("H200", "H100"))
@@ -140,7 +140,7 @@ def test_check_writes_nothing(copy: Path) -> None:
     lambda text: text.replace(BEGIN, ""), lambda text: text.replace(END, ""), lambda text: text * 2,
     lambda text: END.join(part.replace(END, BEGIN) for part in text.split(BEGIN)),
 ], ids=["no begin", "no end", "twice", "the wrong way round"])
-def test_readme_without_its_place_for_the_matrix_is_refused(copy: Path, spoil: object) -> None:
+def test_readme_without_markers_for_the_matrix_is_refused(copy: Path, spoil: object) -> None:
     assert callable(spoil)
     readme = copy / "README.md"
     readme.write_text(spoil(readme.read_text()))
@@ -148,7 +148,7 @@ def test_readme_without_its_place_for_the_matrix_is_refused(copy: Path, spoil: o
         report_files.main([], copy)
 
 
-def test_what_is_no_report_is_refused(copy: Path) -> None:
+def test_file_that_is_not_a_report_is_refused(copy: Path) -> None:
     (copy / report_files.REPORTS / "other.json").write_text("{}")
     with pytest.raises(ValueError, match=r"conformance/reports/\S+\.json: not a report"):
         report_files.main([], copy)

@@ -26,7 +26,7 @@ def test_every_module_imports_on_windows() -> None:
     assert found["count"] > 150
 
 
-def test_nt_handles_are_duplicated_by_duplicate_handle_and_the_callers_is_left_alone() -> None:
+def test_nt_handle_is_duplicated_and_the_original_stays_open() -> None:
     found = simulated("handles")
     callers = 0x100
     for what, left in found["left"].items():

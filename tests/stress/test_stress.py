@@ -42,7 +42,7 @@ def test_short_form_holds(tmp_path: Path, part: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(110)
-def test_part_that_does_not_end_is_ended_and_says_where_it_was(tmp_path: Path) -> None:
+def test_hanging_part_is_ended_and_shows_its_stack(tmp_path: Path) -> None:
     """A million operations take longer than the seconds that they are given here."""
     done = stress(tmp_path / "record.json", "--scale", "long", "--only", "signals", "--deadline", "4")
     assert done.returncode == 1
@@ -52,14 +52,14 @@ def test_part_that_does_not_end_is_ended_and_says_where_it_was(tmp_path: Path) -
     assert done.stdout.splitlines()[-1].startswith("stress: 0 of 1 parts held, seed ")
 
 
-def test_device_that_is_not_there_was_not_tried(tmp_path: Path) -> None:
+def test_missing_device_gives_status_3(tmp_path: Path) -> None:
     done = stress(tmp_path / "record.json", "--device", "cuda:9", "--scale", "short")
     assert done.returncode == 3
     assert done.stderr.startswith("stress: ")
     assert not (tmp_path / "record.json").exists()
 
 
-def test_leaks_of_every_sort_are_reported() -> None:
+def test_leaks_of_every_kind_are_reported() -> None:
     before = census.take()
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)

@@ -53,7 +53,7 @@ def answers(*names: str, soon_s: float, parallel: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_every_question_is_answered_as_the_gpu_answers_it() -> None:
+def test_every_query_returns_the_value_of_the_gpu() -> None:
     wanted = json.loads((FOLDER / "h200.json").read_text())
     given = answers(soon_s=0.3, parallel=8)
     assert given.keys() == wanted.keys()
@@ -226,7 +226,7 @@ def test_destroying_a_semaphore_blocks_behind_its_queued_signal() -> None:
 
 
 @on_stand_in
-def test_destroying_an_idle_semaphore_blocks_behind_any_wait_and_holds_the_calls_of_others() -> None:
+def test_destroying_an_idle_semaphore_blocks_other_calls() -> None:
     """As measured on an H200: all of these return when the wait is met; queries of events return before."""
     with rig() as at:
         gate_there, gate = at.semaphore()
@@ -290,7 +290,7 @@ def test_append_number_1021_behind_an_unmet_wait_blocks() -> None:
 
 
 @on_stand_in
-def test_64_other_streams_run_on_while_one_waits() -> None:
+def test_64_other_streams_run_while_one_waits() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         waiting = at.stream()
@@ -372,7 +372,7 @@ def test_values_go_backwards_and_compare_over_64_bits() -> None:
 
 
 @on_stand_in
-def test_two_binary_signals_are_one() -> None:
+def test_two_binary_signals_count_as_one() -> None:
     with rig() as at:
         there, here = at.semaphore(BINARY)
         stream = at.stream()
@@ -387,7 +387,7 @@ def test_two_binary_signals_are_one() -> None:
 
 
 @on_stand_in
-def test_two_imports_have_one_payload() -> None:
+def test_two_imports_share_one_payload() -> None:
     with rig() as at:
         there, fd = at.exported()
         again = os.dup(fd)
@@ -487,7 +487,7 @@ def test_layouts_are_those_of_the_bindings() -> None:
 
 # ---- settings
 @on_stand_in(SIMCUDA_DEVICES="3")
-def test_several_devices_have_uuids_of_their_own_that_never_change() -> None:
+def test_each_device_has_a_stable_unique_uuid() -> None:
     ask("cuInit", 0)
     assert ask("cuDeviceGetCount") == 3
     code_text = ("from cuda.bindings import driver as cu; cu.cuInit(0);"
@@ -499,7 +499,7 @@ def test_several_devices_have_uuids_of_their_own_that_never_change() -> None:
     assert elsewhere.stdout.strip() == str(uuids)
 
 
-def test_library_of_an_older_driver_lacks_what_came_later() -> None:
+def test_older_driver_version_lacks_newer_functions() -> None:
     def has(name: str, version: str) -> bool:
         text = f"import ctypes; print(hasattr(ctypes.CDLL('libcuda.so.1'), {name!r}))"
         ran = subprocess.run([sys.executable, "-c", text], env=stand_in_environment(SIMCUDA_VERSION=version),
@@ -518,13 +518,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
                           text=True, timeout=50, check=False)
 
 
-def test_run_gives_the_commands_own_status_and_the_library() -> None:
+def test_run_returns_the_status_and_prints_the_folder() -> None:
     text = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0) and exit(1); exit(42)"
     assert run("cuda", "--", sys.executable, "-c", text).returncode == 42
     where = run("cuda", "--where")
     assert (Path(where.stdout.strip()) / "libcuda.so.1").exists()
 
 
-def test_run_says_what_is_wrong_with_the_command_or_missing() -> None:
+def test_run_reports_a_wrong_command_or_a_missing_compiler() -> None:
     assert run("cuda").returncode == run("metal", "--where").returncode == 2
     assert run("cuda", "--where", CC="no-such-compiler").returncode == 3

@@ -142,7 +142,7 @@ def test_signal_waits_for_its_events() -> None:
 
 
 @on_level_zero
-def test_wait_asks_its_semaphore_after_its_events_alone() -> None:
+def test_wait_checks_its_semaphore_only_after_its_events() -> None:
     with rig() as at:
         there, here = at.semaphore(BINARY)
         gate, gated, passed = at.events(3)
@@ -158,7 +158,7 @@ def test_wait_asks_its_semaphore_after_its_events_alone() -> None:
 
 
 @on_level_zero
-def test_no_semaphores_are_a_barrier_with_events() -> None:
+def test_append_without_semaphores_is_a_barrier_with_events() -> None:
     with rig() as at:
         (event,) = at.events(1)
         assert at.wait(at.stream(), [], [], event=event) == 0
@@ -166,7 +166,7 @@ def test_no_semaphores_are_a_barrier_with_events() -> None:
 
 
 @on_level_zero
-def test_list_without_order_overtakes_a_wait_and_a_barrier_holds_it() -> None:
+def test_unordered_list_overtakes_a_wait_but_not_a_barrier() -> None:
     with rig() as at:
         there, here = at.semaphore()
         commands = at.stream(flags=0)
@@ -184,7 +184,7 @@ def test_list_without_order_overtakes_a_wait_and_a_barrier_holds_it() -> None:
 
 
 @on_level_zero
-def test_barrier_with_events_waits_for_these_alone_and_holds_what_follows() -> None:
+def test_barrier_waits_only_for_its_events_and_holds_later_work() -> None:
     with rig() as at:
         there, here = at.semaphore()
         commands = at.stream(flags=0)
@@ -251,7 +251,7 @@ INTEL = {"SIMZE_MODE": "intel"}
 
 
 @on_level_zero(**INTEL)
-def test_intel_a_binary_stays_signalled_and_the_second_wait_is_counted() -> None:
+def test_intel_binary_stays_signalled_after_a_wait() -> None:
     with rig() as at:
         there, here = at.semaphore(BINARY)
         commands = at.stream()
@@ -275,7 +275,7 @@ def test_intel_a_binary_stays_signalled_and_the_second_wait_is_counted() -> None
 
 
 @on_level_zero(**INTEL)
-def test_intel_a_signal_after_a_wait_meets_the_next_one() -> None:
+def test_intel_signal_after_a_wait_meets_the_next_wait() -> None:
     with rig() as at:
         there, _here = at.semaphore(BINARY)
         commands = at.stream()
@@ -289,7 +289,7 @@ def test_intel_a_signal_after_a_wait_meets_the_next_one() -> None:
 
 @pytest.mark.parametrize("kind", [TIMELINE, BINARY])
 @on_level_zero(**INTEL)
-def test_intel_the_first_met_wait_lets_the_later_ones_of_its_handle_pass(kind: SemaphoreHandleType) -> None:
+def test_intel_met_wait_lets_later_waits_of_its_handle_pass(kind: SemaphoreHandleType) -> None:
     with rig() as at:
         there, here = at.semaphore(kind)
         commands = at.stream()

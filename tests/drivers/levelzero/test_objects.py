@@ -75,7 +75,7 @@ def test_bad_import_is_refused_and_leaves_the_fd(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 @on_level_zero(**INTEL)
-def test_intel_bad_import_closes_the_fd_that_it_came_to(name: str) -> None:
+def test_intel_bad_import_closes_the_fd_that_it_reached(name: str) -> None:
     refuses(name, intel=True)
 
 
@@ -98,12 +98,12 @@ def test_import_takes_the_fd() -> None:
 
 
 @on_level_zero(SIMZE_MODE="intel", SIMZE_FD="open")
-def test_fd_stays_open_as_in_old_releases() -> None:
+def test_fd_stays_open_when_kept_as_in_old_releases() -> None:
     fate(kept=True)
 
 
 @on_level_zero(SIMZE_MODE="intel", SIMZE_FD="on-success")
-def test_fd_is_closed_on_success_alone_as_in_one_release() -> None:
+def test_fd_is_closed_only_on_success_as_in_one_release() -> None:
     fate(kept=False)
     with rig() as at:
         fd = pipe(at)
@@ -152,7 +152,7 @@ def test_wrong_handles_and_parameters_are_refused() -> None:
 
 
 @on_level_zero(SIMZE_DRIVERS="2")
-def test_wrapped_handles_and_those_of_the_other_driver_are_refused() -> None:
+def test_wrapped_and_other_driver_handles_are_refused() -> None:
     with rig() as at, rig(driver=1) as other:
         _there, here = at.semaphore(BINARY)
         commands = other.stream()
@@ -171,14 +171,14 @@ def test_wrapped_handles_and_those_of_the_other_driver_are_refused() -> None:
 
 
 @on_level_zero(SIMZE_API="1.11")
-def test_driver_before_the_extension_has_none_of_it() -> None:
+def test_driver_before_the_extension_lacks_its_functions() -> None:
     with pytest.raises(AssertionError, match="zeDeviceImportExternalSemaphoreExt"):
         Rig(None)   # type: ignore[arg-type]
 
 
 # ---- memory
 @on_level_zero
-def test_imported_memory_is_the_exporters_and_as_large_as_it_is() -> None:
+def test_imported_memory_has_data_and_size_of_the_exporter() -> None:
     with rig() as at:
         view, fd = at.memory_fd(4 * PAGE)
         address = at.allocate(PAGE, fd=fd, flags=ze.MEMORY_DMA_BUF)   # the size is ignored
@@ -297,7 +297,7 @@ def uuid_of(at: Rig, device: int) -> bytes:
 
 
 @on_level_zero(SIMZE_DEVICES="2", SIMZE_DRIVERS="2")
-def test_each_device_of_each_driver_has_a_uuid_of_its_own() -> None:
+def test_each_device_of_each_driver_has_a_unique_uuid() -> None:
     with rig() as at, rig(driver=1) as other:
         uuids, again = ([uuid_of(each, device) for each in (at, other) for device in each.devices] for _ in range(2))
         assert len(uuids) == len(set(uuids)) == 4

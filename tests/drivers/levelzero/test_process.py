@@ -66,7 +66,7 @@ def test_process_ends_with_a_wait_pending() -> None:
     assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
 
 
-def test_forked_child_begins_anew_and_its_parents_handles_are_none_of_its_own() -> None:
+def test_forked_child_refuses_handles_of_its_parent() -> None:
     ran = run(HEAD + """
 pid = os.fork()
 if pid == 0:
@@ -86,7 +86,7 @@ at.end()
 
 # ---- failures on purpose, the log, the counters
 @on_level_zero(SIMZE_FAIL="zeDeviceImportExternalSemaphoreExt:0x78000003:2,zeEventHostReset:0x70000001:2+")
-def test_calls_fail_as_they_are_told() -> None:
+def test_calls_fail_as_configured() -> None:
     with rig() as at:
         codes = []
         for _ in range(3):
@@ -108,7 +108,7 @@ def test_calls_fail_as_they_are_told() -> None:
         at.reset(event)
 
 
-def test_log_has_each_call_and_what_was_let_through_and_the_counters_are_in_their_file(tmp_path: Path) -> None:
+def test_log_has_each_call_and_the_file_has_the_counters(tmp_path: Path) -> None:
     log, counters = tmp_path / "log", tmp_path / "counters"
     ran = run(HEAD + """
 there.host_signal()
@@ -132,14 +132,14 @@ at.end()
 
 # ---- against the vendor's headers
 @pytest.mark.parametrize("release", ["trixie", "forky"])
-def test_layouts_numbers_and_places_are_the_vendors(release: str) -> None:
+def test_layouts_numbers_and_offsets_match_the_vendor_header(release: str) -> None:
     include = loader_folder(release) / "include"
     command = ["gcc", "-std=c11", "-DAGAINST_VENDOR", f"-I{include}", "-fsyntax-only", str(SOURCES / "layouts.c")]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=50)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_every_function_of_the_driver_has_its_place() -> None:
+def test_every_function_of_the_driver_is_in_a_table() -> None:
     table = (SOURCES / "functions.def").read_text().splitlines()
     listed = {line.split(", ")[3] for line in table if line.startswith("F(")}
     made = {

@@ -20,7 +20,7 @@ def u32(value: bytes) -> int:
 
 # ---- what it says of itself
 @on_opencl
-def test_device_is_a_gpu_that_imports_opaque_fds_and_exports_nothing() -> None:
+def test_device_is_a_gpu_that_only_imports_opaque_fds() -> None:
     with rig() as at:
         assert at.devices_of(cl.GPU) == at.devices
         assert at.devices_of(cl.CPU) == []
@@ -48,7 +48,7 @@ def test_two_devices_have_names_and_uuids_of_their_own() -> None:
 
 
 @on_opencl(SIMCL_MISSING="cl_khr_external_memory,clEnqueueWaitSemaphoresKHR")
-def test_missing_extension_and_function_are_not_there() -> None:
+def test_removed_extension_and_function_are_missing() -> None:
     with rig() as at:
         assert b"cl_khr_external_memory " not in at.of_device(0x1030)
         assert b"cl_khr_semaphore " in at.of_device(0x1030)
@@ -62,7 +62,7 @@ def test_missing_extension_and_function_are_not_there() -> None:
 
 # ---- waits and signals
 @on_opencl
-def test_wait_holds_what_comes_after_it_and_the_signal_answers() -> None:
+def test_wait_holds_later_work_until_the_signal() -> None:
     with rig() as at:
         there, here = at.semaphore()
         answer_there, answer = at.semaphore()
@@ -88,7 +88,7 @@ def test_wait_holds_what_comes_after_it_and_the_signal_answers() -> None:
 
 
 @on_opencl
-def test_what_is_not_flushed_does_not_begin() -> None:
+def test_unflushed_work_does_not_begin() -> None:
     with rig() as at:
         there, here = at.semaphore()
         queue = at.stream()
@@ -102,7 +102,7 @@ def test_what_is_not_flushed_does_not_begin() -> None:
 
 
 @on_opencl(SIMCL_FLUSH="unneeded")
-def test_what_is_not_flushed_begins_where_that_is_asked_for() -> None:
+def test_unflushed_work_begins_when_configured() -> None:
     with rig() as at:
         there, here = at.semaphore()
         at.signals(at.stream(), here)
@@ -130,7 +130,7 @@ def test_other_calls_flush_too(flush: str) -> None:
 
 
 @on_opencl
-def test_wait_takes_the_signal_when_its_place_in_the_queue_is_reached() -> None:
+def test_wait_takes_the_signal_when_its_turn_comes() -> None:
     with rig() as at:
         there, here = at.semaphore()
         queue, gate = at.stream(), at.user_event()
@@ -165,7 +165,7 @@ def test_wait_and_signal_depend_on_events_of_other_queues() -> None:
 
 
 @on_opencl
-def test_several_in_one_call_are_waited_for_and_signalled_together() -> None:
+def test_semaphores_of_one_call_are_handled_together() -> None:
     with rig() as at:
         first, second = at.semaphore(), at.semaphore()
         third, fourth = at.semaphore(), at.semaphore()
@@ -181,7 +181,7 @@ def test_several_in_one_call_are_waited_for_and_signalled_together() -> None:
 
 
 @on_opencl
-def test_waits_in_many_queues_hold_each_other_up_in_none() -> None:
+def test_waits_in_many_queues_do_not_block_each_other() -> None:
     """More than PoCL has threads."""
     with rig() as at:
         pairs = [(at.semaphore(), at.semaphore(), at.stream()) for _ in range(24)]
@@ -212,7 +212,7 @@ def test_user_event_in_a_signals_list_holds_the_caller() -> None:
 
 
 @on_opencl
-def test_user_event_in_a_waits_list_does_not() -> None:
+def test_user_event_in_a_waits_list_does_not_hold_the_caller() -> None:
     with rig() as at:
         there, here = at.semaphore()
         queue, gate = at.stream(), at.user_event()
@@ -245,7 +245,7 @@ def test_timeline_imports_as_binary_and_its_payload_is_used() -> None:
 
 @on_opencl
 @pytest.mark.parametrize("signals", [False, True])
-def test_failed_event_fails_what_depends_on_it_and_takes_no_signal(signals: bool) -> None:
+def test_failed_event_fails_its_dependents_and_takes_no_signal(signals: bool) -> None:
     with rig() as at:
         there, here = at.semaphore()
         failing, other = at.stream(), at.stream()
@@ -264,7 +264,7 @@ def test_failed_event_fails_what_depends_on_it_and_takes_no_signal(signals: bool
 
 
 @on_opencl
-def test_threads_release_semaphores_as_soon_as_they_have_seen_their_work_done() -> None:
+def test_threads_release_semaphores_right_after_completion() -> None:
     failures: list[BaseException] = []
     with rig() as at:
         exports = [(at.exported(), at.exported(), at.stream()) for _ in range(4)]

@@ -61,7 +61,7 @@ def test_null_context_and_null_properties_are_refused() -> None:
 
 
 @on_opencl
-def test_fd_that_is_no_semaphore_gives_999_with_a_pointer_and_stays_open() -> None:
+def test_wrong_fd_gives_999_with_a_pointer_and_stays_open() -> None:
     with rig() as at:
         fd = pipe_of(at)
         code, pointer = at.import_code(fd)
@@ -73,7 +73,7 @@ def test_fd_that_is_no_semaphore_gives_999_with_a_pointer_and_stays_open() -> No
 
 @on_opencl
 @pytest.mark.parametrize("kind", [SemaphoreHandleType.OPAQUE_FD, TIMELINE])
-def test_imported_semaphores_fd_stays_open_and_is_no_longer_needed(kind: SemaphoreHandleType) -> None:
+def test_fd_of_an_import_stays_open_and_may_be_closed(kind: SemaphoreHandleType) -> None:
     with rig() as at:
         there, fd = at.exported(kind)
         at.semaphores.append(at.import_fd(fd))
@@ -87,7 +87,7 @@ def test_imported_semaphores_fd_stays_open_and_is_no_longer_needed(kind: Semapho
 
 
 @on_opencl(SIMCL_FD="taken")
-def test_imported_fds_are_closed_where_that_is_asked_for_and_those_of_errors_are_not() -> None:
+def test_imported_fds_are_closed_on_success_when_configured() -> None:
     with rig() as at:
         _, fd = at.exported()
         at.semaphores.append(at.import_fd(fd))
@@ -103,7 +103,7 @@ def test_imported_fds_are_closed_where_that_is_asked_for_and_those_of_errors_are
 
 
 @on_opencl(SIMCL_FD="kept")
-def test_imported_fds_are_closed_with_what_was_imported_where_that_is_asked_for() -> None:
+def test_imported_fds_are_closed_on_release_when_configured() -> None:
     with rig() as at:
         _, fd = at.exported()
         here = at.import_fd(fd)
@@ -119,7 +119,7 @@ def test_imported_fds_are_closed_with_what_was_imported_where_that_is_asked_for(
 
 
 @on_opencl
-def test_semaphore_of_its_own_is_signalled_and_waited_for_across_queues() -> None:
+def test_native_semaphore_orders_work_across_queues() -> None:
     with rig() as at:
         code, here = at.create(cl.TYPE, cl.BINARY)
         assert code == 0
@@ -194,7 +194,7 @@ def test_semaphore_of_another_context_is_refused() -> None:
 
 
 @on_opencl(SIMCL_DEVICES="2")
-def test_semaphore_of_two_devices_needs_a_list_and_is_taken_by_its_device_alone() -> None:
+def test_semaphore_in_a_context_of_two_devices_needs_a_list() -> None:
     with rig(0, 1) as at:
         there, fd = at.exported()
         assert at.import_code(fd)[0] == cl.INVALID_PROPERTY
@@ -246,7 +246,7 @@ def test_memory_is_the_exporters_in_both_directions() -> None:
 @pytest.mark.parametrize(("size", "code"), [
     (0, cl.INVALID_BUFFER_SIZE), (16 * PAGE, cl.TOO_BIG), (PAGE // 2, cl.SUCCESS), (PAGE + 1, cl.TOO_BIG),
 ])
-def test_size_of_memory_is_looked_at(size: int, code: int) -> None:
+def test_size_of_memory_is_checked(size: int, code: int) -> None:
     with rig() as at:
         _, fd = at.memory_fd()
         found, pointer = at.buffer_code(size, cl.MEMORY_OPAQUE_FD, fd)
@@ -257,7 +257,7 @@ def test_size_of_memory_is_looked_at(size: int, code: int) -> None:
 
 
 @on_opencl
-def test_what_is_no_memory_is_refused() -> None:
+def test_fd_that_is_not_memory_is_refused() -> None:
     with rig() as at:
         _, timeline = at.exported(TIMELINE)
         _, binary = at.exported()
@@ -300,7 +300,7 @@ def test_use_without_an_acquire_works_and_is_counted() -> None:
 
 
 @on_opencl
-def test_acquire_takes_imported_memory_alone() -> None:
+def test_acquire_takes_only_imported_memory() -> None:
     with rig() as at:
         queue = at.stream()
         own = at.make("clCreateBuffer", c_void_p(at.context), c_uint64(1), c_size_t(PAGE), None)

@@ -66,7 +66,7 @@ def test_misuse_ends_the_process_and_says_why(name: str) -> None:
     assert why in ran.stderr
 
 
-def test_semaphore_may_be_released_while_queued_where_the_specifications_way_is_asked_for() -> None:
+def test_queued_semaphore_may_be_released_when_configured() -> None:
     ran = run(HEAD + PENDING + """
 at.signals(queue, other)
 at.flush(queue)
@@ -85,7 +85,7 @@ def test_process_ends_with_a_wait_pending(flushed: bool) -> None:
     assert (ran.returncode, ran.stdout) == (0, "end\n"), ran.stderr
 
 
-def test_without_the_layer_pocl_has_none_of_it() -> None:
+def test_pocl_without_the_layer_lacks_the_extensions() -> None:
     ran = run("""
 from support import opencl_raw as cl
 at = cl.Raw()
@@ -99,7 +99,7 @@ assert at.devices_of(cl.CPU) == at.devices and at.devices_of(cl.GPU) == []
 
 # ---- failures on purpose, the log, the counters
 @on_opencl(SIMCL_FAIL="clCreateSemaphoreWithPropertiesKHR:-6:2,clFlush:-5:2+")
-def test_calls_fail_as_they_are_told() -> None:
+def test_calls_fail_as_configured() -> None:
     with rig() as at:
         _, fd = at.exported()
         made = [at.import_code(fd) for _ in range(3)]
@@ -120,7 +120,7 @@ def test_calls_fail_as_they_are_told() -> None:
         assert at.reached(event)   # it has acted
 
 
-def test_log_has_each_call_and_the_counters_are_in_their_file(tmp_path: Path) -> None:
+def test_log_has_each_call_and_the_file_has_the_counters(tmp_path: Path) -> None:
     log, counters = tmp_path / "log", tmp_path / "counters"
     ran = run(HEAD + """
 there.host_signal()
@@ -163,7 +163,7 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_there_when_it_is_planted_and_not_otherwise(name: str) -> None:
+def test_fault_is_present_only_when_planted(name: str) -> None:
     # Without its fault some of it waits for ever.
     script = f"{HEAD}import signal; signal.alarm(LIMIT_S)\n{FAULTS[name]}\nos._exit(7)"
     planted, sound = run(script.replace("LIMIT_S", "40"), SIMCL_FAULT=name), run(script.replace("LIMIT_S", "3"))
@@ -187,13 +187,13 @@ def test_crashing_signal_ends_the_process() -> None:
     ("FLUSH", "no", "SIMCL_FLUSH=no is neither needed nor unneeded"),
     ("FAIL", "clFlush", "SIMCL_FAIL is not NAME:CODE[:NUMBER[+]],… at 'clFlush'"),
 ])
-def test_wrong_setting_is_said(setting: str, value: str, said: str) -> None:
+def test_wrong_setting_is_reported(setting: str, value: str, said: str) -> None:
     ran = run("from support import opencl_raw; opencl_raw.Raw()", bare=False, **{f"SIMCL_{setting}": value})
     assert ran.returncode == -6
     assert said in ran.stderr
 
 
-def test_number_of_devices_is_looked_at() -> None:
+def test_number_of_devices_is_checked() -> None:
     ran = run("", SIMCL_DEVICES="0")
     assert (ran.returncode, ran.stderr) == (2, "tests/drivers/run: SIMCL_DEVICES is 1 to 9\n")
 
