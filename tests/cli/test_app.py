@@ -62,7 +62,7 @@ def test_doctor_reports_selected_backends_only() -> None:
 
 
 def unavailable_cuda(**environment: str) -> str:
-    """What `devices` says of the backend cuda, which is not there; all else must be as ever."""
+    """Return why `devices` says that the backend cuda is unavailable. All other output must be as usual."""
     done = xsem("devices", "--json", **environment)
     assert done.returncode == 0, done.stderr
     listed = json.loads(done.stdout)
@@ -91,7 +91,7 @@ def test_cuda_is_unavailable_when_libcuda_is_missing() -> None:
 
 def test_cuda_is_unavailable_when_cuda_bindings_is_missing(tmp_path: Path) -> None:
     (tmp_path / "cuda").mkdir()
-    (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package that cuda-bindings is in
+    (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package of cuda-bindings
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     reason = unavailable_cuda(PYTHONPATH=path)
     assert "pip install 'xsem[cuda13]'" in reason

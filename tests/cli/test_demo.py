@@ -1,4 +1,4 @@
-"""The demo, in small: every mode, and its ends."""
+"""The demo in a small form: every mode, and how it ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_missing_device_is_reported(tmp_path: Path, arguments: list[str], status
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
-    # Two devices, which the two APIs number differently.
+    # The two APIs number the two devices differently.
     twins = twins_backend.installed(tmp_path)
     done = demo(tmp_path, *SMALL, "--device", "other:0", "--exporter", "twins", env=twins)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -133,7 +133,7 @@ def test_a_frame_is_right_stale_or_wrong(spoil: str, stale: int, errors: int, ca
 @pytest.mark.timeout(30)
 def test_compute_process_is_ended_when_the_renderer_fails() -> None:
     with pytest.raises(ZeroDivisionError), show._compute_process(plan_of()) as sock:
-        hear(sock, 20)   # it is up, and waits for the descriptors
+        hear(sock, 20)   # it has started, and waits for the descriptors
         raise ZeroDivisionError
 
 
@@ -213,7 +213,7 @@ def test_status_is_bad_when_the_sheet_cannot_be_written(
     assert os.listdir(tmp_path) == []
 
 
-# ---- what is missing
+# ---- missing packages and devices
 @pytest.mark.parametrize("package", ["numpy", "PIL"])
 def test_missing_package_gives_status_3(tmp_path: Path, package: str) -> None:
     (tmp_path / package).mkdir()

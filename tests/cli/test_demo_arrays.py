@@ -1,4 +1,4 @@
-"""How the demo's picture is filtered: the same result whatever does it, in the list's order."""
+"""Filters of the demo's picture: the same result with each array library, in the order of the list."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_appended_work_runs_between_wait_and_signal(device: xsem.Device, staged:
         compute()
     buffer.numpy()[...] = expected
     drawn.host_signal(1)
-    if staged:   # this one waits for what is before it
+    if staged:   # this filter waits for the earlier work
         compute()
     filtered.host_wait(1, timeout_s=10)
     filter_in_place(expected)
@@ -88,7 +88,7 @@ def test_cuda_memory_is_filtered_by_an_installed_library(device: xsem.Device, mo
     monkeypatch.setitem(sys.modules, "cupy", None)
     arrays.arrays_for(device, on_gpu, 10)
     assert made == [("cupy", 1), ("torch", 1)]
-    monkeypatch.setitem(sys.modules, "torch", library(usable=False))   # torch's build for CPUs
+    monkeypatch.setitem(sys.modules, "torch", library(usable=False))   # the CPU build of torch
     assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"
     monkeypatch.setitem(sys.modules, "torch", None)
     assert arrays.arrays_for(device, on_gpu, 10).name == "numpy, with copies"

@@ -1,4 +1,4 @@
-"""How a command ends when its output, its standard streams or its surroundings are not what they should be."""
+"""How a command ends when its output, its standard streams or its environment are broken."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def xsem(
     *arguments: str, cwd: Path, within: str = 'exec "$@"', environment: dict[str, str] = HOST,
     stdout: int | IO[bytes] = subprocess.PIPE, stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command; `within` is what a shell does around it."""
+    """Run a command. `within` is the shell line around it."""
     return subprocess.run(["sh", "-c", within, "sh", *COMMAND, *arguments], check=False, timeout=50, text=True, cwd=cwd,
                           env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 
 
 # ---- the output
-# Typer, Rich and print each have an idea of their own of a closed pipe.
+# Typer, Rich and print each handle a closed pipe differently.
 @commands(["--help"], ["devices"], ["doctor", "--json"], ["conformance", "list"], SMALL, ONE_CASE)
 def test_closed_reader_ends_the_command_silently_with_141(tmp_path: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()
@@ -96,7 +96,7 @@ def test_error_message_stays_out_of_stdout_when_stderr_is_closed(tmp_path: Path)
     assert "xsem:" not in done.stdout
 
 
-# ---- the surroundings
+# ---- the environment
 @commands(["--help"], ["devices"], SMALL)
 @pytest.mark.parametrize("around", [
     {"HOME": None, "TERM": None, "COLUMNS": "1", "LINES": "1"}, {"COLUMNS": "many", "FORCE_COLOR": "1"},
@@ -130,10 +130,10 @@ def test_limit_on_open_files_is_reported_in_one_line(tmp_path: Path) -> None:
 
 # ---- Ctrl-C
 def interrupted(folder: Path, *arguments: str, until: str) -> tuple[int, str]:
-    """Press Ctrl-C on a terminal of its own once it has shown `until`. Status, and what the terminal has shown."""
+    """Press Ctrl-C on a new terminal after it has shown `until`. Return the status and the text of the terminal."""
     ours, theirs = pty.openpty()
 
-    # The first terminal that the leader of a session opens becomes that session's.
+    # The first terminal that a session leader opens becomes the controlling terminal.
     with subprocess.Popen(
         ["sh", "-c", f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&0', "sh", *COMMAND, *arguments], cwd=folder,
         env={**HOST, "TERM": "xterm", "COLUMNS": "80"}, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -142,7 +142,7 @@ def interrupted(folder: Path, *arguments: str, until: str) -> tuple[int, str]:
         try:
             while until.encode() not in shown:
                 shown += os.read(ours, 1 << 16)
-            os.close(theirs)   # not before: it is what keeps the terminal open until the process has it
+            os.close(theirs)   # not earlier: it keeps the terminal open until the process has opened it
             os.write(ours, b"\x03")
             with contextlib.suppress(OSError):   # EIO: the last process of the terminal has ended
                 while part := os.read(ours, 1 << 16):

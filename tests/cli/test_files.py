@@ -1,4 +1,4 @@
-"""Files that a command writes: whole or not at all, in place of links, and refused in words."""
+"""Files that a command writes: atomic, in place of links, and refused with a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_new_file_is_written_and_old_file_is_replaced(tmp_path: Path) -> None:
         check_writable(path)
         write_file(path, data)
         assert path.read_bytes() == data
-    assert os.listdir(tmp_path) == ["out.json"]   # nothing is left beside it
+    assert os.listdir(tmp_path) == ["out.json"]   # no temporary file is left
 
 
 def test_permissions_are_the_default_or_the_old_ones(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_folders_are_made_when_requested(tmp_path: Path) -> None:
     with pytest.raises(CannotWriteError, match="No such file or directory"):
         check_writable(path)
     check_writable(path, make_folders=True)
-    assert os.listdir(tmp_path) == []   # not before there is something to put into them
+    assert os.listdir(tmp_path) == []   # folders are made only when a file is written
     write_file(path, b"new", make_folders=True)
     assert path.read_bytes() == b"new"
 

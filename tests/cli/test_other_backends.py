@@ -1,4 +1,4 @@
-"""The command line over plugins of others: what they say is passed on, and what they break breaks nothing else."""
+"""The command line with plugins of other packages: it shows their texts, and their errors break nothing else."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_devices_shows_all_details_of_a_backend(acme: Any) -> None:
     assert one["details"] == {"acmeOpen": "by export"}
     assert one["problem"] is None
     assert (one["name"], one["driver_version"], one["index"], one["backend"]) == ("Acme 9", "9.9", 0, "acme")
-    # One that cannot be opened is listed with the reason.
+    # A device that cannot be opened is listed with the reason.
     assert two["luid"] is None
     assert two["capabilities"] is None
     assert "the device is gone" in two["problem"]
@@ -119,7 +119,7 @@ def test_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
     assert "the device is gone" in row
     (row,) = [line for line in lines if "acme:0" in line]
     assert "00000000-0000-0000-0000-000000000001" in row
-    assert max(len(line) for line in lines) > 100   # no terminal, no wrapping at its edge
+    assert max(len(line) for line in lines) > 100   # without a terminal, lines do not wrap
 
 
 @pytest.mark.parametrize("mode", ["unavailable", "none"])
@@ -135,10 +135,10 @@ def test_doctor_separates_likely_causes_from_remedies(acme: Any) -> None:
     done = acme("doctor", mode="unavailable")
     assert "BAD devices: libacme.so is missing" in done.stdout
     assert "likely: acme-driver is of another release" in done.stdout
-    assert "to do" not in done.stdout   # the backend has not said
+    assert "to do" not in done.stdout   # the backend gives no remedy
     assert "only these plugins are loaded: acme" in done.stdout
     assert "ok  libacme: libacme 9" in done.stdout
-    assert "reinstall libacme" not in done.stdout   # that is well
+    assert "reinstall libacme" not in done.stdout   # that check is ok
 
 
 def test_check_failed_by_an_error_has_causes_and_a_remedy(acme: Any) -> None:

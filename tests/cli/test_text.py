@@ -1,4 +1,4 @@
-"""Text from drivers on the terminal: it steers nothing, forges no line, and is not taken for markup."""
+"""Text from drivers on the terminal: no control sequences, no forged lines, no markup."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def test_device_name_cannot_control_the_terminal(
     done = acme(tmp_path, *arguments, **colours)
     shown = getattr(done, where)
     assert "Traceback" not in done.stderr
-    # Rich's own sequences, of styles, end with "m".
+    # Rich's own style sequences end with "m".
     for control in ("\x1b[31m", "\x1b]", "\x07", "\x9b", "\u202e", "\u2066", "\r", "\x00"):
         assert control not in done.stdout + done.stderr
     assert not [line for line in shown.splitlines() if line.startswith("host:1")]
-    # A table folds its cells.
+    # A table wraps its cells.
     whole = "[red]Acme[/red] :x:" if arguments == ["devices"] else SHOWN
     assert whole in " ".join(shown.split())
 

@@ -1,4 +1,4 @@
-"""Checks of what no device here declares or has: recording, sync files, a second device, a plugin that loads much."""
+"""Checks of rare capabilities: recording, sync files, a second device, a plugin with many imports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def xsem_register_backends(register):
 
 
 def outcomes(folder: Path, requirement: str, code: str, device: str = "capable:0") -> tuple[int, dict[str, str]]:
-    """Run the suite on a plugin's device: status, and what came of each case that is not UNSUPPORTED."""
+    """Run the suite on the device of a plugin. Return the status and the outcome of each case except UNSUPPORTED."""
     write_plugin(folder, "capable", code)
     exporter = ["--exporter", device] if requirement == "XSEM-ORD-012" else []   # the only one with sync files
     report = folder / "out.json"

@@ -1,4 +1,4 @@
-"""Every rule of the documents has its clause, and clauses and requirements name each other."""
+"""Every rule of the documents has a clause. Clauses and requirements name each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def catalogue() -> Catalogue:
 
 @pytest.fixture(scope="module")
 def documents() -> dict[str, list[str]]:
-    """The normative sentences of every document, by its file name."""
+    """Return the normative sentences of each document, by file name."""
     folder = extractor.seeds_folder()
     if folder is None:
         pytest.skip("the documents are not here: XSEM_SEEDS names their folder, or they lie in ../shared/seeds")
@@ -44,7 +44,7 @@ def test_documents_are_not_copied(documents: dict[str, list[str]], catalogue: Ca
 
 
 def runs(text: str, length: int = 5) -> Iterator[tuple[str, ...]]:
-    """Every so many words in a row."""
+    """Return all sequences of `length` consecutive words."""
     words = re.findall(r"[\w']+", text.lower())
     return zip(*(words[start:] for start in range(length)), strict=False)
 
@@ -66,7 +66,7 @@ def test_ids_of_requirements_rise_within_their_area(catalogue: Catalogue) -> Non
     for name in catalogue.requirements:
         found = re.fullmatch(r"XSEM-([A-Z]+)-(\d{3})", name)
         assert found, name
-        # With gaps: an id that is given up is not given again.
+        # The ids have gaps: an abandoned id is not reused.
         assert int(found[2]) > last.get(found[1], 0), name
         last[found[1]] = int(found[2])
     assert list(last) == list(AREAS)

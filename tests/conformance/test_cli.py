@@ -1,4 +1,4 @@
-"""`xsem conformance`: what it prints, writes and ends with."""
+"""`xsem conformance`: its output, its files and its exit status."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def run_here(*options: str, device: str = "host:0") -> tuple[int, str]:
-    """The same in this process, which knows no odd devices: status and output."""
+    """Run it in this process, without odd devices. Return status and output."""
     ended = CliRunner().invoke(app, ["run", "--device", device, *options])
     assert isinstance(ended.exception, SystemExit | None), ended.exception
     return ended.exit_code, ended.output
@@ -59,13 +59,13 @@ def odd(way: str) -> dict[str, str]:
 
 
 def counts(output: str) -> dict[str, int]:
-    """The outcomes that the last line counts, less those that there are none of."""
+    """Return the outcomes with a count above zero in the last line."""
     found = LAST.fullmatch(output.splitlines()[-1])
     assert found is not None, output
     return {each.value: int(count) for each, count in zip(Outcome, found.groups()[1:], strict=True) if int(count)}
 
 
-# ---- which device exports
+# ---- the exporter
 def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
     report = tmp_path / "out.json"
     done = with_twins(tmp_path, "--device", "other:0", "--exporter", "twins", "--only", "XSEM-DISC-003",
@@ -95,7 +95,7 @@ def with_twins(folder: Path, *options: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> None:
-    # An author's own configuration of pytest changes nothing.
+    # The pytest configuration of the author has no effect.
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nonsense\n")
     done = run("--exporter", "host", "--profile", "timeline", "--report", "out.json", "--html", "out.html",
                "--markdown", "out.md", "--junit", "out.xml", "--commit", "0123abc", timeout=170)
@@ -105,7 +105,7 @@ def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> 
     found = counts(done.stdout)
     assert found.keys() == {"PASS", "UNSUPPORTED"}
     assert found["PASS"] >= LEAST
-    assert re.search(r"^  25 of \d+$", done.stdout, re.MULTILINE)   # it tells how far it is
+    assert re.search(r"^  25 of \d+$", done.stdout, re.MULTILINE)   # the progress is shown
     report = json.loads((tmp_path / "out.json").read_text())
     check(report)
     assert {name: count for name, count in report["counts"].items() if count} == found
@@ -134,7 +134,7 @@ def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:
     assert done.returncode == 1
     assert "profile core: declares none of semaphore_import:opaque_fd" in done.stdout
     assert "profile core: nothing in the area IMP has passed" in done.stdout
-    assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}   # what is there is well
+    assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}   # all declared capabilities work
 
 
 # ---- the status
@@ -150,7 +150,7 @@ def test_one_case_decides_the_status(run: Run, way: str, status: int, found: dic
         assert f"{odd_backend.device(way)} cannot be opened: {said}" in done.stdout
     else:
         (name,) = found
-        assert f"  {name} XSEM-BUF-006/-/host/-: " in done.stdout   # as soon as it is known
+        assert f"  {name} XSEM-BUF-006/-/host/-: " in done.stdout   # printed immediately
 
 
 @pytest.mark.parametrize(("device", "said"), [
@@ -183,7 +183,7 @@ def test_partial_run_asks_only_for_refusals_of_its_cases(run: Run, tmp_path: Pat
     assert done.returncode == 0, done.stdout
     asked = {each["capability"] for each in json.loads((tmp_path / "out.json").read_text())["refusals"]}
     assert asked
-    assert all(each.startswith("semaphore_import:") for each in asked)   # what its cases lack
+    assert all(each.startswith("semaphore_import:") for each in asked)   # undeclared capabilities of its cases
 
 
 def test_failed_should_is_shown_and_keeps_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,11 +240,11 @@ def test_reports_replace_links_and_are_written_atomically(
 
     monkeypatch.setattr(os, "replace", full)
     status, output = run_here(*ONE, *options)
-    assert status == 3   # it conforms, and the report is not there
+    assert status == 3   # the device conforms, but one report is missing
     assert f"{places[0]} cannot be written: No space left on device" in output
     assert ": 1 passed, 0 failed" in output
     assert places[0].read_bytes() == before[0]
-    assert places[1].read_bytes() != before[1]   # the others are written: they have another time
+    assert places[1].read_bytes() != before[1]   # the other reports are written: they have another time
     assert sorted(os.listdir(tmp_path)) == ["mine", "out.html", "out.json", "out.md", "out.xml"]
 
 

@@ -1,4 +1,4 @@
-"""Two reports: what is worse, better, new and gone, and what cannot be compared."""
+"""Comparison of two reports: worse, better, new and gone cases, and reports that are not comparable."""
 
 from __future__ import annotations
 

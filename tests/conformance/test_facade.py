@@ -1,4 +1,4 @@
-"""What is required of the facade is tested in `make test` and not on devices: which tests are for which requirement."""
+"""The tests of each facade requirement. They run in `make test`, not on devices."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_tests_of_every_requirement_exist(name: str) -> None:
 
 @functools.cache
 def functions(file: str) -> frozenset[str]:
-    """The functions of a module of tests."""
+    """Return the names of the functions of a test module."""
     folder, _, name = file.rpartition("/")
     tree = ast.parse((TESTS / folder / f"test_{name}.py").read_text(encoding="utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -1,4 +1,4 @@
-"""A signal that is held back: what counts as seen, what fails, and what is blocked."""
+"""Signals that are held back: checks that count, fail, or are blocked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xsem_conformance.outcomes import BlockedError, BrokenError
 
 
 class Participant:
-    """A producer or a consumer that notes what it is told; `busy` answers whether its work goes on."""
+    """Producer or consumer that records its calls. `busy` returns whether its work still runs."""
 
     name = "side"
 
@@ -66,7 +66,7 @@ def test_late_waiter_is_checked_during_the_work() -> None:
 def test_check_after_the_work_proves_nothing() -> None:
     with (hold(Participant(busy=lambda: False), Participant()) as held_back,
           pytest.raises(BlockedError, match="too soon")):
-        held_back.pending(lambda: True, "a wait")   # it may have been met by then
+        held_back.pending(lambda: True, "a wait")   # the wait may be met by then
 
 
 def test_check_counts_up_to_the_progress_of_the_work() -> None:
@@ -76,7 +76,7 @@ def test_check_counts_up_to_the_progress_of_the_work() -> None:
 
 
 def test_work_is_checked_after_the_wait() -> None:
-    """Else a wait that is met as the work ends would fail."""
+    """Otherwise a wait that is met as the work ends would fail."""
     order: list[str] = []
 
     def done() -> bool:
@@ -104,7 +104,7 @@ def test_producer_without_work_blocks_the_case(monkeypatch: pytest.MonkeyPatch) 
     assert producer.told == []
 
 
-# ---- the work that holds back
+# ---- the work that delays the signal
 @pytest.mark.parametrize("at_once", [False, True])
 def test_copies_replace_a_fill_that_is_done_when_appended(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
@@ -125,7 +125,7 @@ def test_copies_replace_a_fill_that_is_done_when_appended(
 
     monkeypatch.setattr(xsem.CommandList, "append_fill", filled)
     monkeypatch.setattr(xsem.CommandList, "append_copy", copied)
-    monkeypatch.setattr(xsem.CommandList, "query", lambda _: at_once)   # the host's worker may be as quick
+    monkeypatch.setattr(xsem.CommandList, "query", lambda _: at_once)   # the worker of host may be just as fast
     with xsem.open_device("host") as exporter, xsem.open_device("host") as device:
         def lend(size: int) -> int:
             with exporter.create_memory(MemoryHandleType.OPAQUE_FD, size).export() as desc:

@@ -1,4 +1,4 @@
-"""The table of several reports, and the digest that tells whether the code is still that of a report."""
+"""The table of several reports, and the digest that detects changed code."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_digest_separates_file_names_from_contents(tmp_path: Path) -> None:
 def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = registry().get("host")
     assert backend_code.of(host) == {"package": "xsem_host", "sha256": backend_code.digest(HOST)}
-    # A package among packages: the entry point says how far the plugin reaches.
+    # Two packages in one folder: the entry point names the package of the plugin.
     (tmp_path / "acme" / "xsem").mkdir(parents=True)
     (tmp_path / "acme" / "other.py").touch()
     for name in ("__init__", "backend"):

@@ -1,4 +1,4 @@
-"""Which cases a device and an exporter get, what each lacks, and which requirements nothing asks for yet."""
+"""The plan: cases of a device and an exporter, missing capabilities, and requirements without a check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WITHOUT_CHECK: Mapping[str, str] = {
 
 
 def nothing(context: Any, case: Case) -> None:
-    """Asks for nothing."""
+    """A check that does nothing."""
 
 
 def requirement(**fields: Any) -> Requirement:
@@ -127,7 +127,7 @@ def test_requirement_per_both_kinds_qualifies_the_type() -> None:
     ({"per": ("memory",), "capability": "import:$type"}, {}, "memory_import:opaque_fd"),
     ({"per": ("semaphore",), "capability": "semaphore_import:$type and feature:read_value"}, {},
      "semaphore_import:opaque_fd"),
-    # What is missing is named, not what is declared.
+    # The missing capability is named, not the declared ones.
     ({"per": ("semaphore",), "capability": "semaphore_import:$type and feature:read_value"},
      {"semaphore_import": frozenset({S.OPAQUE_FD})}, "feature:read_value"),
     ({"per": ("semaphore",), "capability": "semaphore_import:$type and wait_before_signal:$type"},
@@ -136,7 +136,7 @@ def test_requirement_per_both_kinds_qualifies_the_type() -> None:
      {"semaphore_import": frozenset({S.OPAQUE_FD})}, "resets_on_wait"),
     ({"capability": "semaphore_import:* and independent_lists>=2"}, {"independent_lists": 4}, "semaphore_import:*"),
     ({"capability": "feature:recording or feature:host_wait"}, {}, "feature:recording or feature:host_wait"),
-    # No one of them is missing: any of two pairs would do.
+    # No single capability is missing: any of two pairs suffices.
     ({"capability": "semaphore_import:* and append_never_blocks or semaphore_import:* and max_pending>=1"},
      {"semaphore_import": frozenset({S.OPAQUE_FD})},
      "semaphore_import:* and append_never_blocks or semaphore_import:* and max_pending>=1"),
@@ -175,9 +175,9 @@ def test_requirements_of_the_facade_or_without_check_are_skipped() -> None:
     assert plan([requirement()], {}, HOST, Surroundings("host", HOST, exporter_uuid=True, second_device=True)) == []
 
 
-# ---- what comes of a case
+# ---- outcomes
 class _Workers:
-    """Says of each case that it passes, or that there is no device."""
+    """Returns PASS for each case, or UNAVAILABLE if the device is gone."""
 
     def __init__(self, gone: bool = False) -> None:
         self.ran: list[tuple[str, float]] = []
@@ -207,7 +207,7 @@ def test_undeclared_is_unsupported_only_when_the_driver_refuses() -> None:
         refused = {name: Result(Case(name), outcome, "it did it")}
         found = _came_of(workers, refused, undeclared=name)
         assert (found.outcome, found.detail) == (expected, "it did it")
-    assert _came_of(workers, {}, undeclared="resets_on_wait").outcome is Outcome.UNSUPPORTED   # not to be asked for
+    assert _came_of(workers, {}, undeclared="resets_on_wait").outcome is Outcome.UNSUPPORTED   # not tried
     assert workers.ran == []
 
 

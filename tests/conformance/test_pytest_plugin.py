@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.plugin_folder import NOTHING, clean_environment, write_plugin
 
-# A host device that does wrong what a test's name says; asked of by the suite for each type that host does not export.
+# A host device with the fault that the name of a test gives. The suite asks it for each type that host does not export.
 LIAR = """
 import os, threading
 from xsem import spi
@@ -51,7 +51,7 @@ def plugins(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, plugins: Path, *arguments: str) -> tuple[int, str]:
-    """Run pytest with the plugin in an empty folder: status, and what it says of each test with its reason."""
+    """Run pytest with the plugin in an empty folder. Return the status and the line of each test with its reason."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
     (work / "pytest.ini").write_text("[pytest]\n")
@@ -71,7 +71,7 @@ def test_cases_are_tests_named_by_their_keys(tmp_path: Path, plugins: Path) -> N
     assert "PASSED host:0::XSEM-BIN-003/opaque_fd/host/out" in said
     [skip] = {line for line in said.splitlines() if line.startswith("host:0::XSEM-MIP-002/opaque_fd/")}
     assert "SKIPPED (not declared: " in skip
-    assert "XSEM-CAP" not in said   # -k chooses among them
+    assert "XSEM-CAP" not in said   # -k selects cases
 
 
 def test_tests_of_the_author_run_beside_the_cases(tmp_path: Path, plugins: Path) -> None:

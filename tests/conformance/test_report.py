@@ -1,4 +1,4 @@
-"""A report in its four forms: each holds every case, and what a driver says spoils none of them."""
+"""A report in its four forms: each has every case, and text from a driver cannot break it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None
         assert set(part["properties"]) == {*part["required"], *may_lack} == set(found)
         assert part["additionalProperties"] is False
 
-    same(schema, report, may_lack=("code",))   # those written before it was told are reports, too
+    same(schema, report, may_lack=("code",))   # older reports without `code` are valid
     same(schema["properties"]["code"], report["code"])
     properties = schema["properties"]
     for name in ("device", "exporter", "counts"):
@@ -178,7 +178,7 @@ def test_report_without_code_is_valid(report: dict[str, Any]) -> None:
     assert markdown(report)
 
 
-# ---- what is told of a handle type
+# ---- the row of a handle type
 def _row(report: dict[str, Any], kind: str, type: str, direction: str) -> tuple[bool, str, str]:
     (row,) = [each for each in report["handle_types"]
               if (each["kind"], each["handle_type"], each["direction"]) == (kind, type, direction)]
@@ -211,7 +211,7 @@ def test_declared_imports_and_synchronises_are_separate() -> None:
 
 # ---- HTML
 class _Page(html.parser.HTMLParser):
-    """Tags that match, attributes, and the text between."""
+    """Matching tags, attributes, and the text between the tags."""
 
     _VOID = frozenset({"meta", "br", "hr", "img", "link", "input"})
 
@@ -274,7 +274,7 @@ def test_every_cell_leads_to_a_case_of_its_worst_outcome(report: dict[str, Any])
         assert title == f"{key}: {outcomes[key]}"
     led = {link.removeprefix("#") for link in links}
     for key, outcome in outcomes.items():
-        if outcome == "FAIL":   # the worst there is, so its cell leads to one of its kind
+        if outcome == "FAIL":   # the worst outcome, so its cell links to a failed case
             case = next(each for each in report["cases"] if each["key"] == key)
             same = [each["key"] for each in report["cases"] if each["outcome"] == "FAIL"
                     and all(each[name] == case[name] for name in ("kind", "handle_type", "area"))]
@@ -371,7 +371,7 @@ def test_junit_is_xml_with_every_case(report: dict[str, Any]) -> None:
     assert suite.tag == "testsuite"
     cases = suite.findall("testcase")
     assert [each.get("name") for each in cases] == [each["key"] for each in report["cases"]]
-    # What is no MUST costs no verdict, and no run of a CI system.
+    # Failures of SHOULD and MAY change neither the verdict nor the status in CI.
     counts = Counter(each["outcome"] if each["level"] == "MUST" or each["outcome"] == "PASS" else "lesser"
                      for each in report["cases"])
     assert counts["lesser"]

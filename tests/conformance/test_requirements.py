@@ -1,4 +1,4 @@
-"""The requirements as data: what applies to which device, and what is refused when the files are read."""
+"""The requirements as data: which apply to which device, and which files are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def requirement(**fields: Any) -> Requirement:
     ("  ", True),
     ("semaphore_import:timeline_semaphore_fd", True),
     ("semaphore_import:opaque_fd", False),
-    ("memory_import:opaque_fd", True),   # equal, as a text, to the semaphore's
+    ("memory_import:opaque_fd", True),   # the same text as the semaphore type
     ("semaphore_import:*", True),
     ("semaphore_export:*", False),
     ("wait_before_signal:timeline_semaphore_fd", True),
@@ -105,7 +105,7 @@ def test_expression_about_a_type_refuses_another_type(
         parse(text)(SOME, type)
 
 
-# ---- what applies
+# ---- applicable requirements
 def test_requirement_without_types_applies_by_its_expression() -> None:
     assert applies(requirement(), NOTHING)
     assert applies(requirement(capability="resets_on_wait"), SOME)
@@ -134,7 +134,7 @@ def test_candidates_match_kinds_and_os_handle_kinds() -> None:
     fds = (OsHandleKind.FD,)
     assert requirement(per=("semaphore",), kinds=(SemaphoreKind.TIMELINE,), os_handle_kinds=fds).candidates == (
         S.TIMELINE_SEMAPHORE_FD,)
-    # A kind is a semaphore's, so memory stays.
+    # Only semaphores have a kind, so memory stays.
     assert requirement(per=("semaphore", "memory"), kinds=(SemaphoreKind.SYNC_FILE,),
                        os_handle_kinds=fds).candidates == (
         S.SYNC_FD, M.OPAQUE_FD, M.DMABUF_FD)
@@ -163,7 +163,7 @@ def test_host_gets_requirements_of_every_device_area() -> None:
 # ---- reading
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Mapping[str, Any]]]:
-    """Two small files in place of the real ones."""
+    """Replace the real files by two small ones."""
     files: dict[str, Mapping[str, Any]] = {
         "requirements.toml": {"XSEM-BIN-001": {"level": "MUST", "subject": "device", "text": "It does."}},
         "clauses.toml": {"a.txt": {"A-001": {"sha256": "0" * 16, "gist": "it does", "requirements": ["XSEM-BIN-001"]}}},

@@ -1,4 +1,4 @@
-"""A hang or a crash costs one case, and leaves neither a process nor a file open."""
+"""A hang or a crash fails one case, and leaves no process and no open file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from xsem_conformance.requirements import load
 from xsem_conformance.runner import UnavailableError, Workers
 
 ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
-PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs the device alone
-SHARED = Case("XSEM-LIST-002", exporter="host")     # needs the exporter's process, too
+PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs only the device
+SHARED = Case("XSEM-LIST-002", exporter="host")     # also needs the process of the exporter
 LONG_S = 30.0
 
 
@@ -32,7 +32,7 @@ LONG_S = 30.0
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in odd_backend.installed(tmp_path, os.environ).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)   # should there be a core dump
+    monkeypatch.chdir(tmp_path)   # for a possible core dump
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def workers(way: str, exporter: str = "host:0") -> Workers:
 
 
 def ended(pid: int) -> bool:
-    """Whether that process is gone, or waits for nobody but its parent."""
+    """Return whether the process is gone, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -50,7 +50,7 @@ def ended(pid: int) -> bool:
 
 @contextlib.contextmanager
 def clock_starts_when(state: Callable[[], object]) -> Iterator[None]:
-    """The runner's deadlines for an answer begin when that is so: on a busy machine a process starts late."""
+    """Start the runner's deadlines when this holds: on a busy machine a process starts late."""
     real = runner._Worker.answer
 
     def answer(worker: Any, timeout_s: float) -> Any:
@@ -63,7 +63,7 @@ def clock_starts_when(state: Callable[[], object]) -> Iterator[None]:
 
 
 def opens(folder: Path, count: int = 1) -> bool:
-    """Whether so many processes have begun to open one of the devices."""
+    """Return whether `count` processes have begun to open one of the devices."""
     return (folder / "odd.log").exists() and len(odd_backend.opened(folder)) >= count
 
 
@@ -90,7 +90,7 @@ def test_hanging_case_fails_and_next_case_gets_a_new_process(folder: Path) -> No
         assert result.detail.startswith("hangs: no result after 0.5 s")
         assert result.detail.endswith("the device hangs: <script>\x1b[0m")
         assert result.seconds >= 0.5
-        # What it held is gone with it, the exporter's process included.
+        # Its resources are gone with it, and so is the process of the exporter.
         assert ended(device)
         until(lambda: ended(exporter))
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
@@ -126,7 +126,7 @@ def test_case_that_ends_the_process_fails_with_the_cause(folder: Path, way: str,
         assert result.outcome is Outcome.FAIL
         assert result.detail.startswith(f"{said}; it printed:\n")
         assert f"the device {way}" in result.detail
-        assert len(result.detail) < 2200   # the end of it, not all 5,000
+        assert len(result.detail) < 2200   # the end of the output, not all 5,000 characters
         assert ended(device)
         until(lambda: ended(exporter))
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
@@ -146,7 +146,7 @@ def test_case_after_a_failed_case_gets_a_new_process(
         result = running.run(ASKED, LONG_S)
         assert result.outcome is outcome
         assert result.detail.startswith(said)
-        # What failed may have left waits pending, which would hold what comes next.
+        # A failed case may leave pending waits, which would block the next case.
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
         first, _second = odd_backend.opened(folder)
@@ -217,7 +217,7 @@ def test_process_killed_from_outside_fails_the_case(folder: Path) -> None:
 ])
 def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, said: str) -> None:
     with workers(way) as running:
-        for _ in range(2):   # and again, for the next case
+        for _ in range(2):   # once more, for the next case
             with pytest.raises(UnavailableError, match=said):
                 running.run(PLAIN, LONG_S)
     first, second = odd_backend.opened(folder)
@@ -285,7 +285,7 @@ def test_killed_runner_ends_hanging_processes(folder: Path, way: str) -> None:
 
 
 def sleeping(pid: int) -> bool:
-    """Whether it waits for something."""
+    """Return whether it sleeps."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
@@ -333,7 +333,7 @@ def test_interrupt_in_a_hanging_case_ends_its_process(folder: Path, monkeypatch:
             running.run(ASKED, 60)
         waits.join()
     assert ended(device)
-    assert graces == [0]   # a process that hangs is not waited for
+    assert graces == [0]   # the runner does not wait for a hanging process
 
 
 def _hangs(running: Workers) -> bool:

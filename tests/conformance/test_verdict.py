@@ -1,4 +1,4 @@
-"""What a run's exit status is, for every outcome at every level."""
+"""The exit status of a run, for every outcome at every level."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_area_without_a_pass_is_named() -> None:
     results = [
         Result(Case("XSEM-BIN-001"), Outcome.PASS), Result(Case("XSEM-BIN-001", "x"), Outcome.UNSUPPORTED),
         Result(Case("XSEM-TL-001"), Outcome.WAIVED), Result(Case("XSEM-ORD-001"), Outcome.UNSUPPORTED),
-        Result(Case("XSEM-BUF-001"), Outcome.FAIL),   # not the profile's
+        Result(Case("XSEM-BUF-001"), Outcome.FAIL),   # not in the profile
     ]
-    # Of WBS there is no case at all.
+    # The area WBS has no cases.
     assert verdict.unmet(profile, REQUIREMENTS, results) == [
         "profile core: nothing in the area ORD has passed", "profile core: nothing in the area WBS has passed"]
 

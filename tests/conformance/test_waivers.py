@@ -1,4 +1,4 @@
-"""Waivers are strict: each has a reason, an end, and a failure that it is about."""
+"""Waivers are strict: each needs a reason, an end, and a failure."""
 
 from __future__ import annotations
 

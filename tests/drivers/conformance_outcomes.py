@@ -1,10 +1,10 @@
-"""Each conformance case's outcome on a device, and how many waits the simulated driver let through meanwhile.
+"""Print the outcome of each conformance case on a device, and the waits that the simulated driver let through.
 
     SIMZE_MODE=intel SIMZE_COUNTERS=file tests/drivers/run levelzero -- \\
         python tests/drivers/conformance_outcomes.py levelzero:0 [KEY …]
 
-A line for each case: outcome, key, and ``+N`` where waits passed that nothing had met. In ``levelzero_intel.txt`` are
-the outcomes in Intel's mode, without the numbers.
+One line per case: outcome, key, and ``+N`` if N waits passed without a signal. ``levelzero_intel.txt`` has the
+outcomes in Intel's mode, without the numbers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from xsem_conformance.session import refusal, result, survey
 
 
 def let_through() -> int:
-    """The counter, over all processes; 0 before the first of them."""
+    """Return the counter over all processes; 0 before the first process."""
     path = Path(os.environ["SIMZE_COUNTERS"])
     return int(struct.unpack_from("Q", path.read_bytes())[0]) if path.exists() else 0
 
 
 def main(device: str, *only: str) -> None:
-    """Run all cases, or only these, one after the other; ``host`` is the exporter."""
+    """Run all cases, or only these, one after the other. The exporter is ``host``."""
     exporter = "host"
     surveyed = survey(device, exporter, list(load().requirements.values()))
     if surveyed.capabilities is None:

@@ -1,4 +1,4 @@
-"""The scripts that build stand-ins and fetch a loader: where something cannot be had they say what, with 3."""
+"""The scripts that build stand-ins and fetch a loader. They name a missing dependency and end with status 3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER = DRIVERS
 
 
 def instead(folder: Path, name: str, script: str) -> dict[str, str]:
-    """An environment where this command is another."""
+    """Return an environment in which this command is replaced."""
     command = folder / "bin" / name
     command.parent.mkdir()
     command.write_text(f"#!/bin/sh\n{script}\n")
@@ -26,7 +26,7 @@ def instead(folder: Path, name: str, script: str) -> dict[str, str]:
 
 
 def ran(*command: object, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """The exit code, and what was said on stderr."""
+    """Return the exit code and the text of stderr."""
     done = subprocess.run([str(each) for each in command], check=False, capture_output=True, text=True, timeout=50,
                           env=environment)
     return done.returncode, done.stderr

@@ -1,4 +1,4 @@
-"""CUDA and Level Zero, both simulated and importing, meet on objects that ``host`` made: in one process and in two."""
+"""Simulated CUDA and simulated Level Zero import the same objects of ``host``: in one process and in two."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def both(_settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
 
 on_both = run_there("cuda and levelzero", both, {})
 
-# Takes what was filled in each round's first half, adds its own half, and passes the round on.
+# Reads the first half of each round, adds its own half, and signals the round.
 SECOND = """
 import socket, sys, xsem, xsem.ipc
 with socket.socket(fileno=int(sys.argv[1])) as connection, xsem.open_device(sys.argv[2]) as here:
@@ -69,7 +69,7 @@ def test_importers_alternate_in_one_process(first: str, second: str, kind: Semap
         seen = memory.map_buffer()
         for number in range(1, ROUNDS + 1):
             value = value_of(kind, number)
-            # The second is there first: held, until the first has filled and signalled.
+            # The second device appends first: it is held until the first has filled and signalled.
             lists[1].append_wait(go_two, value)
             lists[1].append_copy(halves[1][1], halves[1][0])
             lists[1].append_signal(done_two, value)

@@ -1,8 +1,8 @@
-"""The examples, as far as they go without a GPU: their renderer, how they end, and the filters on a stand-in.
+"""The examples without a GPU: their renderer, how they end, and the filters on a stand-in.
 
-``array_library.py`` is neither torch nor CuPy: it has the few functions that the filters use, and works on the legacy
-stream of the stand-in for libcuda. So this shows that the programs wait, signal and end as they should. What torch and
-CuPy do themselves, ``tests/gpu/test_gpu_examples.py`` shows.
+``array_library.py`` replaces torch and CuPy: it has the few functions that the filters use, and works on the legacy
+stream of the stand-in for libcuda. So these tests show that the programs wait, signal and end correctly.
+``tests/gpu/test_gpu_examples.py`` shows the programs with torch and CuPy.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def example(name: str, *arguments: str, environment: dict[str, str] | None = Non
 
 
 def without(folder: Path, *packages: str) -> dict[str, str]:
-    """An environment in which those packages are missing, whether they are installed or not."""
+    """Return an environment in which these packages are missing, even if they are installed."""
     (folder / "sitecustomize.py").write_text(f"import sys\nfor name in {packages!r}: sys.modules[name] = None\n")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def with_library(folder: Path, name: str, *, wrong: str = "") -> dict[str, str]:
-    """The stand-ins for libcuda and for an array library of that name."""
+    """Return an environment with the stand-ins for libcuda and for an array library of that name."""
     shutil.copy(LIBRARY, folder / f"{name}.py")
     environment = stand_in_environment()
     path = [str(folder), *filter(None, [environment.get("PYTHONPATH")])]
@@ -142,7 +142,7 @@ def test_renderer_that_fails_is_an_error(tmp_path: Path) -> None:
 
 
 def test_consecutive_frames_have_different_sums() -> None:
-    """What the trainer tells a stale frame by."""
+    """The trainer detects a stale frame by its sum."""
     import renderer
 
     sums = [int(renderer.draw(number).sum()) for number in range(300)]

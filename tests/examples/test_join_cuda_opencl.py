@@ -1,4 +1,4 @@
-"""examples/join_cuda_opencl.py without a GPU: on the stand-in for libcuda and the simulated OpenCL device together."""
+"""examples/join_cuda_opencl.py without a GPU: on the stand-in for libcuda and the simulated OpenCL device."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_missing_device_is_reported_in_one_line() -> None:
 
 
 def test_wrong_values_are_counted(program: ModuleType) -> None:
-    """Where a device writes something else, the program says how many values are wrong: it does look at them."""
+    """If a device writes other values, the program prints the number of wrong values."""
 
     class Liar(program.PlainSide):   # type: ignore[misc,name-defined]
         def write(self, value: int) -> None:

@@ -1,4 +1,4 @@
-"""The C header: it compiles everywhere, and what it sends is what Python receives."""
+"""The C header: it compiles everywhere, and Python receives the messages that it sends."""
 
 from __future__ import annotations
 

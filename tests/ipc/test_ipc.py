@@ -1,4 +1,4 @@
-"""Descriptors over Unix sockets: what arrives, what is refused, and that no file descriptor is lost or leaked."""
+"""Descriptors over Unix sockets: messages that arrive, refusals, and no lost or leaked file descriptor."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_largest_message_goes_through_while_the_reader_reads(
     sender.join()
 
 
-# ---- refused before anything is sent
+# ---- refusals before anything is sent
 @pytest.mark.parametrize(
     "desc",
     [
@@ -180,7 +180,7 @@ def test_socket_that_cannot_carry_descriptors_is_refused(family: int, type: int)
             assert failure.value.reason == "not_a_unix_socket"
 
 
-# ---- what arrives is wrong
+# ---- wrong messages
 def raw(sock: socket.socket, data: bytes, fds: list[int]) -> None:
     sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
 
@@ -309,7 +309,7 @@ def test_fds_lost_to_the_process_limit_are_an_error(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = {int(fd) for fd in open_fds() if os.path.exists(f"/proc/self/fd/{fd}")}
     free = [number for number in range(1000) if number not in used]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free[2], hard))  # room for two of the five that come
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[2], hard))  # room for two of the five descriptors
     try:
         with pytest.raises(xsem.BadHandleError) as failure:
             ipc.receive(pair[1])
@@ -371,7 +371,7 @@ def test_no_bytes_crash_the_receiver_or_leak(data: bytes, with_header: bool, cou
         os.close(fd)
 
 
-# ---- foreign senders
+# ---- senders without xsem
 def test_receive_fds_accepts_any_sender(
     pair: tuple[socket.socket, socket.socket], fds: list[int]
 ) -> None:
@@ -394,7 +394,7 @@ def test_receive_fds_refuses_more_than_expected_and_closes_them(
             ipc.receive_fds(pair[1], 16, 1)
         assert open_fds() == before
         if pair[0].type == STREAM:
-            return  # shut down: what was left of that message cannot be told from the next
+            return  # shut down: the rest of that message cannot be distinguished from the next message
 
 
 def test_receive_fds_end_and_truncation(fds: list[int]) -> None:

@@ -1,6 +1,6 @@
-"""Ctrl-C in `xsem.ipc`: a KeyboardInterrupt before each bytecode of each call, which is more than CPython can deliver.
+"""Ctrl-C in `xsem.ipc`: a KeyboardInterrupt before each bytecode of each call. CPython delivers them at fewer places.
 
-After each one every file descriptor is closed once, and the socket is in step or says that it is not.
+After each interrupt every file descriptor is closed once, and the socket is in step or reports an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Interrupt:
 
     def _trace(self, frame: FrameType, event: str, _arg: Any) -> Any:
         name = frame.f_code.co_filename
-        if not name.startswith(XSEM) or name.endswith("handles.py"):  # what OwnedHandle promises is tested elsewhere
+        if not name.startswith(XSEM) or name.endswith("handles.py"):  # OwnedHandle is tested elsewhere
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -51,7 +51,7 @@ class Interrupt:
         return self._trace
 
     def during(self, call: Callable[[], object]) -> BaseException | None:
-        """What `call` raised; its result is dropped, uninterrupted."""
+        """Return the exception of `call`. Its result is dropped without an interrupt."""
         before = sys.gettrace()
         result = None
         try:
@@ -70,7 +70,7 @@ def raw(sock: socket.socket, data: bytes, *fds: int) -> None:
 
 
 class Scene:
-    """Two connected sockets and a file; `call` is interrupted, and `check` says what is wrong afterwards."""
+    """Two connected sockets and a file. `call` is interrupted; `check` returns the errors afterwards."""
 
     def __init__(self, kind: int) -> None:
         self.near, self.far = socket.socketpair(socket.AF_UNIX, kind)
@@ -80,14 +80,14 @@ class Scene:
         return SemaphoreDesc.opaque_fd(self.fd, device_uuid=None)
 
     def prepare(self) -> None:
-        """Before the interrupt."""
+        """Prepare the sockets, before the interrupt."""
 
     def call(self) -> object:
-        """What is interrupted; the result owns the descriptors that came."""
+        """Make the call that is interrupted. The result owns the received descriptors."""
         raise NotImplementedError
 
     def check(self) -> str:
-        """What is wrong with the stream, or nothing."""
+        """Return the error of the stream, or an empty string."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class Scene:
 
 
 class Receiving(Scene):
-    """A message with two descriptors is there."""
+    """A message with two descriptors is available."""
 
     reasons: tuple[str, ...] = ("peer_closed",)   # why the next message may be refused
 
@@ -123,7 +123,7 @@ class Receiving(Scene):
 
 
 class ReceivingPidfds(Receiving):
-    """As before, and the kernel adds a pidfd to each part."""
+    """The same, and the kernel adds a pidfd to each part."""
 
     def prepare(self) -> None:
         with suppress(OSError):  # Linux before 6.5
@@ -132,7 +132,7 @@ class ReceivingPidfds(Receiving):
 
 
 class ReceivingTooMany(Receiving):
-    """What is there is refused, and its descriptors are closed."""
+    """The available message is refused, and its descriptors are closed."""
 
     reasons = ("peer_closed", "fd_count")
 
@@ -141,7 +141,7 @@ class ReceivingTooMany(Receiving):
 
 
 class ReceivingHalf(Receiving):
-    """Half a message is there, and the rest does not come in time."""
+    """Half a message is available, and the rest does not come in time."""
 
     def prepare(self) -> None:
         self.message = wire.encode([self.desc()], [True], b"first")
@@ -159,7 +159,7 @@ class ReceivingHalf(Receiving):
 
 
 class ReceivingForeign(Receiving):
-    """Foreign bytes and two descriptors are there."""
+    """Bytes that are not a message, and two descriptors, are available."""
 
     def prepare(self) -> None:
         raw(self.far, b"foreign", self.fd, self.fd)
@@ -182,7 +182,7 @@ class ReceivingForeign(Receiving):
 
 
 class Sending(Scene):
-    """There is room for the whole message."""
+    """The socket has room for the whole message."""
 
     payload = b"first"
     whole = 32 + 64 + 5
@@ -214,7 +214,7 @@ class Sending(Scene):
 
 
 class SendingHalf(Sending):
-    """There is room for a part of the message, and the peer does not read."""
+    """The socket has room for a part of the message, and the peer does not read."""
 
     payload = b"x" * 60000
     whole = 32 + 64 + 60000
@@ -225,7 +225,7 @@ class SendingHalf(Sending):
 
 @contextmanager
 def canaries() -> Iterator[list[tuple[int, int]]]:
-    """New files under the lowest free numbers: a number that is closed twice is one of theirs."""
+    """Open new files under the lowest free numbers: a second close of a number closes one of them."""
     made = [(number, os.dup(number)) for number in (os.memfd_create("canary") for _ in range(4))]
     try:
         yield made
@@ -237,7 +237,7 @@ def canaries() -> Iterator[list[tuple[int, int]]]:
 
 
 def interrupted_once(make: Callable[[], Scene], at: int) -> tuple[Interrupt, str]:
-    """Interrupt the scene's call at that place; where it was, and what is wrong."""
+    """Interrupt the scene's call at that place. Return the place and the error."""
     scene = make()
     interrupt = Interrupt(at)
     try:
@@ -245,7 +245,7 @@ def interrupted_once(make: Callable[[], Scene], at: int) -> tuple[Interrupt, str
         before = numbers()
         raised = interrupt.during(scene.call)
         with canaries() as made:
-            # The canaries first, the traceback after: what it keeps alive is closed now.
+            # The canaries first, then the traceback: the objects that it kept alive are closed now.
             del raised
             gc.collect()
             wrong = "".join(f"file {number} was closed, " for number, witness in made
@@ -261,10 +261,10 @@ def interrupted_once(make: Callable[[], Scene], at: int) -> tuple[Interrupt, str
 
 
 def places(make: Callable[[], Scene]) -> int:
-    """Interrupt the scene's call at each place, one after the other; how many there are. None of them is bad."""
+    """Interrupt the scene's call at each place in turn, and fail on an error. Return the number of places."""
     bad: list[str] = []
     at = 0
-    gc.freeze()  # what is there already need not be looked at a thousand times
+    gc.freeze()  # so that a thousand collections skip the existing objects
     try:
         while True:
             at += 1

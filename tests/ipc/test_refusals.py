@@ -1,4 +1,4 @@
-"""What a socket, a peer or a caller can do wrong in `xsem.ipc`: an error of xsem's tree, and no descriptor lost."""
+"""Errors of a socket, a peer or a caller in `xsem.ipc`: an error of xsem's tree, and no descriptor lost."""
 
 from __future__ import annotations
 
@@ -222,9 +222,9 @@ def test_packet_longer_than_the_sockets_buffer_is_refused(packets: Pair) -> None
     assert ipc.receive(b).payload == b"short"
 
 
-# ---- what the caller gives
+# ---- the arguments
 class File:
-    """Has a `fileno()`."""
+    """Object with a `fileno()`."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -271,7 +271,7 @@ def test_huge_timeout_is_accepted(pair: Pair, timeout_s: float | None) -> None:
     ipc.receive(pair[1], timeout_s=timeout_s)
 
 
-# ---- what comes beside the message
+# ---- other ancillary data
 @pytest.fixture
 def pidfds(pair: Pair) -> Pair:
     try:
@@ -320,7 +320,7 @@ def test_pidfds_are_closed_when_descriptors_are_lost(pidfds: Pair, fd: int) -> N
 
 
 class Answering(socket.socket):
-    """A socket on which recvmsg gives what the test wants."""
+    """A socket whose recvmsg returns the data of the test."""
 
     ancillary: Any
 
@@ -399,7 +399,7 @@ def test_empty_packets_before_the_end_are_the_end(packets: Pair) -> None:
     refused("peer_closed", lambda: ipc.receive(packets[1]))
 
 
-# ---- how long
+# ---- timeouts
 def timed_out(call: Callable[[], object]) -> str:
     with pytest.raises(xsem.WaitTimeoutError) as caught:
         call()

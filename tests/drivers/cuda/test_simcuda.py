@@ -1,4 +1,4 @@
-"""The stand-in for libcuda does as the driver does: as an H200 answers in h200.json, and as was measured besides."""
+"""The stand-in for libcuda behaves like the driver: h200.json and further measurements on an H200."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ BINARY = SemaphoreHandleType.OPAQUE_FD
 TIMELINE_TYPE, OPAQUE_TYPE = 9, 1
 PAGE = 4096
 BOUND_S = 20.0
-SOON_S = 0.2  # what blocks is not done by then; what passes is waited for as long as BOUND_S
+SOON_S = 0.2  # a blocked call is not done by then; other calls get BOUND_S
 
 
 def known_to_differ() -> dict[str, str]:
-    """Questions answered otherwise here than on the GPU, each with the reason; a difference that has gone fails.
+    """Return queries whose answers here differ from the GPU, each with the reason. A stale difference fails.
 
-    The stand-in itself answers all as the GPU does.
+    The stand-in itself answers all queries as the GPU does.
     """
     if hasattr(driver().CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"):
         return {}
@@ -59,7 +59,7 @@ def test_every_query_returns_the_value_of_the_gpu() -> None:
     assert given.keys() == wanted.keys()
     other = [name for name in wanted if given[name] != wanted[name]]
     if other:
-        # On a busy machine what is only late looks as if it blocked.
+        # On a busy machine a late call looks like a blocked call.
         again = answers(*other, soon_s=5, parallel=2)
         other = [name for name in other if again[name] != wanted[name]]
     known = known_to_differ()
@@ -67,7 +67,7 @@ def test_every_query_returns_the_value_of_the_gpu() -> None:
     assert [name for name in known if name not in other] == []
 
 
-# ---- driver calls of the tests' own
+# ---- driver calls for the tests
 def driver() -> Any:
     return importlib.import_module("cuda.bindings.driver")
 
@@ -83,7 +83,7 @@ def ask(function: str, *args: Any) -> Any:
 
 
 class Rig:
-    """The exporter, and the driver's primary context, current in the test's thread."""
+    """The exporter, and the primary context of the driver, current in the thread of the test."""
 
     def __init__(self, host: xsem.Device) -> None:
         self.host = host
@@ -94,7 +94,7 @@ class Rig:
         ask("cuCtxPushCurrent", self.context)
 
     def open_gates(self) -> None:
-        """A test that failed must not hold the next ones: what is pending is met."""
+        """Meet all pending waits, so that a failed test does not block the next one."""
         for there in self.exports:
             with contextlib.suppress(xsem.XsemError):
                 there.host_signal(2**64 - 1 if there.type is TIMELINE else None)
@@ -107,7 +107,7 @@ class Rig:
         return ask("cuStreamCreate", 1)
 
     def exported(self, kind: SemaphoreHandleType = TIMELINE) -> tuple[xsem.Semaphore, int]:
-        """A semaphore and a new fd of it."""
+        """Return a semaphore and a new fd for it."""
         there = self.host.create_semaphore(kind)
         self.exports.append(there)
         with there.export() as desc:
@@ -173,7 +173,7 @@ def rig() -> Iterator[Rig]:
 
 
 class Elsewhere:
-    """A call on another thread: whether it is held, and in the end its result."""
+    """A call on another thread: whether it blocks, and its result."""
 
     def __init__(self, at: Rig, work: Callable[[], int]) -> None:
         self.result: int | None = None
@@ -196,7 +196,7 @@ class Elsewhere:
         return self.result
 
 
-# ---- what blocks
+# ---- calls that block
 @on_stand_in
 @pytest.mark.parametrize("kind", [TIMELINE, BINARY])
 def test_destroying_a_semaphore_blocks_behind_its_queued_wait(kind: SemaphoreHandleType) -> None:
@@ -227,7 +227,7 @@ def test_destroying_a_semaphore_blocks_behind_its_queued_signal() -> None:
 
 @on_stand_in
 def test_destroying_an_idle_semaphore_blocks_other_calls() -> None:
-    """As measured on an H200: all of these return when the wait is met; queries of events return before."""
+    """Measured on an H200: all these calls return when the wait is met. Event queries return earlier."""
     with rig() as at:
         gate_there, gate = at.semaphore()
         _there, here = at.semaphore()
@@ -279,10 +279,10 @@ def test_append_number_1021_behind_an_unmet_wait_blocks() -> None:
             assert signal_to(here, value, stream) == 0
         one_more = Elsewhere(at, lambda: signal_to(here, 1021, stream))
         assert one_more.is_held()
-        # Another stream has places of its own.
+        # The room of another stream is separate.
         other = at.stream()
         assert signal_to(here, 7, other) == 0
-        ask("cuStreamSynchronize", other)   # before the rest signals more
+        ask("cuStreamSynchronize", other)   # before the first stream signals again
         gate_there.host_signal(1)
         assert one_more.finish() == 0
         ask("cuStreamSynchronize", stream)
@@ -304,7 +304,7 @@ def test_64_other_streams_run_while_one_waits() -> None:
         ask("cuStreamSynchronize", waiting)
 
 
-# ---- what is checked, and what is not
+# ---- checked and unchecked arguments
 @on_stand_in
 def test_fd_is_taken_by_an_import_and_left_by_a_failed_one() -> None:
     with rig() as at:
@@ -316,7 +316,7 @@ def test_fd_is_taken_by_an_import_and_left_by_a_failed_one() -> None:
         files = [*pipe, os.open("/dev/null", os.O_RDWR), os.open("/", os.O_RDONLY), os.memfd_create("nothing")]
         for wrong in files:
             assert code("cuImportExternalSemaphore", semaphore_descriptor(wrong)) == 999
-            os.close(wrong)  # raises where it is not open any more
+            os.close(wrong)  # raises if the fd is closed
         assert code("cuImportExternalSemaphore", semaphore_descriptor(files[0])) == 999
 
 
@@ -410,7 +410,7 @@ def test_wait_for_a_destroyed_semaphore_is_an_invalid_value() -> None:
         assert signal_to(here, 1, at.stream()) == 1
 
 
-# ---- where the driver crashes
+# ---- crashes of the driver
 PRELUDE = """
 import os
 from cuda.bindings import driver as cu
@@ -513,7 +513,7 @@ def test_older_driver_version_lacks_newer_functions() -> None:
 
 # ---- the command
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    stand_in_environment()  # which skips where it cannot be built
+    stand_in_environment()  # skips if the stand-in cannot be built
     return subprocess.run([str(FOLDER / "run"), *arguments], env={**os.environ, **environment}, capture_output=True,
                           text=True, timeout=50, check=False)
 

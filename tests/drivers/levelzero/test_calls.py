@@ -1,4 +1,4 @@
-"""The simulated Level Zero driver behind the real loader, by plain calls: each way to it, what it holds and passes."""
+"""The simulated Level Zero driver behind the real loader, by raw calls: each way to reach it, waits and signals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from support.levelzero_sim import on_level_zero
 from xsem.types import SemaphoreHandleType
 
 
-# ---- each way to it: loaders, drivers, forced intercept
+# ---- each way to reach it: loaders, drivers, forced intercept
 def walk(at: Rig, kind: SemaphoreHandleType) -> None:
-    """A wait holds what comes after it, the signal lets it go, and the answer is signalled."""
+    """A wait holds the later work until the signal, and the answer is signalled."""
     there, here = at.semaphore(kind)
     answer_there, answer = at.semaphore(kind)
     memory_there, memory = at.memory()
@@ -28,7 +28,7 @@ def walk(at: Rig, kind: SemaphoreHandleType) -> None:
     assert at.signal(commands, [answer], [9], after=[copied]) == 0
     assert at.held(waited)
     assert at.held(copied)
-    source.value = b"b"   # what is copied before the signal is seen to be
+    source.value = b"b"   # a copy before the signal would read b"a"
     there.host_signal(value_of(kind, 7))
     answer_there.host_wait(value_of(kind, 9), timeout_s=20)
     assert at.reached(waited)
@@ -37,7 +37,7 @@ def walk(at: Rig, kind: SemaphoreHandleType) -> None:
 
 
 SETUPS: dict[str, tuple[dict[str, str], str, int]] = {
-    # name: settings, where the functions are found, which driver
+    # name: settings, source of the functions, driver
     "by_address": ({}, "address", 0),
     "by_table": ({"SIMZE_NO_ADDRESS": "1"}, "table", 0),
     "by_address_intercepted": ({"ZE_ENABLE_LOADER_INTERCEPT": "1"}, "address", 0),
@@ -78,7 +78,7 @@ test_semaphores_by_the_newest_loader_with_parameter_validation = walks("newest_v
 
 @on_level_zero(**SETUPS["newest_validated"][0])
 def test_parameter_validation_refuses_before_the_driver() -> None:
-    """The layer is in the path: its code for flags that no header has; the driver would say another."""
+    """The layer is in the path: undefined flags give the code of the layer. The driver would return another code."""
     with rig() as at:
         _there, fd = at.exported(BINARY)
         assert at.import_code(fd, 0x200)[0] == ze.INVALID_ENUMERATION
@@ -149,7 +149,7 @@ def test_wait_checks_its_semaphore_only_after_its_events() -> None:
         assert at.wait(at.stream(), [here], [0], event=gated, after=[gate]) == 0
         there.host_signal()
         other = at.again(there)
-        assert at.wait(at.stream(), [other], [0], event=passed) == 0   # it takes the signal: the other has not begun
+        assert at.wait(at.stream(), [other], [0], event=passed) == 0   # takes the signal: the other has not begun
         assert at.reached(passed)
         assert at.held(gated)
         at.call("zeEventHostSignal", ctypes.c_void_p(gate))
@@ -265,7 +265,7 @@ def test_intel_binary_stays_signalled_after_a_wait() -> None:
         assert at.wait(commands, [at.again(there)], [0], event=second) == 0
         assert at.reached(second)
         assert at.counter(b"let_through") == before + 1
-        # Reset by the exporter, and signalled again: a new import's wait is held, and what passes is in order.
+        # The exporter resets and signals it again: the wait of a new import is held, and passes in order.
         there.host_wait(timeout_s=20)
         assert at.wait(commands, [at.again(there)], [0], event=third) == 0
         assert at.held(third)

@@ -1,4 +1,4 @@
-"""The simulated Level Zero driver: what becomes of fds, memory and images, its devices, and what it refuses."""
+"""The simulated Level Zero driver: ownership of fds, memory, images, devices, and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_open(fd: int) -> bool:
     return True
 
 
-# ---- imports of semaphores: codes, and what becomes of the fd
+# ---- imports of semaphores: codes, and ownership of the fd
 def binary(at: Rig) -> int:
     return at.exported(BINARY)[1]
 
@@ -42,7 +42,7 @@ def pipe(_at: Rig) -> int:
     return reader
 
 
-# What is imported, as what: its code of the conforming driver and of Intel's; whether Intel's has closed the fd.
+# Object, flags, structure type, code of the conforming driver, code of Intel's, whether Intel's closes the fd.
 BAD: dict[str, tuple[Callable[[Rig], int], int, int, int, int, bool]] = {
     "pipe": (pipe, ze.OPAQUE_FD, 0x20024, ze.INVALID_ARGUMENT, ze.UNSUPPORTED_FEATURE, True),
     "memory": (memory, ze.TIMELINE_FD, 0x20024, ze.INVALID_ARGUMENT, ze.UNSUPPORTED_FEATURE, True),
@@ -108,10 +108,10 @@ def test_fd_is_closed_only_on_success_as_in_one_release() -> None:
     with rig() as at:
         fd = pipe(at)
         assert at.import_code(fd, ze.OPAQUE_FD)[0] == ze.UNSUPPORTED_FEATURE
-        os.close(fd)   # raises where it is not open any more
+        os.close(fd)   # raises if the fd is closed
 
 
-# ---- what is refused besides
+# ---- other refusals
 def regular_list(at: Rig, expected: int) -> None:
     _there, here = at.semaphore(BINARY)
     desc = ze.structure(0xF, (c_uint32, 0), (c_uint32, 0))
@@ -143,7 +143,7 @@ def test_wrong_handles_and_parameters_are_refused() -> None:
         assert at.release(at.device) == ze.INVALID_ARGUMENT
         append = at.functions[ze.EXTENSION[3]]
         append.restype = c_uint32
-        wrong = ze.structure(0x20025, (c_uint64, 0))   # a signal's parameters
+        wrong = ze.structure(0x20025, (c_uint64, 0))   # the parameters of a signal
         taken = (c_void_p(commands), c_uint32(1), ze.handles([here]))
         assert append(*taken, byref(wrong), None, c_uint32(0), None) == ze.INVALID_ARGUMENT
         assert append(*taken, None, None, c_uint32(0), None) == ze.INVALID_NULL_POINTER

@@ -1,4 +1,4 @@
-"""The simulated Level Zero driver: what ends a process, failures on purpose, log, counters, the vendor's headers."""
+"""The simulated Level Zero driver: crashes, configured failures, log, counters, the vendor's headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.paths import DRIVERS, TESTS
 SOURCES = DRIVERS / "levelzero"
 
 
-# ---- what a driver answers with a crash
+# ---- misuse that crashes a driver
 HEAD = """
 import ctypes, os
 from support.levelzero_rig import *
@@ -84,7 +84,7 @@ at.end()
     assert ran.returncode == 0, ran.stderr
 
 
-# ---- failures on purpose, the log, the counters
+# ---- configured failures, the log, the counters
 @on_level_zero(SIMZE_FAIL="zeDeviceImportExternalSemaphoreExt:0x78000003:2,zeEventHostReset:0x70000001:2+")
 def test_calls_fail_as_configured() -> None:
     with rig() as at:

@@ -1,4 +1,4 @@
-"""The simulated OpenCL device, by plain calls through the real loader: what it says of itself, waits and signals."""
+"""The simulated OpenCL device, by raw calls through the real loader: its properties, waits and signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def u32(value: bytes) -> int:
     return int.from_bytes(value, "little")
 
 
-# ---- what it says of itself
+# ---- properties
 @on_opencl
 def test_device_is_a_gpu_that_only_imports_opaque_fds() -> None:
     with rig() as at:
@@ -182,7 +182,7 @@ def test_semaphores_of_one_call_are_handled_together() -> None:
 
 @on_opencl
 def test_waits_in_many_queues_do_not_block_each_other() -> None:
-    """More than PoCL has threads."""
+    """The number of waits is greater than the number of PoCL's threads."""
     with rig() as at:
         pairs = [(at.semaphore(), at.semaphore(), at.stream()) for _ in range(24)]
         for (_, here), (_, answer), queue in pairs:

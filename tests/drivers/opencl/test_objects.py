@@ -1,4 +1,4 @@
-"""The simulated OpenCL device: what imports answer, whose the fds are, queries, memory, and which device takes what."""
+"""The simulated OpenCL device: results of imports, ownership of fds, queries, memory, several devices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pipe_of(at: Rig) -> int:
     return read
 
 
-# ---- semaphores: what creating one answers
+# ---- semaphores: results of their creation
 @on_opencl
 @pytest.mark.parametrize(("properties", "code"), [
     ((), cl.INVALID_VALUE),
@@ -167,7 +167,7 @@ def test_retained_semaphore_lives_until_its_last_release() -> None:
         assert at.of_semaphore(here, 0x203A) == b"\1\0\0\0"
 
 
-# ---- waits and signals: what enqueuing one answers
+# ---- waits and signals: results of their enqueue
 @on_opencl
 @pytest.mark.parametrize("name", ["wait", "signal"])
 def test_wrong_arguments_are_refused_and_enqueue_nothing(name: str) -> None:
@@ -349,7 +349,7 @@ def test_released_memory_is_unmapped_when_its_work_is_done() -> None:
         there.host_signal()
         at.finish(queue)
         at.release_event(at.events.pop())
-        # PoCL lets go of a command's memory a little after the command is done.
+        # PoCL releases the memory of a command shortly after the command is done.
         for _ in range(2000):
             if mappings() == before:
                 break

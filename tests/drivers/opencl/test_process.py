@@ -1,4 +1,4 @@
-"""The simulated OpenCL device: what ends a process, failures and faults on purpose, log, counters, plain PoCL."""
+"""The simulated OpenCL device: crashes, configured failures and faults, log, counters, PoCL without the layer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(script: str, *, bare: bool = False, **settings: str) -> subprocess.Compl
                           env=opencl_environment(PYTHONPATH=path, **settings))
 
 
-# ---- what a driver answers with a crash, or nobody may rely on
+# ---- misuse that crashes a driver, or has no defined result
 CRASHES = {
     "release_while_queued": (PENDING + "at.release(here)", "ReleaseSemaphoreKHR: this semaphore is released while its"),
     "release_of_what_is_not_flushed": ("at.signals(queue, here); at.release(here)", "released while its work is"),
@@ -97,7 +97,7 @@ assert at.devices_of(cl.CPU) == at.devices and at.devices_of(cl.GPU) == []
     assert ran.returncode == 0, ran.stderr
 
 
-# ---- failures on purpose, the log, the counters
+# ---- configured failures, the log, the counters
 @on_opencl(SIMCL_FAIL="clCreateSemaphoreWithPropertiesKHR:-6:2,clFlush:-5:2+")
 def test_calls_fail_as_configured() -> None:
     with rig() as at:
@@ -141,7 +141,7 @@ at.end()
     assert list(memoryview(counters.read_bytes()).cast("Q")) == [1, 1, 1]   # waits, signals, unacquired
 
 
-# ---- faults on purpose: each is seen in what it says
+# ---- planted faults: a program detects each
 FAULTS = {
     "signal_lost": "at.signals(queue, here); at.finish(queue); assert not at.signalled(here)",
     "wait_ignored": PENDING + "assert at.reached(event)",
@@ -164,7 +164,7 @@ FAULTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_present_only_when_planted(name: str) -> None:
-    # Without its fault some of it waits for ever.
+    # Without the fault, some programs wait for ever.
     script = f"{HEAD}import signal; signal.alarm(LIMIT_S)\n{FAULTS[name]}\nos._exit(7)"
     planted, sound = run(script.replace("LIMIT_S", "40"), SIMCL_FAULT=name), run(script.replace("LIMIT_S", "3"))
     assert planted.returncode == 7, planted.stderr
