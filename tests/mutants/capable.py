@@ -1,4 +1,4 @@
-"""A driver that can more than `host`, with one fault each: `test_conformance_capable.py` runs the suite on them."""
+"""A driver with more capabilities than `host`, with one fault each. `test_capable.py` runs the suite on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPABLE: dict[str, Fault] = {}
 
 
 class _SyncFile:
-    """A semaphore whose signals are objects of their own, as a sync file is one signal's."""
+    """A semaphore with a separate object for each signal. A sync file stands for one signal."""
 
     def __init__(self, driver: spi.DeviceDriver, first: Any) -> None:
         self.driver = driver
@@ -71,7 +71,7 @@ def _replaced(semaphores: Any, params: Any, values: dict[Any, tuple[int, int]], 
 
 
 class Capable(Driver):
-    """No fault: records, and has sync files: each signal of such a semaphore is a new semaphore of the host's."""
+    """No fault: records, and has sync files. Each signal of a sync file semaphore is a new semaphore of the host."""
 
     list_type = _Recorder
 
@@ -121,7 +121,7 @@ def _capable(cls: type[Capable]) -> type[Capable]:
 
 @_capable
 class RecordingRunsAtOnce(Capable):
-    """What is recorded runs at once as well."""
+    """Recorded operations also run immediately."""
 
     class list_type(_Recorder):  # noqa: N801
         def end_recording(self) -> Any:
@@ -133,7 +133,7 @@ class RecordingRunsAtOnce(Capable):
 
 @_capable
 class ReplayKeepsItsValues(Capable):
-    """A replay has the values that were recorded."""
+    """A replay uses the recorded values."""
 
     class list_type(_Recorder):  # noqa: N801
         def replay(self, recording, values):  # type: ignore[no-untyped-def]
@@ -142,7 +142,7 @@ class ReplayKeepsItsValues(Capable):
 
 @_capable
 class ReplaySignalsAsRecorded(Capable):
-    """A replay waits for the values given with it, and signals those that were recorded."""
+    """A replay waits for its own values, and signals the recorded values."""
 
     class list_type(_Recorder):  # noqa: N801
         def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
@@ -154,7 +154,7 @@ class ReplaySignalsAsRecorded(Capable):
 
 @_capable
 class SyncFileMinusOneIsPending(Capable):
-    """The sync file -1 is signalled by nobody."""
+    """The sync file -1 is never signalled."""
 
     def signalled(self, semaphore: Any) -> Any:
         return semaphore
@@ -162,7 +162,7 @@ class SyncFileMinusOneIsPending(Capable):
 
 @_capable
 class SyncFileIsSignalledAtOnce(Capable):
-    """A sync file is signalled when it is exported, whatever stands before its signal."""
+    """A sync file is signalled when it is exported, even if earlier work is pending."""
 
     def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
         return None if isinstance(semaphore, _SyncFile) else super().export_semaphore(semaphore)
@@ -170,7 +170,7 @@ class SyncFileIsSignalledAtOnce(Capable):
 
 @_capable
 class SyncFileIsTheFirstOne(Capable):
-    """Each sync file of a semaphore is that of its first signal."""
+    """Each sync file of a semaphore stands for its first signal."""
 
     def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
         return super().export_semaphore(semaphore.made[1] if isinstance(semaphore, _SyncFile) else semaphore)
@@ -178,7 +178,7 @@ class SyncFileIsTheFirstOne(Capable):
 
 @_capable
 class ExitWaits(Capable):
-    """A process does not end while a wait of its is pending."""
+    """A process does not end while one of its waits is pending."""
 
     class list_type(_Recorder):  # noqa: N801
         def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""All mutants: each a way to run the suite on something with one fault."""
+"""All mutants. Each is a way to run the suite on a device with one fault."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Mutant:
     Attributes
     ----------
     family, fault : str
-        What it is a variant of, and what is wrong with it; together its name, `host/wait_ignored`.
+        What it is a variant of, and its fault. Together they are its name, `host/wait_ignored`.
     text : str
         The fault in a sentence.
     device, profile : str
-        What the suite is asked to run.
+        Arguments of the suite.
     undeclared : bool
-        It declares nothing, so that no case tells: the profile must. It is run whole.
+        It declares nothing, so no case can fail and the profile must. It runs with all requirements.
     """
 
     family: str
@@ -62,12 +62,12 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Family and fault."""
+        """Return family and fault."""
         return f"{self.family}/{self.fault}"
 
     @property
     def all_of_it(self) -> tuple[str, ...]:
-        """What "all requirements" are for it: beginnings of ids, or none for all there are."""
+        """Prefixes of the ids of its requirements; none means all requirements."""
         return HANGS.get(self.fault, ())
 
     @property
@@ -77,7 +77,7 @@ class Mutant:
 
 
 def all_mutants() -> dict[str, Mutant]:
-    """Every mutant by its name, and one without a fault in each family."""
+    """Return every mutant by its name, and one without a fault in each family."""
     found = [
         *_of("host", "host", "memory"),
         *(Mutant("driver", name, text, "cuda:0", "full", {"SIMCUDA_FAULT": name}) for name, text in _driver_faults()),

@@ -1,7 +1,7 @@
-"""A plugin that makes a mutant of what XSEM_MUTANT names.
+"""A plugin that makes the mutant that XSEM_MUTANT names.
 
-``XSEM_MUTANT="wait_ignored of host"`` adds a device ``mutant:0``: the first one of that backend, with the fault around
-it. ``XSEM_MUTANT="offset_dropped in cuda"`` plants the fault in the backend's own code.
+``XSEM_MUTANT="wait_ignored of host"`` adds a device ``mutant:0``: the first device of that backend, with the fault
+around it. ``XSEM_MUTANT="offset_dropped in cuda"`` plants the fault in the backend's own code.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class MutantBackend(spi.Backend):
         return registry().get(self._of)
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """The one device, under this backend's name."""
+        """Return the device, under the name of this backend."""
         first = self._inner.devices()[0]
         return (self._fault.info(DeviceInfo(
             id="mutant:0", backend="mutant", index=0, name=f"{first.name}, mutated", uuid=first.uuid, luid=first.luid,
             driver_uuid=first.driver_uuid, driver_version=first.driver_version)),)
 
     def open(self, index: int) -> spi.DeviceDriver:
-        """Open it, with the fault."""
+        """Open the device with the fault."""
         return self._fault.driver(self._inner.open(index))
 
     def details(self, index: int) -> Mapping[str, str]:
-        """As the other backend has them."""
+        """Return the checks of the other backend."""
         return self._inner.details(index)
 
 
 @spi.hookimpl
 def xsem_register_backends(register: Any) -> None:
-    """Register it, or plant the fault, where XSEM_MUTANT is set."""
+    """Register the plugin, or plant the fault, if XSEM_MUTANT is set."""
     mutant = os.environ.get("XSEM_MUTANT", "")
     fault, _, of = mutant.partition(" of ")
     if of:

@@ -1,15 +1,15 @@
-"""``make mutants``: every mutant must be caught by the suite, and what has no fault must conform.
+"""``make mutants``: the suite must catch every mutant, and devices without a fault must conform.
 
     python tests/mutants/run.py [FAMILY/FAULT …] [--full] [--write-table]
 
 Mutants are variants of `host`, of the simulated CUDA driver and of the CUDA backend with one fault each (catalogue.py).
-table.toml says which requirements fail under which. The suite is run on each mutant with a few of those, chosen so that
-every MUST with a check fails under one at least; a mutant that the table lacks, and with --full each, is run with all.
-Where a run is not as the table says it is run once more, and what failed in one of the two only is told: a race decides
-it, and has not gone to `sometimes` yet. What is so in both runs is wrong.
-Prints the table, then where the run disagrees with it and each MUST that fails under none, with the reason in
-without.toml, and last "N of N caught". --write-table runs with all and puts what failed into the table; run again it
-adds a run, and what failed in one of them only goes to `sometimes`.
+table.toml lists the requirements that fail under each mutant. The suite runs on each mutant with a few of these, chosen
+so that every MUST with a check fails at least once. A mutant that the table lacks runs with all requirements, and with
+--full each mutant does. If a run and the table differ, the mutant runs once more. A requirement that failed in only one
+of the two runs is reported: a race decides, and `sometimes` lacks it. A difference in both runs is an error.
+The command prints the table, then each difference, then each MUST that fails under no mutant, with the reason in
+without.toml, and last "N of N caught". --write-table runs all requirements and writes the failures into the table. A
+second run adds to the rows: requirements that failed in only one run move to `sometimes`.
 
 Exit: 0 all caught, table and run agree and every MUST is accounted for; 1 not.
 """
@@ -37,14 +37,14 @@ import table  # noqa: E402
 from catalogue import STAND_IN, Mutant, all_mutants  # noqa: E402
 from table import Row  # noqa: E402
 
-PATIENCE_S = "0.25"   # of a check that fails, each wait takes that long
-LONGEST_S = 300.0     # what hangs for longer belongs in catalogue.HANGS
+PATIENCE_S = "0.25"   # each wait of a failing check takes this long
+LONGEST_S = 300.0     # mutants that hang for longer belong in catalogue.HANGS
 CAUGHT = 1
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a run: status, requirements that failed, the last line, seconds."""
+    """Result of a run: status, failed requirements, the last line, seconds."""
 
     status: int
     failed: frozenset[str]
@@ -55,7 +55,7 @@ class Ended:
 
 
 def plugin_folder(folder: Path) -> None:
-    """Have the plugin found as an installed one is."""
+    """Make the plugin discoverable like an installed one."""
     info = folder / "mutants-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mutants\nVersion: 1.0\n")
@@ -63,7 +63,7 @@ def plugin_folder(folder: Path) -> None:
 
 
 def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ended:
-    """Run the suite on a mutant; with all requirements where `only` names none."""
+    """Run the suite on a mutant, with all requirements if `only` is empty."""
     report = folder / (mutant.name.replace("/", "-") + ".json")
     sound = mutant.fault == "none"
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SIMCUDA_", "XSEM_MUTANT"))}
@@ -88,7 +88,7 @@ def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ende
     seconds = time.monotonic() - began
     lines = (done.stdout + done.stderr).splitlines()
     cases = json.loads(report.read_text())["cases"] if report.exists() else []
-    # A SHOULD decides nothing, and some fail on what has no fault.
+    # Only failures of MUSTs count: some SHOULDs fail without a fault.
     failed = frozenset(case["requirement"] for case in cases
                        if case["level"] == "MUST" and case["outcome"] in ("FAIL", "ERROR"))
     return Ended(done.returncode, failed, lines[-1] if lines else "no output", seconds,
@@ -96,13 +96,13 @@ def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ende
 
 
 def library_folder() -> str:
-    """Where the simulated driver is, built now where its sources are newer."""
+    """Return the folder of the simulated driver. It is built first if its sources are newer."""
     return subprocess.run([str(STAND_IN / "run"), "cuda", "--where"], capture_output=True, text=True,
                           check=True).stdout.strip()
 
 
 def main() -> int:
-    """Run, print the table, judge."""
+    """Run, print the table, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mutants", nargs="*", help="patterns of names, as host/* or */wait_ignored; without: all")
     parser.add_argument("--full", action="store_true", help="run each mutant with all requirements")
@@ -128,7 +128,7 @@ def main() -> int:
                        for name, each in mutants.items()}
             for name, each in mutants.items():
                 ended[name] = started[name].result()
-                # What is without a fault conforms each time.
+                # A device without a fault conforms each time.
                 if each.fault != "none" and not asked.write_table and (
                         judged(each, ended[name]) or disagreement(name, ended[name], rows, parts.get(name))):
                     once = ended[name]
@@ -153,7 +153,7 @@ def main() -> int:
 
 
 def said(mutant: Mutant, ended: Ended) -> str:
-    """A mutant's lines of the printed table."""
+    """Return the lines of a mutant in the printed table."""
     if mutant.fault == "none":
         return f"{mutant.name}: status {ended.status}; {ended.last} ({ended.seconds:.0f} s)"
     caught = "caught" if ended.status == CAUGHT else f"NOT CAUGHT, status {ended.status}"
@@ -162,19 +162,19 @@ def said(mutant: Mutant, ended: Ended) -> str:
 
 
 def judged(mutant: Mutant, ended: Ended) -> list[str]:
-    """What is wrong with a run, whatever the table says."""
+    """Return the errors of a run, independent of the table."""
     if mutant.fault == "none":
         return [f"{mutant.name} is without a fault, and ended {ended.status}: {ended.last}"] if ended.status else []
-    # A device that declares nothing may fail no case: it lacks what the profile needs.
+    # A device that declares nothing fails no case: it lacks the capabilities of the profile.
     if ended.status != CAUGHT or not (ended.lacking if mutant.undeclared else ended.failed):
         return [f"{mutant.name} was not caught, status {ended.status}: {ended.last}"]
     return []
 
 
 def both(once: Ended, other: Ended, to_fail: frozenset[str]) -> Ended:
-    """What two runs say together: what is to fail did so in one of them, what is not did so in both.
+    """Combine two runs. An expected failure counts if it occurred in one run, any other if it occurred in both.
 
-    It was caught where one of them caught it.
+    The mutant is caught if one run caught it.
     """
     failed = ((once.failed | other.failed) & to_fail) | (once.failed & other.failed)
     return Ended(CAUGHT if once.status == CAUGHT else other.status, failed, other.last, once.seconds + other.seconds,
@@ -182,7 +182,7 @@ def both(once: Ended, other: Ended, to_fail: frozenset[str]) -> Ended:
 
 
 def differed(once: Ended, other: Ended) -> str:
-    """Where two runs were not the same."""
+    """Return the differences of two runs."""
     races = ", ".join(sorted(once.failed ^ other.failed))
     if once.status != other.status:
         return f"status {once.status}, then {other.status}" + (f"; {races} failed in one run of two" if races else "")
@@ -190,14 +190,14 @@ def differed(once: Ended, other: Ended) -> str:
 
 
 def expected(row: Row | None, part: set[str] | None) -> frozenset[str]:
-    """What is to fail in a run with `part`, or with all."""
+    """Return the expected failures of a run with `part`, or with all requirements."""
     if row is None:
         return frozenset()
     return row.fails if part is None else frozenset(part)
 
 
 def disagreement(name: str, ended: Ended, rows: Mapping[str, Row], part: set[str] | None) -> list[str]:
-    """Where a run and the table differ: what fails sometimes may."""
+    """Return the differences between a run and the table. Requirements of `sometimes` may fail."""
     if name.endswith("/none"):
         return []
     row = rows.get(name)
@@ -211,12 +211,12 @@ def disagreement(name: str, ended: Ended, rows: Mapping[str, Row], part: set[str
 
 
 def without() -> dict[str, str]:
-    """MUSTs that no mutant fails, with the reason."""
+    """Return the MUSTs that no mutant fails, with the reason."""
     return tomllib.loads((HERE / "without.toml").read_text(encoding="utf-8"))
 
 
 def unaccounted(failed: set[str], musts: set[str]) -> list[str]:
-    """MUSTs that failed under no mutant, and for which no reason is written down; and the reverse."""
+    """Return MUSTs that failed under no mutant and have no reason, and reasons for MUSTs that failed."""
     reasons = without()
     for name in sorted(musts - failed):
         print(f"no mutant fails {name}: {reasons.get(name, 'NO REASON')}")

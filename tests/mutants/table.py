@@ -1,4 +1,4 @@
-"""The committed table, table.toml: which requirements fail under which mutant; and what must be run to hold it."""
+"""The committed table, table.toml: the requirements that fail under each mutant, and the runs that confirm it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ LEAST = 2
 
 @dataclass(frozen=True)
 class Row:
-    """What fails under one mutant.
+    """Requirements that fail under one mutant.
 
     Attributes
     ----------
     fails : frozenset of str
         Requirements of which a case failed in every run.
     sometimes : frozenset of str
-        Those of which one failed in some run: a race decides.
+        Requirements of which a case failed in some runs: a race decides.
     """
 
     fails: frozenset[str] = frozenset()
     sometimes: frozenset[str] = frozenset()
 
     def seen(self, failed: Iterable[str]) -> Row:
-        """This row after one more run."""
+        """Return this row after one more run."""
         now = frozenset(failed)
         return Row(self.fails & now, self.sometimes | (self.fails ^ now) - (self.fails & now))
 
 
 def read(path: Path = FILE) -> dict[str, Row]:
-    """Rows by the mutant's name."""
+    """Return the rows by the name of the mutant."""
     if not path.exists():
         return {}
     rows = {}
@@ -49,7 +49,7 @@ def read(path: Path = FILE) -> dict[str, Row]:
 
 
 def write(rows: Mapping[str, Row], texts: Mapping[str, str], path: Path = FILE) -> None:
-    """Write them, with each fault's text above it."""
+    """Write the rows, each under the text of its fault."""
     lines = ["# Which requirements fail under which mutant: written by `run.py --write-table`, not by hand.",
              "# `sometimes`: a race decides. Without any: the profile fails, no case does."]
     for family in FAMILIES:
@@ -73,7 +73,7 @@ def _array(name: str, values: Iterable[str]) -> list[str]:
 
 
 def musts() -> set[str]:
-    """MUSTs of a device or backend that have a check."""
+    """Return the MUSTs of a device or backend that have a check."""
     from xsem_conformance.requirements import load
     from xsem_conformance.suite import all_checks
 
@@ -82,10 +82,10 @@ def musts() -> set[str]:
 
 
 def few(rows: Mapping[str, Row], needed: Iterable[str]) -> dict[str, set[str]]:
-    """The short form: for each mutant the requirements that it is run with, so that each needed one fails somewhere.
+    """Return the short form: a few requirements for each mutant, so that each needed one fails at least once.
 
-    Each is given to the mutant under which the fewest fail: that is the one that is about it, and the quickest. A
-    mutant with fewer than `LEAST` gets more of its own.
+    Each requirement goes to the mutant under which the fewest requirements fail: this mutant is the most specific
+    and the fastest. A mutant with fewer than `LEAST` gets more of its row.
     """
     parts: dict[str, set[str]] = {name: set() for name, row in rows.items() if row.fails}
     families = list(FAMILIES)

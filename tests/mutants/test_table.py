@@ -1,4 +1,4 @@
-"""The mutants of tests/mutants: their table is whole, and a few that are run say the same as it does."""
+"""The mutants of tests/mutants: their table is complete, and a sample of runs agrees with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAND_IN = DRIVERS / "cuda"
 
 @pytest.fixture(scope="module")
 def mutants() -> Any:
-    """The modules of that folder, which is no package."""
+    """Return the modules of that folder, which is not a package."""
     sys.path.insert(0, str(FOLDER))
     try:
         return SimpleNamespace(**{name: importlib.import_module(name) for name in ("catalogue", "table", "run")})
@@ -31,14 +31,14 @@ def mutants() -> Any:
         sys.path.remove(str(FOLDER))
 
 
-# ---- the table is whole
+# ---- the table is complete
 def test_every_checked_must_fails_somewhere_or_has_a_reason(mutants: Any) -> None:
     rows, reasons = mutants.table.read(), mutants.run.without()
     fails = set().union(*(row.fails for row in rows.values()))
     musts = mutants.table.musts()
     assert len(musts) > 60
     assert musts - fails - set(reasons) == set()
-    assert set(reasons) & fails == set(), "a reason is given for what fails"
+    assert set(reasons) & fails == set(), "a requirement that fails has a reason"
     assert set(reasons) <= musts
     assert all(len(reason) > 20 for reason in reasons.values())
 
@@ -120,7 +120,7 @@ def test_run_that_differs_from_the_table_is_reported(mutants: Any, failed: str, 
 
 
 @pytest.mark.parametrize(("second", "failed", "said"), [
-    ("A", "AB", "B, C failed in one run of two"),       # B is to fail, C is not
+    ("A", "AB", "B, C failed in one run of two"),       # B is expected to fail, C is not
     ("ABC", "ABC", "the same again"),
     ("AC", "ABC", "B failed in one run of two"),
     ("", "AB", "status 1, then 0; A, B, C failed in one run of two"),
@@ -169,7 +169,7 @@ def test_only_status_0_passes_when_there_is_no_fault(mutants: Any) -> None:
     assert mutants.run.judged(sound, mutants.run.Ended(1, frozenset("A"), "", 1.0))
 
 
-# ---- a sample, really run
+# ---- runs of a sample
 @pytest.mark.slow
 def test_mutants_that_are_run_agree_with_the_table() -> None:
     environment = stand_in_environment()

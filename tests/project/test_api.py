@@ -1,4 +1,4 @@
-"""tests/api.txt is the public surface: it changes in the commit that changes the code."""
+"""tests/api.txt lists the public names. It changes in the commit that changes the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_listing_matches_the_code() -> None:
     then = LISTED.splitlines()
     changed = "\n".join(difflib.unified_diff(then, now, "tests/api.txt", "the code", lineterm="", n=1))
     assert "\n".join(now).rstrip() == LISTED.rstrip(), (
-        f"\n{changed}\nWhere this is meant: python tools/api.py > tests/api.txt, and a line in CHANGELOG.md"
+        f"\n{changed}\nIf this is intended: python tools/api.py > tests/api.txt, and a line in CHANGELOG.md"
     )
 
 
@@ -37,7 +37,7 @@ def test_public_module_lists_its_exports(name: str) -> None:
 
 
 def test_every_public_attribute_has_a_type() -> None:
-    """Enum members and constants say their value instead."""
+    """Enum members and constants have a value instead."""
     untyped = [line.strip() for line in LISTED.splitlines()
                if line.strip() and not any(mark in line for mark in (":", "(", " = ", "#"))]
     assert untyped == []

@@ -1,4 +1,4 @@
-"""The benchmarks run on the stand-in for libcuda, and their record is as its schema says; no figure is judged."""
+"""The benchmarks run on the stand-in for libcuda, and their record matches its schema. No figure is judged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
     assert [label for group, label in series if group == "copy"] == ["device to device", "host to device",
                                                                      "device to host"]
     assert [label for group, label in series if group == "live objects"] == ["1 alive", "10 alive", "100 alive"]
-    # Whatever was found, each aim is printed beside it.
+    # Each aim is printed beside its result.
     assert all(aim["text"] in done.stdout for aim in found["aims"])
     with Image.open(tmp_path / "out.png") as picture:
         picture.load()

@@ -1,4 +1,4 @@
-"""The rules of tests/conftest.py hold: nothing is left behind, and nothing is skipped unseen in CI."""
+"""The rules of tests/conftest.py hold: tests leave nothing behind, and CI reports every unlisted skip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def run(folder: Path, *tests: str, options: tuple[str, ...] = (), ci: str | None = None) -> tuple[int, str]:
-    """Run a file for each of the tests under a copy of tests/conftest.py: status, and what was printed."""
+    """Run one file per test under a copy of tests/conftest.py. Return the status and the output."""
     if not (folder / "conftest.py").exists():
         text = (ROOT / "tests" / "conftest.py").read_text()
         (folder / "conftest.py").write_text(text.replace("_GRACE_S = 20.0", "_GRACE_S = 0.2"))

@@ -1,4 +1,4 @@
-"""Who may import whom: each contract is broken once in a copy of the tree, and the checker must say so."""
+"""The import contracts: a copy of the tree breaks each contract once, and the checker must report it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKENDS = contracts.backends(ROOT)
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the packages and of what the checker reads."""
+    """Copy the packages and the files that the checker reads."""
     for path in contracts.packages(ROOT).values():
         shutil.copytree(path, tmp_path / path.relative_to(ROOT), ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,7 +1,7 @@
 """Every Python block of README and docs is a program that works; one that needs a GPU says so and is type-checked.
 
-A block is run as it stands, in a process and a folder of its own. What its reader knows from the text can be set up in
-a comment before the fence: ``<!-- given`` on a line, Python, ``-->``. A block that begins with "# needs a GPU" is
+A block is run as it stands, in a process and a folder of its own. A comment before the fence can set up
+names from the text: ``<!-- given`` on a line, Python, ``-->``. A block that begins with "# needs a GPU" is
 checked by mypy instead, with the stand-ins of tests/typing/stubs.
 """
 
@@ -24,7 +24,7 @@ from support.paths import ROOT
 import xsem
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Any other spelling would be a block that nobody runs.
+# A block with any other spelling would never run.
 LANGUAGES = {"python", "c", "cpp", "console", "toml", "json", "text", "mermaid"}
 _FENCE = re.compile(r"(?:<!-- given\n(?P<given>.*?)-->\n+)?^(?P<indent> *)```(?P<info>[^\n]*)\n(?P<code>.*?)^ *```$",
                     re.DOTALL | re.MULTILINE)
@@ -33,7 +33,7 @@ _START = "# ---- the block\n"
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: where it is, its language, and the program it makes."""
+    """A fenced block: its place, its language, and its program."""
 
     where: str
     language: str

@@ -1,4 +1,4 @@
-"""docs/errors.md tells every `reason` that an error can have, and no other."""
+"""docs/errors.md lists every `reason` of an error, and no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_page_has_every_reason() -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A small tree whose page is right."""
+    """Return a small tree with a correct page."""
     (tmp_path / "xsem").mkdir()
     (tmp_path / "docs").mkdir()
     (tmp_path / "backends" / "acme" / "xsem_acme").mkdir(parents=True)

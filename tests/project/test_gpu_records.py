@@ -1,4 +1,4 @@
-"""tools/gpu-records: it counts what ended as it must, and keeps the words of what failed."""
+"""tools/gpu-records: it counts the steps that passed, and keeps the output of failed steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = ROOT / "tools" / "gpu-records"
 
 
 def ran(folder: Path, python: str, *arguments: str) -> tuple[int, list[str]]:
-    """Status and lines, with something in place of Python."""
+    """Return status and lines, with a shell script in place of Python."""
     stand_in = folder / "python"
     stand_in.write_text(f"#!/bin/sh\n{python}\n")
     stand_in.chmod(0o755)
@@ -30,7 +30,7 @@ def test_all_steps_pass(tmp_path: Path) -> None:
     status, lines = ran(tmp_path, 'echo "$*"', "0123abc", str(tmp_path / "out"))
     assert (status, lines[-1]) == (0, "7 passed, 0 failed")
     assert all("0123abc" in line for line in lines if "--commit" in line)
-    assert sum("--commit" in line for line in lines) == 6   # an example knows of no commit
+    assert sum("--commit" in line for line in lines) == 6   # an example takes no commit
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""What importing xsem does not do: load what is not needed, or ask for what a platform does not have."""
+"""Imports of xsem load no unneeded module, and need nothing that a platform lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.paths import ROOT
 
 PACKAGES = list(contracts.packages(ROOT))
-# numpy is used where arrays are; typer, rich and PIL by the command line; the rest by one backend or by the tests.
+# Arrays use numpy; the command line uses typer, rich and PIL; one backend or the tests use the others.
 LATE = ("numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
 
 

@@ -1,4 +1,4 @@
-"""tools/report_files.py: what is made from the committed reports is what they make; where it is not, it says so."""
+"""tools/report_files.py: the generated files match the committed reports, and a difference is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xsem_conformance.backend_code import digest
 
 @pytest.fixture(scope="module")
 def current(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the tool reads, up to date. Of each report a few cases are enough here, and checked much sooner than all."""
+    """Copy the files of the tool, up to date. A few cases of each report are enough here, and much faster to check."""
     root = tmp_path_factory.mktemp("current")
     for path in contracts.packages(ROOT).values():
         if path.is_relative_to(ROOT / "backends"):
@@ -35,7 +35,7 @@ def current(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(current: Path, tmp_path: Path) -> Path:
-    """A copy of it for each test."""
+    """Return a copy of the tree for each test."""
     return shutil.copytree(current, tmp_path, dirs_exist_ok=True)
 
 
@@ -53,7 +53,7 @@ def age(root: Path) -> Path:
 
 
 def refresh(root: Path) -> None:
-    """Have every report be of the code that is there."""
+    """Make every report refer to the present code."""
     for path in (root / report_files.REPORTS).glob("*.json"):
         report = json.loads(path.read_text())
         name = report["device"]["backend"]
@@ -91,10 +91,10 @@ def test_backend_that_changes_makes_its_cells_stale_once(copy: Path) -> None:
     assert report_files.main(["--check"], copy) == 1
     assert report_files.main([], copy) == 0
     stale = [line for line in table(copy) if "| stale | stale | stale |" in line]
-    assert 0 < len(stale) < len(fresh) - 2          # not those of other backends
+    assert 0 < len(stale) < len(fresh) - 2          # other backends are not stale
     assert report_files.RULE in (copy / "README.md").read_text()
     module.write_text(module.read_text() + "# still more\n")
-    assert report_files.main(["--check"], copy) == 0     # and the next change asks for nothing
+    assert report_files.main(["--check"], copy) == 0     # the next change needs no update
     refresh(copy)
     assert report_files.main([], copy) == 0
     assert table(copy) == fresh

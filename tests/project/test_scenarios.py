@@ -1,4 +1,4 @@
-"""Users' code that needs no GPU runs as it is written: on the host device."""
+"""User code that needs no GPU runs unchanged on the host device."""
 
 from __future__ import annotations
 

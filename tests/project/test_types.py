@@ -1,4 +1,4 @@
-"""The type checks of users' code can fail: what must be refused is reported once nothing hides it."""
+"""The type checks of user code can fail: each line that must be refused is reported without its ignore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED = ROOT / "tests" / "typing" / "refused.py"
 
 @pytest.fixture
 def bare(tmp_path: Path) -> tuple[Path, set[int]]:
-    """The lines to be refused, without their ignores, and the numbers of those lines."""
+    """Write the refused lines without their ignores. Return their numbers."""
     lines = REFUSED.read_text().splitlines(keepends=True)
     marked = {number for number, line in enumerate(lines, 1) if "# type: ignore" in line}
     path = tmp_path / "bare.py"
@@ -40,7 +40,7 @@ def test_mypy_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
 @pytest.mark.slow
 def test_pyright_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
     path, marked = bare
-    # pyright reads its configuration from the folder that the file is in.
+    # pyright reads its configuration from the folder of the file.
     shutil.copy(ROOT / "pyproject.toml", path.parent)
     assert reported(lint.scenarios_pyright("--project", str(path.parent), str(path))) == marked
 

@@ -1,4 +1,4 @@
-"""The wheel, installed with no extras into an empty environment outside the clone, is whole."""
+"""The wheel is complete, installed without extras into an empty environment outside the clone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(140)]   # dependencies come 
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """Run without what this environment and the clone add; return what was printed."""
+    """Run without the additions of this environment and the clone. Return the output."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "XSEM"))}
     done = subprocess.run([str(each) for each in command], cwd=cwd, env=environment, text=True, timeout=120,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -31,7 +31,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what a clone has: what lies about in this tree can neither help nor get in."""
+    """Build from a copy of the package folders. Other files of this tree can neither help nor get in."""
     source = tmp_path_factory.mktemp("source")
     for name in ("xsem", "backends", "conformance", "pyproject.toml", "README.md", "LICENSE"):
         path = ROOT / name
@@ -47,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the programs of an environment with the wheel and its dependencies, and nothing else."""
+    """Return the folder of the programs of an environment with only the wheel and its dependencies."""
     home = tmp_path_factory.mktemp("environment")
     venv.create(home, symlinks=True)
     programs = home / ("Scripts" if os.name == "nt" else "bin")

@@ -1,4 +1,4 @@
-"""Windows, as far as Linux can tell: every module imports there, and NT handles are duplicated by DuplicateHandle."""
+"""Windows, as far as Linux can simulate it: every module imports, and DuplicateHandle duplicates NT handles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_nt_handle_is_duplicated_and_the_original_stays_open() -> None:
     found = simulated("handles")
     callers = 0x100
     for what, left in found["left"].items():
-        # As on Linux where the kernel cannot tell: a handle of unknown fate is leaked rather than closed twice.
+        # As on Linux without kernel support: a handle in an unknown state is leaked rather than closed twice.
         driver_has_one = what in ("taken by the driver", "refused, taken", "refused, unknown")
         assert callers in left, what
         assert len(left) == 1 + driver_has_one, what

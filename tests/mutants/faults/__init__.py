@@ -1,4 +1,4 @@
-"""Drivers with one fault each, around a real one. A new module of this folder is found by itself."""
+"""Drivers with one fault each, around a real driver. New modules of this folder are found automatically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What faulty drivers are made from: they pass all calls on to a real driver, but for what their fault changes."""
+"""Base of the faulty drivers: they forward all calls to a real driver, except the calls that their fault changes."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ class _DriverBase(spi.DeviceDriver):
 
 
 class List(_ListBase):
-    """No fault: what the others are made from."""
+    """No fault: the base of the faulty lists."""
 
 
 class Driver(_DriverBase):
-    """No fault."""
+    """No fault: the base of the faulty drivers."""
 
     list_type: type[_ListBase] = List
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A driver with one fault, and what becomes of the device's identity."""
+    """A driver with one fault, and a change of the device information."""
 
     driver: Callable[[spi.DeviceDriver], spi.DeviceDriver]
     text: str
@@ -84,25 +84,25 @@ FAULTS: dict[str, Fault] = {"none": Fault(Driver, "no fault: must conform")}
 
 
 def a_driver(cls: type[_DriverBase]) -> type[_DriverBase]:
-    """Plant a faulty `Driver`: its name is the class's, its text the docstring."""
+    """Register a faulty `Driver`. Its name is the name of the class, its text the docstring."""
     FAULTS[named(cls)] = Fault(cls, (cls.__doc__ or "").strip())
     return cls
 
 
 def a_list(cls: type[_ListBase]) -> type[_ListBase]:
-    """The same for a faulty `List`."""
+    """Register a faulty `List` in the same way."""
     made = type(cls.__name__, (Driver,), {"list_type": cls})
     FAULTS[named(cls)] = Fault(made, (cls.__doc__ or "").strip())
     return cls
 
 
 def named(cls: type) -> str:
-    """A class's name as a fault is called."""
+    """Return the name of the fault for a class name."""
     return "".join("_" + each.lower() if each.isupper() else each for each in cls.__name__).lstrip("_")
 
 
 def plus(param: Any, more: int) -> Any:
-    """Parameters with another value; the greatest one, and none, stay."""
+    """Return parameters with another value. The greatest value and None stay."""
     if param.value is None or param.value >= 2**64 - 1:
         return param
     return dataclasses.replace(param, value=param.value + more)

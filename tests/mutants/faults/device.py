@@ -1,4 +1,4 @@
-"""Faults in what a device says of itself, and in closing it."""
+"""Faults in the properties of a device, and in its close."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Bare(spi.CommandListDriver):
 
 
 class NothingDeclared(spi.DeviceDriver):
-    """A driver that declares nothing, and refuses all that it need not do."""
+    """A driver that declares nothing, and refuses everything optional."""
 
     capabilities = Capabilities()
 
@@ -50,7 +50,7 @@ FAULTS["nothing_declared"] = Fault(NothingDeclared, (NothingDeclared.__doc__ or 
 
 @a_driver
 class DlpackNonsense(Driver):
-    """The DLPack device is none that DLPack knows."""
+    """DLPack does not know the DLPack device."""
 
     def dlpack_device(self) -> tuple[int, int]:
         return (0, -1)
@@ -66,7 +66,7 @@ class CloseLeaks(Driver):
 
 
 class CapabilitiesChange(Driver):
-    """What is declared differs from one driver of the device to the next."""
+    """The capabilities differ from one driver of the device to the next."""
 
     _made = 0
 
@@ -83,5 +83,5 @@ class CapabilitiesChange(Driver):
 FAULTS["capabilities_change"] = Fault(CapabilitiesChange, (CapabilitiesChange.__doc__ or "").strip())
 FAULTS["zero_uuid"] = Fault(Driver, "The device's UUID is zero.",
                             lambda info: dataclasses.replace(info, uuid=uuid.UUID(int=0)))
-FAULTS["wrong_uuid"] = Fault(Driver, "The device's UUID is another one each time.",
+FAULTS["wrong_uuid"] = Fault(Driver, "The device's UUID changes each time.",
                              lambda info: dataclasses.replace(info, uuid=uuid.uuid4()))

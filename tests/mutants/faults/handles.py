@@ -1,4 +1,4 @@
-"""Faults in what is made of handles, sizes and streams that are given."""
+"""Faults in the use of given handles, sizes and streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 @a_driver
 class ZeroIsNoHandle(Driver):
-    """A handle with the number 0 is taken for none."""
+    """A handle with the number 0 counts as missing."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         return self.inner.import_semaphore(desc, _unless_0(handle))
@@ -31,7 +31,7 @@ def _unless_0(handle: OwnedHandle | None) -> OwnedHandle | None:
 
 @a_driver
 class DedicatedIsElsewhere(Driver):
-    """Memory with the dedicated flag maps to memory of its own."""
+    """Memory with the dedicated flag maps to other memory."""
 
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
         if not desc.dedicated:
@@ -42,7 +42,7 @@ class DedicatedIsElsewhere(Driver):
 
 @a_driver
 class SizeUnchecked(Driver):
-    """The allocation size of an import is not looked at."""
+    """The allocation size of an import is not checked."""
 
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
         assert handle is not None
@@ -52,7 +52,7 @@ class SizeUnchecked(Driver):
 
 @a_driver
 class ExportsOneHandle(Driver):
-    """Every export of an object is one and the same handle."""
+    """All exports of an object give the same handle."""
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
         super().__init__(inner)
@@ -67,7 +67,7 @@ class ExportsOneHandle(Driver):
 
 @a_driver
 class AnythingIsAStream(Driver):
-    """Whatever is given as a stream is taken for one."""
+    """Any object is accepted as a stream."""
 
     def open_command_list(self, stream: object, in_order: bool) -> spi.CommandListDriver:
         return self.create_command_list()

@@ -1,4 +1,4 @@
-"""Faults in import and in what becomes of handles."""
+"""Faults in import and in the ownership of handles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FdLeaked(Driver):
 
 @a_driver
 class FdClosedUnsaid(Driver):
-    """A successful import closes the handle and does not say so."""
+    """A successful import closes the handle and does not report it."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         assert handle is not None
@@ -37,7 +37,7 @@ class FdClosedUnsaid(Driver):
 
 @a_driver
 class FdClosedOnFailure(Driver):
-    """A failed import closes the handle and says that it was left."""
+    """A failed import closes the handle and reports that it was left."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         return self._closing(self.inner.import_semaphore, desc, handle)
@@ -86,7 +86,7 @@ class ErrorSwallowed(Driver):
 
 @a_driver
 class UndeclaredAccepted(Driver):
-    """What is not declared is taken all the same."""
+    """Undeclared types are accepted."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         if desc.type not in self.capabilities.semaphore_import:
@@ -96,7 +96,7 @@ class UndeclaredAccepted(Driver):
 
 @a_driver
 class UndeclaredExported(Driver):
-    """A semaphore of a type that is not declared for export is made all the same."""
+    """Semaphores of types that are not declared for export are created."""
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
         if type not in self.capabilities.semaphore_export:
@@ -106,7 +106,7 @@ class UndeclaredExported(Driver):
 
 @a_driver
 class RefusedWithAnotherError(Driver):
-    """What is not declared is refused, with the wrong class of error."""
+    """Undeclared types are refused, with the wrong class of error."""
 
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
         if desc.type not in self.capabilities.memory_import:
@@ -116,7 +116,7 @@ class RefusedWithAnotherError(Driver):
 
 @a_driver
 class StaleAfterReimport(Driver):
-    """A second import of a type gives the first one's object, as long as that lives."""
+    """A second import of a type returns the first object while that is alive."""
 
     _kept: dict[Any, list[Any]]
 

@@ -1,4 +1,4 @@
-"""Faults in lists, events and points."""
+"""Faults in lists, events and fences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xsem import spi
 # ---- events and lists
 @a_list
 class EventsIgnored(List):
-    """Event lists are accepted and not waited for."""
+    """Event lists are accepted, but the list does not wait for them."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
         return self.inner.append_wait(semaphores, params, (), acquire, want_point)
@@ -30,7 +30,7 @@ class EventsIgnored(List):
 
 @a_driver
 class PointDoneTooEarly(Driver):
-    """A point counts as reached as soon as it exists."""
+    """A fence counts as reached as soon as it exists."""
 
     def done(self, point: Any) -> bool:
         return True
@@ -41,7 +41,7 @@ class PointDoneTooEarly(Driver):
 
 @a_driver
 class PointNeverDone(Driver):
-    """A point is never reached."""
+    """A fence is never reached."""
 
     def done(self, point: Any) -> bool:
         return False
@@ -53,7 +53,7 @@ class PointNeverDone(Driver):
 
 @a_driver
 class ListsAreOne(Driver):
-    """All lists are one queue: one that waits holds all the others."""
+    """All lists are one queue: a waiting list blocks all others."""
 
     _one: spi.CommandListDriver | None = None
 
@@ -72,7 +72,7 @@ class _Unclosed(List):
 
 @a_list
 class SignalOvertakes(List):
-    """Signals go to a queue of their own and overtake the work before them."""
+    """Signals go to a separate queue and overtake earlier work."""
 
     other: spi.CommandListDriver | None = None
 
@@ -89,7 +89,7 @@ class SignalOvertakes(List):
 
 @a_list
 class CopyOvertakes(List):
-    """Copies go to a queue of their own and overtake the waits before them."""
+    """Copies go to a separate queue and overtake earlier waits."""
 
     other: spi.CommandListDriver | None = None
 
@@ -107,7 +107,7 @@ class CopyOvertakes(List):
 
 @a_list
 class CopyDropped(List):
-    """Copies are accepted and not made."""
+    """Copies are accepted and never done."""
 
     def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
         return self.inner.append_barrier(wait_points, want_point)
@@ -115,7 +115,7 @@ class CopyDropped(List):
 
 @a_list
 class AppendBlocks(List):
-    """An append of a wait holds the caller until the wait is met."""
+    """The append of a wait blocks the caller until the wait is met."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
         self.inner.append_wait(semaphores, params, wait_points, acquire, False)

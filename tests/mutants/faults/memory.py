@@ -10,7 +10,7 @@ from faults.base import Driver, a_driver
 # ---- memory
 @a_driver
 class OffsetIgnored(Driver):
-    """Every mapping begins at the memory's start."""
+    """Every mapping begins at the start of the memory."""
 
     def map_buffer(self, memory: Any, offset: int, size: int) -> tuple[Any, int]:
         return self.inner.map_buffer(memory, 0, size)
@@ -18,7 +18,7 @@ class OffsetIgnored(Driver):
 
 @a_driver
 class MappingIsACopy(Driver):
-    """A mapping is memory of its own."""
+    """A mapping is other memory."""
 
     def map_buffer(self, memory: Any, offset: int, size: int) -> tuple[Any, int]:
         return self.inner.host_buffer(size)
@@ -29,10 +29,10 @@ class MappingIsACopy(Driver):
 
 @a_driver
 class ReleaseTooEarly(Driver):
-    """Released memory is wiped at once, whatever still uses it."""
+    """Released memory is cleared immediately, even if it is in use."""
 
     def done(self, point: Any) -> bool:
-        return True   # so the facade takes everything for idle, and frees
+        return True   # so everything looks idle to the facade, and it frees
 
     def wait(self, point: Any, timeout_ns: int) -> bool:
         return self.inner.wait(point, timeout_ns)

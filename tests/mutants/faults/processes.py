@@ -1,4 +1,4 @@
-"""Faults in what becomes of a process's waits when it ends."""
+"""Faults in the pending waits of a process that ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from faults.base import List, a_list
 
 @a_list
 class KilledWaiterSignals(List):
-    """What a process waits for is signalled when that process is killed."""
+    """When a process is killed, the semaphores that it waits for are signalled."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        # Only where it matters, in the second process of the device: it takes a while.
+        # Only in the second process of the device, because it takes a while.
         if "peer" in sys.modules["__main__"].__spec__.name:   # type: ignore[union-attr]
             for semaphore, param in zip(semaphores, params, strict=True):
                 _signal_when_killed(self.driver.inner.native_handle(semaphore), param.value)
@@ -37,7 +37,7 @@ if not os.read(life, 1):   # a byte where the other process ends in order
 
 
 def _signal_when_killed(fd: int, value: int | None) -> None:
-    # A process of its own outlives this one, sees its end, and is as good as a driver that cleans up wrongly.
+    # A separate process outlives this one, sees its end, and acts like a driver that cleans up wrongly.
     life, ending = os.pipe()
     waits, ready = os.pipe()
     subprocess.Popen([sys.executable, "-c", _SIGNALS, str(life), str(ready), str(fd), str(value or 0)],

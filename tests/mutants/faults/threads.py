@@ -1,4 +1,4 @@
-"""Faults in what threads may do, and in what a pending wait holds."""
+"""Faults with several threads, and calls that a pending wait blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem.types import OwnedHandle, SemaphoreDesc
 
 @a_driver
 class WaitHoldsTheDriver(Driver):
-    """Who waits for a point holds a lock that every question about a point needs."""
+    """A wait for a fence holds a lock that every query of a fence needs."""
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
         super().__init__(inner)
@@ -31,7 +31,7 @@ class WaitHoldsTheDriver(Driver):
 
 @a_list
 class OtherThreadsUnheard(List):
-    """What another thread than the list's maker signals is dropped."""
+    """Signals from a thread that did not create the list are dropped."""
 
     def __init__(self, inner: spi.CommandListDriver, driver: Any) -> None:
         super().__init__(inner, driver)
@@ -44,7 +44,7 @@ class OtherThreadsUnheard(List):
 
 
 class _Pending(Driver):
-    """Knows the points of all waits of its lists, and of those of every such driver in the process."""
+    """Knows the fences of all waits of its lists, and of all such drivers in the process."""
 
     points: list[tuple[Any, Any]]
     made: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
@@ -92,7 +92,7 @@ class FreeWaits(_Pending):
 
 @a_list
 class AppendsHeldAfterMany(List):
-    """The 200th signal behind a wait holds its caller until the wait is met."""
+    """The 200th signal behind a wait blocks its caller until the wait is met."""
 
     point: Any = None
     count = 0
@@ -110,7 +110,7 @@ class AppendsHeldAfterMany(List):
 
 @a_driver
 class InterruptSignals(Driver):
-    """An interrupted host wait signals what the device waits for."""
+    """An interrupted host wait signals the semaphore that the device waits for."""
 
     class list_type(List):  # noqa: N801
         def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Faults inside the CUDA backend, which no wrapping makes. A new module of this folder is found by itself."""
+"""Faults inside the CUDA backend, beyond the reach of wrappers. New modules of this folder are found automatically."""
 
 from __future__ import annotations
 

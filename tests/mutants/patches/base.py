@@ -1,4 +1,4 @@
-"""How a fault gets into the CUDA backend's own code: functions of it are replaced before it is used."""
+"""Faults in the code of the CUDA backend: functions are replaced before their use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PATCHES: dict[str, Callable[[], None]] = {}
 
 
 def patch(plant: Callable[[], None]) -> Callable[[], None]:
-    """Make the function a fault, under its own name."""
+    """Register the function as a fault, under its name."""
     PATCHES[plant.__name__] = plant
     return plant
 
 
 def instead(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Replace a function of a class or module; the new one is given the old one, then the arguments."""
+    """Replace a function of a class or module. The new one gets the old one, then the arguments."""
 
     def replace(function: Callable[..., Any]) -> None:
         before = getattr(owner, name)

@@ -1,4 +1,4 @@
-"""Faults in contexts, in errors, and in what the backend says of itself."""
+"""Faults in contexts, in errors, and in the properties of the backend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def errors_swallowed() -> None:
 
 @patch
 def not_ready_is_an_error() -> None:
-    """A query of something that is not done is taken for a failure."""
+    """A query of pending work counts as a failure."""
     @instead(_points, "call")
     def call(before: Any, function: Any, *args: Any) -> Any:
         result = before(function, *args)
@@ -45,7 +45,7 @@ def not_ready_is_an_error() -> None:
 
 @patch
 def context_not_entered() -> None:
-    """Calls are made in whatever context the thread has."""
+    """Calls use the current context of the thread."""
     @instead(Context, "__enter__")
     def enter(before: Any, self: Any) -> None:
         return None
@@ -90,7 +90,7 @@ def _declaring(**fields: Any) -> None:
 
 @patch
 def more_pending_declared() -> None:
-    """More operations behind an unmet wait are declared than the driver takes."""
+    """The declared number of operations behind an unmet wait is too high."""
     _declaring(max_pending=5000)
 
 
@@ -102,7 +102,7 @@ def never_blocks_declared() -> None:
 
 @patch
 def capabilities_change() -> None:
-    """What is declared differs from one driver of the device to the next."""
+    """The capabilities differ from one driver of the device to the next."""
     made = []
 
     @instead(backend, "capabilities_of")
@@ -121,7 +121,7 @@ def dlpack_of_no_device() -> None:
 
 @patch
 def uuid_made_up() -> None:
-    """The UUID is another one each time."""
+    """The UUID changes each time."""
     @instead(backend, "_device_uuid")
     def device_uuid(before: Any, *args: Any) -> uuid.UUID:
         return uuid.uuid4()
@@ -145,7 +145,7 @@ def index_from_one() -> None:
 
 @patch
 def details_raise() -> None:
-    """Asked for details, the backend raises."""
+    """The backend raises when it is asked for details."""
     @instead(CudaBackend, "details")
     def details(before: Any, self: Any, index: int) -> Any:
         raise KeyError("kernel_driver")
@@ -153,7 +153,7 @@ def details_raise() -> None:
 
 @patch
 def check_without_a_remedy() -> None:
-    """A check that is not ok does not say how to mend it."""
+    """A failed check has no remedy."""
     @instead(CudaBackend, "checks")
     def checks(before: Any, self: Any) -> Any:
         return (*before(self), HealthCheck(name="device nodes", ok=False, detail="no access"))

@@ -1,4 +1,4 @@
-"""Faults in images: where they are, what their levels hold."""
+"""Faults in images: their offsets and the content of their levels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def image_bytes_not_read() -> None:
 
 @patch
 def layers_are_one() -> None:
-    """Of an image's layers or slices the first alone is copied."""
+    """Only the first layer or slice of an image is copied."""
     @instead(LevelToken, "__init__")
     def init(before: Any, self: Any, *args: Any) -> None:
         before(self, *args)

@@ -1,4 +1,4 @@
-"""Faults in import, in what becomes of handles, and in release."""
+"""Faults in import, in the ownership of handles, and in release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xsem_cuda.device import CudaDevice
 
 
 class _Handle:
-    """The caller's handle, with something else in place of one of its ways."""
+    """The handle of the caller, with one method replaced."""
 
     def __init__(self, real: Any, **instead_: Any) -> None:
         self._real = real
@@ -27,7 +27,7 @@ class _Handle:
 
 @patch
 def fd_not_detached() -> None:
-    """After an import the caller still closes the descriptor, which is the driver's by then."""
+    """After an import the caller still closes the descriptor, which then belongs to the driver."""
     @instead(CudaDevice, "_import")
     def import_(before: Any, self: Any, function: Any, describe: Any, desc: Any, handle: Any) -> Any:
         return before(self, function, describe, desc, handle and _Handle(handle, detach=lambda: None))
@@ -54,7 +54,7 @@ def _failing(act: Any) -> None:
 
 @patch
 def fate_taken_on_failure() -> None:
-    """A failed import says that the driver took the handle."""
+    """A failed import reports that the driver took the handle."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
         raise ImportFailure(failure.error, fate="taken") from failure
 
@@ -63,7 +63,7 @@ def fate_taken_on_failure() -> None:
 
 @patch
 def fate_of_memory_left() -> None:
-    """A failed import of memory says that the handle was left, also where the driver closed it."""
+    """A failed import of memory reports that the handle was left, even if the driver closed it."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
         if isinstance(desc, MemoryDesc):
             raise ImportFailure(failure.error, fate="left") from failure
@@ -73,7 +73,7 @@ def fate_of_memory_left() -> None:
 
 @patch
 def fd_closed_on_failure() -> None:
-    """A failed import of a semaphore closes the descriptor and says that it was left."""
+    """A failed import of a semaphore closes the descriptor and reports that it was left."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
         if handle is not None and not isinstance(desc, MemoryDesc):
             os.close(handle.fileno())
@@ -83,7 +83,7 @@ def fd_closed_on_failure() -> None:
 
 @patch
 def failure_without_a_fate() -> None:
-    """A failed import raises the driver's error as it is, without a word on the handle."""
+    """A failed import raises the driver's error unchanged, without the state of the handle."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
         raise failure.error from failure
 
@@ -92,7 +92,7 @@ def failure_without_a_fate() -> None:
 
 @patch
 def failure_of_no_class() -> None:
-    """A failed import gives an error that is none of xsem's."""
+    """A failed import raises an error outside xsem's tree."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
         raise ImportFailure(ValueError("no"), fate=failure.fate) from failure  # type: ignore[arg-type]
 
@@ -101,7 +101,7 @@ def failure_of_no_class() -> None:
 
 @patch
 def undeclared_not_refused() -> None:
-    """A type that is not declared goes to the driver all the same."""
+    """Undeclared types reach the driver."""
     @instead(CudaDevice, "_refuse")
     def refuse(before: Any, self: Any, *args: Any) -> None:
         return None
@@ -109,7 +109,7 @@ def undeclared_not_refused() -> None:
 
 @patch
 def undeclared_taken_as_opaque() -> None:
-    """A type of semaphore that is not declared is imported as OPAQUE_FD."""
+    """Undeclared types of semaphores are imported as OPAQUE_FD."""
     @instead(CudaDevice, "import_semaphore")
     def import_semaphore(before: Any, self: Any, desc: Any, handle: Any) -> Any:
         if desc.type not in self.capabilities.semaphore_import:
@@ -157,7 +157,7 @@ def size_of_a_page() -> None:
 
 @patch
 def imports_are_cached() -> None:
-    """A second import of a type gives the token of the first one."""
+    """A second import of a type returns the token of the first."""
     kept: dict[Any, Any] = {}
 
     @instead(CudaDevice, "import_semaphore")

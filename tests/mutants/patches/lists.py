@@ -1,4 +1,4 @@
-"""Faults in lists and points."""
+"""Faults in lists and fences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem_cuda.streams import LEGACY
 
 @patch
 def wait_points_dropped() -> None:
-    """An append waits for none of its points."""
+    """An append does not wait for its fences."""
     @instead(StreamList, "_issue")
     def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
         return before(self, operation, (), want_point)
@@ -22,7 +22,7 @@ def wait_points_dropped() -> None:
 
 @patch
 def wait_points_of_a_barrier_dropped() -> None:
-    """A barrier waits for none of its points."""
+    """A barrier does not wait for its fences."""
     @instead(StreamList, "append_barrier")
     def append_barrier(before: Any, self: Any, wait_points: Any, want_point: bool) -> Any:
         return before(self, (), want_point)
@@ -30,7 +30,7 @@ def wait_points_of_a_barrier_dropped() -> None:
 
 @patch
 def wait_points_after_the_operation() -> None:
-    """An append waits for its points when its operation is done."""
+    """An append waits for its fences after its operation."""
     @instead(StreamList, "_issue")
     def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
         before(self, operation, (), False)
@@ -39,7 +39,7 @@ def wait_points_after_the_operation() -> None:
 
 @patch
 def point_before_the_operation() -> None:
-    """The point of an operation is recorded before it."""
+    """The fence of an operation is recorded before the operation."""
     @instead(StreamList, "_issue")
     def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
         point = before(self, lambda: None, wait_points, want_point)
@@ -49,7 +49,7 @@ def point_before_the_operation() -> None:
 
 @patch
 def point_not_recorded() -> None:
-    """The event of a point is made and never recorded."""
+    """The event of a fence is created and never recorded."""
     @instead(StreamList, "_issue")
     def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
         before(self, operation, wait_points, False)
@@ -58,7 +58,7 @@ def point_not_recorded() -> None:
 
 @patch
 def event_recycled_at_once() -> None:
-    """The event of a point is given to the next point, too, while it is in use."""
+    """The event of a fence is reused for the next fence while it is in use."""
     @instead(StreamList, "_issue")
     def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
         point = before(self, operation, wait_points, want_point)
@@ -69,7 +69,7 @@ def event_recycled_at_once() -> None:
 
 @patch
 def done_not_asked() -> None:
-    """Every point counts as reached."""
+    """Every fence counts as reached."""
     @instead(Points, "done")
     def done(before: Any, self: Any, point: Any) -> bool:
         return True
@@ -77,7 +77,7 @@ def done_not_asked() -> None:
 
 @patch
 def done_never() -> None:
-    """No point counts as reached."""
+    """No fence counts as reached."""
     @instead(Points, "done")
     def done(before: Any, self: Any, point: Any) -> bool:
         return False
@@ -95,7 +95,7 @@ def stream_shared() -> None:
 
 @patch
 def signal_on_another_stream() -> None:
-    """Signals go to a stream of their own and overtake what is before them."""
+    """Signals go to a separate stream and overtake earlier work."""
     @instead(StreamList, "append_signal")
     def append_signal(before: Any, self: Any, *args: Any) -> Any:
         mine = self._stream
@@ -111,7 +111,7 @@ def signal_on_another_stream() -> None:
 
 @patch
 def copy_on_the_legacy_stream() -> None:
-    """Copies go to the legacy stream, which waits for none of the lists' streams."""
+    """Copies go to the legacy stream, which does not wait for the streams of lists."""
     @instead(StreamList, "append_copy")
     def append_copy(before: Any, self: Any, *args: Any) -> Any:
         mine, self._stream = self._stream, self._driver.CUstream(LEGACY)
@@ -124,7 +124,7 @@ def copy_on_the_legacy_stream() -> None:
 
 @patch
 def append_waits_for_the_end() -> None:
-    """An append of a wait returns when the wait is met."""
+    """The append of a wait returns when the wait is met."""
     @instead(StreamList, "append_wait")
     def append_wait(before: Any, self: Any, *args: Any) -> Any:
         point = before(self, *args)

@@ -14,7 +14,7 @@ from xsem_cuda.queue import StreamList
 
 @patch
 def offset_dropped() -> None:
-    """A mapped buffer begins where the memory begins."""
+    """A mapped buffer begins at the start of the memory."""
     @instead(device, "buffer_descriptor")
     def describe(before: Any, driver: Any, offset: int, size: int) -> Any:
         return before(driver, 0, size)
@@ -22,7 +22,7 @@ def offset_dropped() -> None:
 
 @patch
 def offset_and_size_swapped() -> None:
-    """The offset of a mapped buffer is written as its size, and the size as its offset."""
+    """Offset and size of a mapped buffer are exchanged."""
     @instead(device, "buffer_descriptor")
     def describe(before: Any, driver: Any, offset: int, size: int) -> Any:
         return before(driver, size, offset)
@@ -47,7 +47,7 @@ def address_off_by_one() -> None:
 
 @patch
 def copy_backwards() -> None:
-    """A copy goes from its destination to its source."""
+    """Source and destination of a copy are exchanged."""
     @instead(StreamList, "append_copy")
     def append_copy(before: Any, self: Any, dst: int, src: int, *rest: Any) -> Any:
         return before(self, src, dst, *rest)
@@ -71,7 +71,7 @@ def fill_of_one_byte() -> None:
 
 @patch
 def fill_backwards() -> None:
-    """A fill's pattern is taken as a big-endian number."""
+    """The pattern of a fill is read as a big-endian number."""
     @instead(lists, "_shortest_period")
     def period(before: Any, pattern: bytes) -> bytes:
         return bytes(before(pattern)[::-1])
@@ -79,7 +79,7 @@ def fill_backwards() -> None:
 
 @patch
 def fill_counts_bytes() -> None:
-    """A fill of words is told its size in bytes."""
+    """A fill of words gets its size in bytes."""
     @instead(StreamList, "append_fill")
     def append_fill(before: Any, self: Any, dst: int, pattern: bytes, size: int, *rest: Any) -> Any:
         return before(self, dst, pattern, size * len(lists._shortest_period(pattern)), *rest)
@@ -87,7 +87,7 @@ def fill_counts_bytes() -> None:
 
 @patch
 def level_always_the_first() -> None:
-    """Every level of an image is the first one."""
+    """Every level of an image is the first level."""
     @instead(device, "level_of")
     def level_of(before: Any, driver: Any, context: Any, array: Any, level: int) -> Any:
         wanted, first = before(driver, context, array, level), before(driver, context, array, 0)
@@ -97,7 +97,7 @@ def level_always_the_first() -> None:
 
 @patch
 def level_rows_doubled() -> None:
-    """The rows of a level are taken to be twice as long."""
+    """The rows of a level are read with twice their length."""
     @instead(LevelToken, "__init__")
     def init(before: Any, self: Any, *args: Any) -> None:
         before(self, *args)
@@ -114,7 +114,7 @@ def level_not_written() -> None:
 
 @patch
 def levels_not_passed() -> None:
-    """An image has one level, whatever is asked."""
+    """An image always has one level."""
     @instead(device, "mipmap_descriptor")
     def describe(before: Any, driver: Any, desc: Any) -> Any:
         native = before(driver, desc)

@@ -1,4 +1,4 @@
-"""Faults in recordings: when they run, and with which values."""
+"""Faults in recordings: the time of a run, and its values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xsem_cuda.recording import Graphs, Recorded
 
 @patch
 def replay_values_dropped() -> None:
-    """A replay has the values that were recorded."""
+    """A replay uses the recorded values."""
     @instead(Recorded, "write")
     def write(before: Any, self: Any, values: Any) -> None:
         before(self, {})
@@ -19,7 +19,7 @@ def replay_values_dropped() -> None:
 
 @patch
 def replay_values_swapped() -> None:
-    """A replay waits for the value that it is to signal, and signals the other one."""
+    """A replay exchanges the values of its wait and its signal."""
     @instead(Recorded, "write")
     def write(before: Any, self: Any, values: Any) -> None:
         before(self, {key: (signal, wait) for key, (wait, signal) in values.items()})
@@ -35,7 +35,7 @@ def replay_not_launched() -> None:
 
 @patch
 def recorded_runs_at_once() -> None:
-    """What is recorded runs once when the recording ends."""
+    """Recorded operations run once when the recording ends."""
     @instead(StreamList, "end_recording")
     def end_recording(before: Any, self: Any) -> Any:
         recorded = before(self)

@@ -21,7 +21,7 @@ def _with_value(param: Any, value: int) -> Any:
 
 @patch
 def value_not_written() -> None:
-    """The value of a signal or wait stays what the struct had."""
+    """The struct of a signal or wait keeps its old value."""
     @instead(Batches, "fill")
     def fill(before: Any, self: Any, semaphores: Any, params: Any) -> Any:
         return _unwritten(self, semaphores)
@@ -29,7 +29,7 @@ def value_not_written() -> None:
 
 @patch
 def values_of_a_batch_not_written() -> None:
-    """The values of a batch of two or more stay what the structs had."""
+    """The structs of a batch of two or more keep their old values."""
     @instead(Batches, "fill")
     def fill(before: Any, self: Any, semaphores: Any, params: Any) -> Any:
         return before(self, semaphores, params) if len(semaphores) == 1 else _unwritten(self, semaphores)
@@ -37,7 +37,7 @@ def values_of_a_batch_not_written() -> None:
 
 @patch
 def value_of_32_bits() -> None:
-    """Waits are given the low 32 bits of their value."""
+    """Waits get only the low 32 bits of their value."""
     @instead(StreamList, "append_wait")
     def append_wait(before: Any, self: Any, semaphores: Any, params: Any, *rest: Any) -> Any:
         low = [each if each.value is None else _with_value(each, each.value & 0xFFFFFFFF) for each in params]
@@ -46,7 +46,7 @@ def value_of_32_bits() -> None:
 
 @patch
 def value_one_more() -> None:
-    """Signals are given one more than asked."""
+    """Signals set one more than requested."""
     @instead(StreamList, "append_signal")
     def append_signal(before: Any, self: Any, semaphores: Any, params: Any, *rest: Any) -> Any:
         more = [each if each.value in (None, 2**64 - 1) else _with_value(each, each.value + 1) for each in params]
@@ -55,7 +55,7 @@ def value_one_more() -> None:
 
 @patch
 def values_reversed() -> None:
-    """The values of a batch are written in reverse."""
+    """The values of a batch are written in reverse order."""
     @instead(Batches, "fill")
     def fill(before: Any, self: Any, semaphores: Any, params: Any) -> Any:
         return before(self, semaphores, list(params)[::-1])
@@ -81,7 +81,7 @@ def one_semaphore_of_a_batch() -> None:
 
 @patch
 def count_of_one() -> None:
-    """The driver is told of the first semaphore of a batch alone."""
+    """The driver gets only the first semaphore of a batch."""
     @instead(Batches, "fill")
     def fill(before: Any, self: Any, semaphores: Any, params: Any) -> Any:
         natives, structs = before(self, semaphores, params)
