@@ -1,10 +1,10 @@
-"""Asks a CUDA driver what it does in some hundred corner cases, and prints the answers as JSON.
+"""Ask a CUDA driver about some hundred corner cases, and print the answers as JSON.
 
-    python tests/drivers/probe.py             # all cases, each in a process of its own
-    python tests/drivers/probe.py NAME …      # those whose names begin so
+    python tests/drivers/probe.py             # all cases, each in a separate process
+    python tests/drivers/probe.py NAME …      # the cases with this prefix
 
-Run on a real GPU it is the reference (``h200.json``); run on the stand-in it must print the same. The unmet waits are
-cuStreamWaitValue32 on page-locked memory, so no exporter is needed.
+The output on a real GPU is the reference (``h200.json``). The output on the stand-in must be the same. The unmet waits
+are cuStreamWaitValue32 on page-locked memory, so no exporter is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 cu: Any = importlib.import_module("cuda.bindings.driver")
 
 CASES: dict[str, Callable[[], Any]] = {}
-_SOON_S = float(os.environ.get("PROBE_SOON_S", "2"))  # what has not returned by then blocks
+_SOON_S = float(os.environ.get("PROBE_SOON_S", "2"))  # a call that has not returned by then blocks
 _PARALLEL = int(os.environ.get("PROBE_PARALLEL", "4"))
 _DEADLINE_S = 60
 
@@ -35,19 +35,19 @@ def case(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def ask(function: Any, *args: Any) -> Any:
-    """The result; anything but success is an error of the case itself."""
+    """Return the result. Any code but success is an error of the case itself."""
     code, *rest = function(*args)
     assert int(code) == 0, (function.__name__, code)
     return rest[0] if len(rest) == 1 else rest
 
 
 def code(function: Any, *args: Any) -> int:
-    """The code alone."""
+    """Return only the code."""
     return int(function(*args)[0])
 
 
 def on_thread(work: Callable[[], Any]) -> Any:
-    """The result, or "blocks" where there is none soon."""
+    """Return the result, or "blocks" if the call does not return soon."""
     box: list[Any] = []
     thread = threading.Thread(target=lambda: box.append(work()), daemon=True)
     thread.start()
@@ -56,7 +56,7 @@ def on_thread(work: Callable[[], Any]) -> Any:
 
 
 def context() -> Any:
-    """The primary context, current on this thread."""
+    """Return the primary context, current on this thread."""
     ask(cu.cuInit, 0)
     made = ask(cu.cuDevicePrimaryCtxRetain, ask(cu.cuDeviceGet, 0))
     ask(cu.cuCtxSetCurrent, made)
@@ -103,7 +103,7 @@ PAGEABLE_AT = ctypes.addressof(PAGEABLE)
 
 
 class World:
-    """All that the calls below need, made before a capture or a gate."""
+    """All objects for the calls below, created before a capture or a gate."""
 
     def __init__(self) -> None:
         self.context = context()
@@ -193,7 +193,7 @@ def without_context(name: str) -> Any:
 
 
 def in_capture(name: str, mode: Any, here: bool, flags: int, relaxed: bool) -> Any:
-    """The call's code, the capture's status after it, EndCapture's code."""
+    """Return the code of the call, the capture status after it, and the code of EndCapture."""
     w = World()
     capturing = stream(flags)
     ask(cu.cuStreamBeginCapture, capturing, mode)
@@ -213,7 +213,7 @@ def in_capture(name: str, mode: Any, here: bool, flags: int, relaxed: bool) -> A
 
 
 def behind_wait(name: str, flags: int) -> Any:
-    """What a call does while a wait on another stream is unmet."""
+    """Return the result of a call while a wait on another stream is unmet."""
     w = World()
     waiting = stream(flags)
     gate = Gate(waiting)
@@ -240,7 +240,7 @@ for _name in CALLS:
     CASES[f"behind_wait_of_blocking_stream/{_name}"] = partial(behind_wait, _name, 0)
 
 
-# ---- handles that are none, and second destroys
+# ---- invalid handles, and second destroys
 @case
 def stream_destroyed_query() -> Any:
     w = World()
@@ -469,7 +469,7 @@ def pointer_attributes() -> Any:
     return [kinds, ordinals, int(pageable[0]), code(cu.cuPointerGetAttributes, 2, wanted, PAGEABLE_AT)]
 
 
-# ---- what blocks
+# ---- calls that block
 def appends(append: Callable[[World, Any], int]) -> Any:
     w = World()
     waiting = stream()
@@ -877,7 +877,7 @@ def forked_child() -> Any:
 
 
 class _Child:
-    """A case in a process of its own, forked before the driver is started."""
+    """A case in a separate process, forked before the driver starts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -891,7 +891,7 @@ class _Child:
             except BaseException as error:
                 answer = json.dumps(f"error: {error!r}")
             os.write(write, answer.encode())
-            os._exit(0)  # whatever still waits
+            os._exit(0)  # even if threads still wait
         os.close(write)
         self.read = read
 
@@ -912,7 +912,7 @@ def main(arguments: list[str]) -> int:
     answers: dict[str, Any] = {}
     running: list[_Child] = []
     with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), 2)  # what is said before a crash
+        os.dup2(nothing.fileno(), 2)  # hides output before a crash
     for name in names:
         if len(running) == _PARALLEL:
             first = running.pop(0)

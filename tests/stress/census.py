@@ -1,4 +1,4 @@
-"""What a process holds: file descriptors, threads, memory; and whether that has grown."""
+"""File descriptors, threads and memory of a process, and their growth."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 __all__ = ["RSS_ALLOWANCE", "Census", "Growth", "rss", "take"]
 
-# What the allocator and the interpreter may come to hold besides, however long the run is: their arenas and free lists
-# settle within the warm-up but for this. A leak of 16 bytes in each of a million operations is above it.
+# Growth of the arenas and free lists of the allocator and the interpreter after the warm-up, for a run of any length.
+# A leak of 16 bytes in each of a million operations is above it.
 RSS_ALLOWANCE: Final = 12 << 20
-_SETTLED: Final = 10   # looks that must agree, one after the other
+_SETTLED: Final = 10   # consecutive counts that must agree
 _LOOK_S: Final = 0.02
 _LIMIT_S: Final = 20.0
 _PAGE: Final = os.sysconf("SC_PAGESIZE") if sys.platform != "win32" else 4096
@@ -33,14 +33,14 @@ class Census:
 
 @dataclass
 class Growth:
-    """A process before and after, with what may differ."""
+    """A process before and after, with the allowed growth."""
 
     before: Census
     after: Census
     rss_allowance: int = RSS_ALLOWANCE
 
     def complaints(self) -> list[str]:
-        """What has leaked, in words; empty where nothing has."""
+        """Return a text for each leak; an empty list without leaks."""
         found = []
         if self.after.fds > self.before.fds:
             found.append(f"{self.after.fds - self.before.fds} file descriptors leaked")
@@ -52,26 +52,26 @@ class Growth:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """For the record."""
+        """Return the entry for the record."""
         return {"before": asdict(self.before), "after": asdict(self.after), "rss_allowance": self.rss_allowance}
 
 
 def rss() -> int:
-    """Resident bytes of this process now."""
+    """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
 def take() -> Census:
-    """Count, when nothing changes any more: what was released goes on xsem's own thread, soon after."""
+    """Count when the numbers are stable: a thread of xsem frees released objects with a delay."""
     looks: list[tuple[int, int]] = []
     deadline = time.monotonic() + _LIMIT_S
     while len(looks) < _SETTLED or len(set(looks[-_SETTLED:])) > 1:
         gc.collect()
         looks.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
         if time.monotonic() > deadline:
-            break   # counted as it is: what does not come to rest will show as a leak
+            break   # counted as it is: numbers that do not settle will show as a leak
         time.sleep(_LOOK_S)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)   # glibc's: what is free in its heap is no leak
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)   # of glibc: free memory in its heap is not a leak
     if trim is not None:
         trim(0)
     fds, threads = looks[-1]

@@ -1,4 +1,4 @@
-"""Ends a process that takes too long, and says where its threads are."""
+"""End a process that takes too long, and print the stacks of its threads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STUCK_S: Final = 1.0
 
 
 def end_after(seconds: float) -> None:
-    """Have this process end with status 1 when so many seconds are over, with the stack of each thread on stderr.
+    """End this process with status 1 after this many seconds, with the stack of each thread on stderr.
 
-    By a thread that holds the interpreter's lock meanwhile: faulthandler reads the frames of threads that run on, and
-    crashed on them (once in some hundred runs). It is there for the case that a call into a driver keeps the lock.
+    A thread that holds the interpreter's lock prints the stacks. faulthandler reads the frames of running threads, and
+    crashed on them once in some hundred runs. It is the fallback if a call into a driver keeps the lock.
     """
     faulthandler.enable()
     faulthandler.dump_traceback_later(seconds + _STUCK_S, exit=True)

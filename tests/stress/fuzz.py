@@ -1,7 +1,7 @@
-"""Descriptors that make no sense: any handle as any type, any size, any bytes of a message.
+"""Random descriptors: any handle as any type, any size, any bytes of a message.
 
-Each is refused by an XsemError, or taken; no other exception, no crash, and the caller's file descriptors stay as they
-were. What was taken is used as far as its kind allows, and released.
+Each descriptor is refused by an XsemError, or accepted: no other exception, no crash, and the caller's file descriptors
+stay unchanged. Accepted objects are used as far as their kind allows, and released.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _odd = st.one_of(st.none(), st.booleans(), st.floats(), st.text(max_size=3), st.
 
 
 def _mostly(good: st.SearchStrategy[Any], bad: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Good three times of four: a descriptor that is wrong everywhere gets no further than its first check."""
+    """Draw a good value three times of four: a descriptor with only wrong values fails its first check."""
     return st.sampled_from([good, good, good, bad]).flatmap(lambda chosen: chosen)
 
 
 class _Handles:
-    """Things to pass as a handle, by name; what is open stays open until the end."""
+    """Objects to pass as a handle, by name. Open descriptors stay open until the end."""
 
     def __init__(self, rig: Rig, stack: ExitStack) -> None:
         def opened(fd: int) -> int:
@@ -85,7 +85,7 @@ class _Handles:
         return [(each.st_dev, each.st_ino) for each in map(os.fstat, self.fds)]
 
     def check(self) -> None:
-        """The caller's descriptors are open and mean what they meant."""
+        """Check that the caller's descriptors are open and refer to the same files."""
         if self._look() != self._seen:
             raise AssertionError(f"file descriptors were touched: {self._seen} before, {self._look()} now")
 
@@ -101,7 +101,7 @@ class _Fuzzer:
         self.any_handle = st.one_of(st.sampled_from(self.handles.all), _numbers, _odd)
 
     def attempt(self, what: str, call: Callable[[], object]) -> None:
-        """Refused in words, or done; both are answers."""
+        """Make the call. Both an XsemError and success are good results."""
         try:
             call()
         except xsem.XsemError as error:
@@ -113,13 +113,13 @@ class _Fuzzer:
 
     def semaphore(self, fields: dict[str, Any], signal: dict[str, Any]) -> None:
         with self.rig.device.import_semaphore(SemaphoreDesc(**fields)) as sem:
-            # The driver takes any semaphore as any kind; to signal one as what it is not would be our doing.
+            # The driver accepts any semaphore as any kind; a signal of the wrong kind would be our error.
             if sem.type is TIMELINE and fields["handle"] == self.handles.timeline:
                 self.commands.append_signal(sem, SignalParams(**signal))
 
     def memory(self, fields: dict[str, Any], mapping: dict[str, Any]) -> None:
         with self.rig.device.import_memory(MemoryDesc(**fields)) as memory, memory.map_buffer(**mapping) as buffer:
-            # A size that is not the allocation's is taken by the driver: what is beyond it is not touched.
+            # The driver accepts any size, so the test does not touch memory beyond the allocation.
             if fields["handle"] == self.handles.memory and memory.allocation_size <= SIZE:
                 self.commands.append_fill(buffer, b"\x05")
 
@@ -148,7 +148,7 @@ class _Fuzzer:
         ]
         return wire.encode(descs, [True, True, True], b"payload")
 
-    # ---- what is drawn
+    # ---- strategies
     def semaphore_fields(self) -> st.SearchStrategy[dict[str, Any]]:
         any_type = st.one_of(st.sampled_from(list(SemaphoreHandleType)), _odd)
         types = _mostly(st.sampled_from([TIMELINE, BINARY]), any_type)
@@ -178,7 +178,7 @@ _mappings = st.fixed_dictionaries({}, optional={
 
 
 def run(rig: Rig, examples: int) -> Result:
-    """So many of each sort, after a tenth as many to warm up."""
+    """Run this many examples of each kind, after a warm-up."""
     result = Result()
     with ExitStack() as stack:
         fuzzer = _Fuzzer(rig, result, stack)
@@ -212,7 +212,7 @@ def run(rig: Rig, examples: int) -> Result:
                 seeded(settings(hypothesis.given(*draws)(test)))()
                 fuzzer.commands.synchronize(timeout_s=TIMEOUT_S)
 
-        # Pass by pass: Hypothesis keeps all that it has drawn in one. The warm-up is as long as any pass.
+        # In passes, because Hypothesis keeps everything that it draws in one test. The warm-up is as long as a pass.
         first = min(examples, _PASS)
         passes(first, rig.seed)
         result.counts.clear()

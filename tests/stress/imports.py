@@ -1,4 +1,4 @@
-"""Ten thousand imports and releases: used and unused, released early, late, twice, or just dropped."""
+"""Ten thousand imports and releases: used and unused, released early, late, twice, or dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem.types import MemoryDesc, SemaphoreDesc
 __all__ = ["run"]
 
 SIZE: Final = 1 << 16
-ROUND: Final = 100       # imports between two looks at the list
+ROUND: Final = 100       # imports between two waits for the list
 TIMEOUT_S: Final = 60.0
 
 
@@ -44,7 +44,7 @@ class _Importer:
         self.kept: list[xsem.Semaphore | xsem.Memory | xsem.Buffer] = []
 
     def round(self, imports: int) -> None:
-        """So many imports; at times all of them behind a wait that is met only at the end."""
+        """Make this many imports, at times all of them behind a wait that is met only at the end."""
         device = self.rig.device
         gate = None
         if self.rng.random() < 0.3:
@@ -105,7 +105,7 @@ class _Importer:
 
 
 def run(rig: Rig, imports: int) -> Result:
-    """So many imports, after a tenth as many to warm up."""
+    """Make this many imports, after a tenth as many to warm up."""
     result = Result()
     with ExitStack() as stack:
         importer = _Importer(rig, result, stack)
@@ -113,7 +113,7 @@ def run(rig: Rig, imports: int) -> Result:
         def rounds(total: int) -> None:
             for begin in range(0, total, ROUND):
                 importer.round(min(ROUND, total - begin))
-            # A list that has run nothing yet may have no thread: the census is of one that has.
+            # An unused list may have no thread, so the census counts a used list.
             importer.value += 1
             importer.commands.append_signal(importer.probe, importer.value)
             importer.commands.synchronize(timeout_s=TIMEOUT_S)
@@ -131,7 +131,7 @@ def run(rig: Rig, imports: int) -> Result:
         if result.counts["imports"] != imports:
             result.failures.append(f"{result.counts['imports']} imports, not {imports}")
         importer.value += 1
-        # The objects that are left work as on the first day.
+        # The remaining objects still work.
         for desc, there in zip(importer.timeline_descs, importer.timelines, strict=True):
             with rig.device.import_semaphore(desc) as sem:
                 importer.commands.append_signal(sem, importer.value)

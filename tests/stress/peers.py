@@ -1,7 +1,7 @@
-"""Peers killed at random moments: exporters while we wait for them, importers while they wait for us.
+"""Peers killed at random moments: exporters while this process waits for them, importers while they wait for it.
 
-What must hold for who is left: no call hangs or crashes, what waited can be set free by a signal of one's own, and
-nothing of the dead peer's stays behind.
+In the surviving process no call hangs or crashes, its own signal meets the pending waits, and no resource of the dead
+peer remains.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Any, Final
 
 import xsem
 from stress import census
-from stress.rig import MEMORY, TIMELINE, Result, Rig, open_exporter, stamped
+from stress.rig import MEMORY, TIMELINE, Result, Rig, for_uuid, open_exporter
 from xsem import ipc
 
 __all__ = ["peer_main", "run"]
 
 SIZE: Final = 1 << 16
 AHEAD: Final = 50
-OUT_OF_REACH: Final = 1 << 40   # no peer gets as far as this
+OUT_OF_REACH: Final = 1 << 40   # no peer reaches this value
 TIMEOUT_S: Final = 60.0
 LOOK_S: Final = 0.05
-# A peer that nobody kills ends by itself.
+# A peer that is not killed ends by itself.
 PEER_S: Final = 120.0
 
 
-# ---- the peer's side: run.py --peer WHAT FD OPTIONS
+# ---- the side of the peer: run.py --peer WHAT FD OPTIONS
 def peer_main(what: str, fd: int, options: str) -> None:
-    """Play one part until killed, or until the other side is gone."""
+    """Play one role until this process is killed or the other side is gone."""
     asked = json.loads(options)
     with socket.socket(fileno=fd) as sock:
         (_export if what == "exporter" else _import)(sock, asked)
@@ -47,8 +47,8 @@ def _export(sock: socket.socket, asked: dict[str, Any]) -> None:
     with open_exporter(asked["exporter"], uuid) as device:
         drawn, answered = device.create_semaphore(TIMELINE), device.create_semaphore(TIMELINE)
         memory = device.create_memory(MEMORY, SIZE)
-        with (stamped(drawn.export(), device, uuid) as first, stamped(answered.export(), device, uuid) as second,
-              stamped(memory.export(), device, uuid) as third):
+        with (for_uuid(drawn.export(), device, uuid) as first, for_uuid(answered.export(), device, uuid) as second,
+              for_uuid(memory.export(), device, uuid) as third):
             ipc.send(sock, first, second, third)
         commands = device.create_command_list()
         buffer = memory.map_buffer()
@@ -101,7 +101,7 @@ def _killed_after(process: subprocess.Popen[bytes], delay_s: float) -> Iterator[
 
 
 def _exporter_dies(rig: Rig, exporter: str, rng: random.Random, result: Result) -> None:
-    """The peer exports and signals; half of the time it dies by the clock, maybe before we hear of it."""
+    """The peer exports and signals. Half of the time a timer kills it, possibly before its first message."""
     device = rig.device
     uuid = device.info.uuid
     with _peer("exporter", {"exporter": exporter, "uuid": None if uuid is None else uuid.hex}) as (sock, process):
@@ -127,7 +127,7 @@ def _follow(
     rig: Rig, process: subprocess.Popen[bytes], rng: random.Random, result: Result, drawn: xsem.Semaphore,
     answered: xsem.Semaphore, memory: xsem.Memory,
 ) -> None:
-    """Answer the exporter's frames until it is dead; then set free what waits, and let everything go."""
+    """Answer the frames of the exporter until it is dead. Then meet the pending waits and release everything."""
     commands, rescuer = rig.device.create_command_list(), rig.device.create_command_list()
     buffer = memory.map_buffer()
     frame = 0
@@ -145,7 +145,7 @@ def _follow(
     early: list[xsem.Semaphore | xsem.Memory | xsem.Buffer] = [buffer, memory, answered]
     rng.shuffle(early)
     for each in early[:rng.randrange(4)]:
-        each.release()   # behind the wait: takes effect later, and holds nobody
+        each.release()   # behind the wait: takes effect later, and does not block
     rescuer.append_signal(drawn, OUT_OF_REACH)
     commands.synchronize(timeout_s=TIMEOUT_S)
     for other in (*early, drawn, commands, rescuer):
@@ -153,9 +153,9 @@ def _follow(
 
 
 def _done_before_death(commands: xsem.CommandList, process: subprocess.Popen[bytes]) -> bool:
-    """Wait for the list as long as the peer lives; whether all of it is done."""
+    """Wait for the list as long as the peer lives. Return whether all of its work is done."""
     while True:
-        # Asked first: what the peer has signalled before its death is done within the look that follows.
+        # Read before the wait: work that the peer signalled before its death is done within the next wait.
         dead = process.poll() is not None
         try:
             commands.synchronize(timeout_s=LOOK_S)
@@ -167,14 +167,14 @@ def _done_before_death(commands: xsem.CommandList, process: subprocess.Popen[byt
 
 
 def _importer_dies(rig: Rig, device: str, rng: random.Random, result: Result) -> None:
-    """The peer imports, and is killed with waits of its own pending; the exporter goes on as before."""
+    """The peer imports, and is killed while its waits are pending. The exporter still works."""
     uuid = rig.device.info.uuid
     exporter = rig.exporter
     drawn, answered = exporter.create_semaphore(TIMELINE), exporter.create_semaphore(TIMELINE)
     memory = exporter.create_memory(MEMORY, SIZE)
     with _peer("importer", {"device": device}) as (sock, process):
-        with (stamped(drawn.export(), exporter, uuid) as first, stamped(answered.export(), exporter, uuid) as second,
-              stamped(memory.export(), exporter, uuid) as third):
+        with (for_uuid(drawn.export(), exporter, uuid) as first, for_uuid(answered.export(), exporter, uuid) as second,
+              for_uuid(memory.export(), exporter, uuid) as third):
             ipc.send(sock, first, second, third)
         frames = rng.randrange(0, 200)
         for frame in range(1, frames + 1):
@@ -203,7 +203,7 @@ def _importer_dies(rig: Rig, device: str, rng: random.Random, result: Result) ->
 
 
 def run(rig: Rig, kills: int, device: str, exporter: str) -> Result:
-    """So many peers killed, one in five of them importers, after two of each to warm up."""
+    """Kill this many peers, one in five of them importers, after two of each as a warm-up."""
     result = Result()
     warm = Result()
     rng = rig.random("peers")

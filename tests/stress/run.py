@@ -1,7 +1,7 @@
 """The stress run: ``python tests/stress/run.py --device cuda:0 --exporter vulkan --json out.json``.
 
-Each part runs in a process of its own. What is random follows --seed, which is printed. Exit status: 0 everything
-held, 1 something did not, 3 it could not be tried.
+Each part runs in a separate process. All random choices follow --seed, which is printed. Exit status: 0 all parts
+passed, 1 a part failed, 3 the run could not be tried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Final
 
-if not __package__:   # started as a file: its folder's modules are those of the package `stress`
+if not __package__:   # started as a file: the modules of its folder belong to the package `stress`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import xsem
@@ -30,12 +30,12 @@ from stress import fuzz, imports, peers, signals
 from stress.deadline import end_after
 from stress.rig import Result, open_rig
 
-# How much of each part: operations, imports, kills, examples of each sort.
+# The size of each part: operations, imports, kills, examples of each kind.
 SCALES: Final = {
     "short": {"signals": 20_000, "imports": 600, "peers": 5, "fuzz": 60},
     "long": {"signals": 1_000_000, "imports": 10_000, "peers": 60, "fuzz": 2_000},
 }
-# The share of the time that a part may take at most, where all are run: one that hangs leaves the others theirs.
+# The largest share of the time for each part in a full run: a part that hangs leaves time for the others.
 SHARES: Final = {"signals": 0.5, "imports": 0.25, "peers": 0.5, "fuzz": 0.25}
 SCHEMA: Final = 1
 _NOT_TRIED: Final = 3
@@ -43,7 +43,7 @@ _MARGIN_S: Final = 2.0
 
 
 def job(name: str, asked: argparse.Namespace) -> Result:
-    """One part, in this process."""
+    """Run one part in this process."""
     amount = SCALES[asked.scale][name]
     with open_rig(asked.device, asked.exporter, asked.seed) as rig:
         if name == "signals":
@@ -69,13 +69,13 @@ def _job_main(asked: argparse.Namespace) -> int:
 
 
 def _run_job(name: str, asked: argparse.Namespace, folder: Path, left_s: float) -> dict[str, Any]:
-    """One part in a fresh process: what it wrote, or how it ended."""
+    """Run one part in a fresh process. Return its record, or how it ended."""
     out = folder / f"{name}.json"
     command = [sys.executable, str(Path(__file__).resolve()), "--job", name, "--device", asked.device, "--exporter",
                asked.exporter, "--scale", asked.scale, "--seed", str(asked.seed), "--json", str(out), "--deadline",
                str(max(1.0, left_s - _MARGIN_S))]
     began = time.monotonic()
-    # A session of its own: the peers of a part that was ended go with it.
+    # In a new process group, so that the peers of a killed part end with it.
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                           start_new_session=True) as process:
         try:
@@ -94,7 +94,7 @@ def _run_job(name: str, asked: argparse.Namespace, folder: Path, left_s: float) 
 
 
 def main() -> int:
-    """Run all parts, write the record."""
+    """Run all parts, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--exporter", default="host", help="vulkan, or host for the stand-in")

@@ -1,7 +1,7 @@
-"""A million signals and waits: 64 semaphores, 8 threads with a list each, everybody waiting for everybody.
+"""A million signals and waits: 64 semaphores, 8 threads with a list each, all threads waiting for each other.
 
-A wait names a value whose signal has been appended, or one that the host gives later (a gate). So the work can end
-whatever the driver does with its queues: eight lists are all that run side by side.
+A wait names a value whose signal is appended, or a value that the host signals later (a gate). So the work can end
+with any number of driver queues: only eight lists run side by side.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stress.rig import BINARY, TIMELINE, Result, Rig
 __all__ = ["run"]
 
 THREADS: Final = 8
-TIMELINES: Final = 6     # of each thread, which alone signals them
+TIMELINES: Final = 6     # of each thread; only this thread signals them
 BINARIES: Final = 2
 BEHIND_A_GATE: Final = 40
-# Appends before a thread waits for its list, of two semaphores each on average: far below the 1,020 places that are
-# behind a wait, should a semaphore of a batch take one of its own.
+# Appends before a thread waits for its list, of two semaphores each on average. This is far below the limit of 1,020
+# operations behind a wait, even if each semaphore of a batch counts.
 UNSEEN: Final = 150
 TIMEOUT_S: Final = 60.0
 _LOOK_S: Final = 0.25
 
 
 class Field:
-    """All semaphores, and what has been appended for each timeline."""
+    """All semaphores, and the last appended value of each timeline."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -37,7 +37,7 @@ class Field:
         self.binaries = [rig.shared(BINARY, f"binary {index}") for index in range(THREADS * BINARIES)]
         self.gates = [rig.shared(TIMELINE, f"gate {index}") for index in range(THREADS)]
         self.lists = [rig.device.create_command_list() for _ in range(THREADS)]
-        # Written by the owner after its append has returned: who reads a value here may wait for it.
+        # The owner writes after its append has returned, so other threads may wait for a value that they read here.
         self.submitted = [0] * len(self.timelines)
         self.opened = [0] * THREADS
         self.stop = threading.Event()
@@ -46,7 +46,7 @@ class Field:
 
 
 class Worker:
-    """One thread's part."""
+    """The work of one thread."""
 
     def __init__(self, field: Field, index: int, round_: str) -> None:
         self.field = field
@@ -61,7 +61,7 @@ class Worker:
         self.gate_shut = 0
 
     def work(self, operations: int) -> None:
-        """Append so many, then see all of it done."""
+        """Append this many operations, then wait until all are done."""
         ways = (self.signal, self.wait, self.binary, self.gate)
         try:
             while sum(self.counts.values()) < operations and not self.field.stop.is_set():
@@ -75,14 +75,14 @@ class Worker:
         except Exception:
             self.field.failures.append(f"thread {self.index}: {traceback.format_exc()}")
             self.field.stop.set()
-            self.open_gate()   # the others wait for what is behind it
+            self.open_gate()   # the others wait for the work behind it
 
     def _appended(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
         self.unseen += 1
 
     def signal(self) -> None:
-        """One of the thread's timelines, or a batch of them."""
+        """Signal one timeline of this thread, or a batch of them."""
         chosen = self.rng.sample(self.own, self.rng.choice((1, 1, 1, 2, TIMELINES)))
         values = [self.field.submitted[each] + self.rng.choice((1, 1, 3)) for each in chosen]
         semaphores = [self.field.timelines[each][1] for each in chosen]
@@ -95,7 +95,7 @@ class Worker:
             self.field.submitted[each] = value
 
     def wait(self) -> None:
-        """For anybody's timelines."""
+        """Wait for timelines of any thread."""
         chosen = self.rng.sample(range(len(self.field.timelines)), self.rng.choice((1, 1, 1, 2, 8)))
         wanted = [(each, self.field.submitted[each]) for each in chosen if self.field.submitted[each]]
         if not wanted:
@@ -105,7 +105,7 @@ class Worker:
         self.awaited.update(wanted)
 
     def binary(self) -> None:
-        """A signal and the wait that takes it."""
+        """Append a signal and the wait that takes it."""
         semaphore = self.field.binaries[self.index * BINARIES + self.rng.randrange(BINARIES)][1]
         self.commands.append_signal(semaphore)
         self._appended("signals")
@@ -113,7 +113,7 @@ class Worker:
         self._appended("waits")
 
     def gate(self) -> None:
-        """Have the list stand still, until `BEHIND_A_GATE` more operations are behind it."""
+        """Block the list until `BEHIND_A_GATE` more operations are behind the gate."""
         if self.gate_shut:
             return
         self.field.opened[self.index] += 1
@@ -123,13 +123,13 @@ class Worker:
         self.gate_shut = self.unseen
 
     def open_gate(self) -> None:
-        """Let the list go on."""
+        """Unblock the list."""
         if self.gate_shut:
             self.field.gates[self.index][0].host_signal(self.field.opened[self.index])
             self.gate_shut = 0
 
     def see(self) -> None:
-        """Wait for the list, in one of the ways there are; what it waited for must have come."""
+        """Wait for the list, in one of two ways. All values that it waited for must be reached."""
         self.open_gate()
         if self.rng.random() < 0.5:
             self.commands.append_barrier(signal_event=self.done)
@@ -162,7 +162,7 @@ def _round(field: Field, name: str, operations: int, watch: Callable[[], None]) 
 
 
 def run(rig: Rig, operations: int) -> Result:
-    """So many appends, after a tenth as many to warm up."""
+    """Make this many appends, after a tenth as many to warm up."""
     result = Result()
     field = Field(rig)
     _round(field, "warm-up", operations // 10, lambda: None)
@@ -170,7 +170,7 @@ def run(rig: Rig, operations: int) -> Result:
     samples: list[int] = []
 
     def watch() -> None:
-        # Ten samples along the way: a leak climbs, what merely settles does not.
+        # Ten samples during the run: a leak grows steadily.
         if sum(field.progress) * 10 >= len(samples) * operations:
             samples.append(census.rss())
 

@@ -1,4 +1,4 @@
-"""The stress run in small, on the stand-in for libcuda; and that it reports what leaks and what hangs."""
+"""The short stress run on the stand-in for libcuda, and its reports of leaks and hangs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_short_form_holds(tmp_path: Path, part: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_hanging_part_is_ended_and_shows_its_stack(tmp_path: Path) -> None:
-    """A million operations take longer than the seconds that they are given here."""
+    """A million operations take longer than this deadline."""
     done = stress(tmp_path / "record.json", "--scale", "long", "--only", "signals", "--deadline", "4")
     assert done.returncode == 1
     (part,) = json.loads((tmp_path / "record.json").read_text())["parts"]

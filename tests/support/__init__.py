@@ -1,1 +1,1 @@
-"""What several test files share: backends to test with, stand-ins, interrupts, paths."""
+"""Helpers that several test files share: test backends, stand-ins, interrupts, paths."""

@@ -1,7 +1,7 @@
 """A stand-in for torch and for CuPy, under either name: an array over device memory, inverted on the legacy stream.
 
-Only with the stand-in for libcuda, whose device memory is this process's own. ARRAY_LIBRARY_WRONG has it do wrong:
-"nothing" does nothing, "one pixel" spoils one.
+It needs the stand-in for libcuda, whose device memory is memory of this process. ARRAY_LIBRARY_WRONG plants a fault:
+"nothing" does nothing, "one pixel" spoils one pixel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 driver: Any = importlib.import_module("cuda.bindings.driver")
 _LEGACY = 1
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_kept: list[Any] = []   # functions that a stream may call yet
+_kept: list[Any] = []   # functions that a stream may still call
 
 
 def _enqueue(work: Any) -> None:
@@ -55,7 +55,7 @@ class _Array:
 def from_dlpack(buffer: Any) -> _Array:
     # Such libraries work in the device's primary context, and leave it current.
     driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(0)[1])[1])
-    capsule = buffer.__dlpack__(stream=_LEGACY)   # as an array library does; NumPy takes none of a GPU's
+    capsule = buffer.__dlpack__(stream=_LEGACY)   # as an array library does; NumPy refuses GPU memory
     assert buffer.__dlpack_device__() == (2, 0)
     raw = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
     return _Array(np.ctypeslib.as_array(raw).reshape(buffer.shape), (buffer, capsule))

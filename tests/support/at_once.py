@@ -14,7 +14,7 @@ from support.fake_backend import until
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:
-    """Run on so many fresh threads at once; the first exception is raised here."""
+    """Run `work` on `count` new threads at once. The first exception is raised here."""
     failures: list[BaseException] = []
 
     def body(index: int) -> None:
@@ -33,13 +33,13 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
 
 
 def in_thread(work: Callable[[], object]) -> None:
-    """Run on a fresh thread; its exception is raised here."""
+    """Run `work` on a new thread. Its exception is raised here."""
     in_threads(1, lambda _index: work())
 
 
 @contextmanager
 def restless(interval_s: float = 1e-6) -> Iterator[None]:
-    """Have threads switched as often as can be."""
+    """Switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(interval_s)
     try:
@@ -50,12 +50,12 @@ def restless(interval_s: float = 1e-6) -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_in(function: str) -> Iterator[None]:
-    """Interrupt the main thread, which calls this, as soon as it waits in a function of that name."""
+    """Interrupt the calling main thread as soon as it waits in a function of that name."""
     main, begun = threading.get_ident(), threading.Event()
     seen: tuple[FrameType, int] | None = None
 
     def waits() -> bool:
-        """Whether the main thread is in that function, at the same instruction as at the last call."""
+        """Return whether the main thread is in that function, at the same instruction as at the last call."""
         nonlocal seen
         gc.disable()   # CPython 3.11 can deadlock in a collection inside the next call
         try:
@@ -69,7 +69,7 @@ def ctrl_c_in(function: str) -> Iterator[None]:
 
     def interrupt() -> None:
         nonlocal seen
-        begun.wait()   # Thread.start() waits, too, and must not be interrupted
+        begun.wait()   # Thread.start() also waits, and must not be interrupted
         until(waits)
         seen = None   # the frame would keep its local objects alive
         signal.pthread_kill(main, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Stands in for ``cuda.bindings.driver``: the types are the real ones, the functions note calls and answer as told."""
+"""Replacement of ``cuda.bindings.driver``: real types, and functions that record calls and return set answers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 class Recorder:
-    """`calls` holds (thread's number, name, arguments); `answers[name]` a value, an exception or a function.
+    """`calls` has (thread number, name, arguments), `answers[name]` a value, an exception or a function.
 
-    The current context and the capture mode are each thread's own, as the driver's.
+    As in the driver, each thread has its current context and its capture mode.
     """
 
     def __init__(self, types: Any) -> None:
@@ -39,12 +39,12 @@ class Recorder:
 
     @property
     def names(self) -> list[str]:
-        """The functions called, in order."""
+        """The names of the called functions, in order."""
         return [name for _, name, _ in self.calls]
 
     @property
     def stack(self) -> list[Any]:
-        """The calling thread's contexts."""
+        """The contexts of the calling thread."""
         if not hasattr(self._thread, "stack"):
             self._thread.stack = []
         stack: list[Any] = self._thread.stack
@@ -52,7 +52,7 @@ class Recorder:
 
     @property
     def mode(self) -> Any:
-        """The calling thread's capture mode."""
+        """The capture mode of the calling thread."""
         return getattr(self._thread, "mode", self._types.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
 
     def _new(self) -> int:

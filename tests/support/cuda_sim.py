@@ -1,4 +1,4 @@
-"""Runs tests on the stand-in for libcuda: the real cuda-python over ``tests/drivers``.
+"""Run tests on the stand-in for libcuda: the real cuda-python over ``tests/drivers``.
 
     @on_stand_in                                   # one process for all such tests of a module
     @on_stand_in(SIMCUDA_DEVICES="2")              # one process for all tests of the module with this setting
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @functools.cache
 def _library(version: str) -> Path | str:
-    """The folder that holds the library of this version, which is built first; or why there is none."""
+    """Build the library of this version and return its folder, or the reason why it cannot be built."""
     if sys.platform != "linux":
         return "the stand-in for libcuda needs Linux"
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
@@ -44,7 +44,7 @@ def _library(version: str) -> Path | str:
 
 
 def stand_in_environment(**environment: str) -> dict[str, str]:
-    """For a process on the stand-in. Skips the test where it cannot be had, which CI takes for a failure."""
+    """Return the environment of a process on the stand-in. Skip the test without it; CI takes this as a failure."""
     folder = _library(environment.get("SIMCUDA_VERSION", os.environ.get("SIMCUDA_VERSION", "")))
     if isinstance(folder, str):
         pytest.skip(folder)
@@ -61,6 +61,6 @@ def on_stand_in(test: F, /) -> F: ...
 @overload
 def on_stand_in(**environment: str) -> Callable[[F], F]: ...
 def on_stand_in(test: Any = None, /, **environment: str) -> Any:
-    """Run the test on the stand-in, in an environment."""
+    """Run the test on the stand-in, with these settings."""
     decorate = run_there("cuda", _place, environment)
     return decorate if test is None else decorate(test)

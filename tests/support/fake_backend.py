@@ -1,4 +1,4 @@
-"""A device whose driver does only what the test lets it: points are reached when told, calls are recorded."""
+"""A device whose driver the test controls: the test reaches the fences, and the driver records its calls."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class FakeList(spi.CommandListDriver):
         self.capture = False
         self.closed = 0
         self.inside = 0
-        self.quiet_calls: list[bool] = []   # of each of `calls`: whether it was made inside quiet()
-        self.during: Callable[[], object] | None = None   # called in the midst of the next append
+        self.quiet_calls: list[bool] = []   # for each of `calls`: made inside quiet()
+        self.during: Callable[[], object] | None = None   # called during the next append
 
     def _issue(self, want: bool, *call: Any) -> FakePoint | None:
         self.inside += 1
@@ -123,7 +123,7 @@ class FakeList(spi.CommandListDriver):
         self.driver.log.append(("close_list", self.key))
 
     def reach_all(self) -> None:
-        """Everything appended so far is done."""
+        """Complete all operations appended so far."""
         for point in self.points:
             point.reached = True
 
@@ -148,10 +148,10 @@ class FakeDriver(spi.DeviceDriver):
         self.dlpack = (2, 0)
         self.unblock = threading.Event()
         self.unblock.set()
-        self.points: list[FakePoint] = []   # all there ever were
-        self.slices: list[int] = []   # what each wait and host_wait was asked to last, ns
-        self.on_wait: Callable[[], object] = lambda: None   # called in the midst of each of these
-        self.misuse: list[str] = []   # what no driver may be asked; raised too, but xsem's threads only log that
+        self.points: list[FakePoint] = []   # all fences
+        self.slices: list[int] = []   # timeouts of each wait and host_wait, ns
+        self.on_wait: Callable[[], object] = lambda: None   # called during each of these
+        self.misuse: list[str] = []   # forbidden calls; also raised, but xsem's threads only log that
         self.threads: set[str] = set()   # names of the threads that released something
         self.calls = 0
         self.fail_signal: Exception | None = None
@@ -161,7 +161,7 @@ class FakeDriver(spi.DeviceDriver):
         raise AssertionError(text)
 
     def check_open(self, what: str) -> None:
-        """In all calls: not after close(), not from a finalizer."""
+        """Check in each call: not after close(), not from a finalizer."""
         self.calls += 1
         if ("close",) in self.log:
             self.complain(f"{what} on a closed device")
@@ -188,7 +188,7 @@ class FakeDriver(spi.DeviceDriver):
             self.quiet_depth.now -= 1
 
     def _own(self, what: str) -> None:
-        """A call that xsem makes for itself: outside quiet() it would break a capture."""
+        """Record a call that xsem makes for itself. Outside quiet() it would break a capture."""
         self.check_open(what)
         if not self.is_quiet:
             self.loud.append(what)
@@ -313,7 +313,7 @@ class FakeDriver(spi.DeviceDriver):
 
 
     def finish(self) -> None:
-        """All that was appended and all that will be is done."""
+        """Complete all operations, past and future."""
         self.everything_is_done = True
         self.unblock.set()
         for point in list(self.points):
@@ -330,7 +330,7 @@ def open_fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> tupl
 
 @contextmanager
 def fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> Iterator[tuple[Device, FakeDriver]]:
-    """A device for one test. Afterwards it closes, and was never misused: each point given back once, no loud call."""
+    """Open a device for one test. At the end it closes without misuse: each fence released once, no loud call."""
     device, driver = open_fake(capabilities, info)
     try:
         yield device, driver
@@ -354,7 +354,7 @@ class FakeStream:
 
 
 def until(condition: Callable[[], object], deadline_s: float = 30.0) -> None:
-    """Wait for something that another thread is about to do; a deadline, not a measurement."""
+    """Wait for an action of another thread. The time is a deadline, not a measurement."""
     pause = threading.Event()
     for _ in range(int(deadline_s / 0.002)):
         if condition():
@@ -372,7 +372,7 @@ def binary(device: Device, label: str = "") -> xsem.Semaphore:
 
 
 def hold_next(stream: FakeList) -> tuple[threading.Event, threading.Event]:
-    """Have the next append stay in the driver: an event that says that it is there, and one that lets it go."""
+    """Block the next append in the driver. Return an event that it sets, and an event that unblocks it."""
     inside, go = threading.Event(), threading.Event()
 
     def during() -> None:
@@ -384,7 +384,7 @@ def hold_next(stream: FakeList) -> tuple[threading.Event, threading.Event]:
 
 
 def values_of(driver: FakeDriver, *operations: str, at: int = 0) -> list[tuple[int | None, ...]]:
-    """Of each of these operations of a list, in order; without any, of each signal and wait."""
+    """Return the values of these operations of a list, in order; by default of each signal and wait."""
     wanted = operations or ("signal", "wait")
     return [tuple(param.value for param in call[2]) for call in driver.lists[at].calls if call[0] in wanted]
 
@@ -398,7 +398,7 @@ def last_of(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
 
 
 def set_last(semaphore: xsem.Semaphore, value: int | None) -> None:
-    """Have it be the value last signalled here; None as of an import: nobody knows what the exporter has signalled."""
+    """Set the last value signalled here. None is the state of an import: the value of the exporter is unknown."""
     with semaphore._state.lock:
         semaphore._state.current()
         semaphore._state.last = value

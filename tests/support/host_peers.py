@@ -1,4 +1,4 @@
-"""What the tests of the host device share: files of every sort, the state of the process, and other processes."""
+"""Helpers for tests of the host device: all kinds of files, the state of the process, and other processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ F_ADD_SEALS, SEALS, SEAL_WRITE = 1033, 7, 8
 
 
 def desc(type: SemaphoreHandleType) -> SemaphoreDesc:
-    """The handle in it is not looked at by a driver: that is given its own."""
+    """Return a descriptor. The driver ignores its handle and gets a separate one."""
     return SemaphoreDesc(type=type, handle=0)
 
 
@@ -72,7 +72,7 @@ def page(*, magic: int = MAGIC, version: int = 1, kind: int = 2, value: int = 0)
 
 
 def refused(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc | MemoryDesc) -> XsemError:
-    """Have `fd` imported, see it refused for that reason and left as it was; close it."""
+    """Import `fd`, check that it is refused for that reason and stays unchanged, and close it."""
     with OwnedHandle(fd) as handle:
         with pytest.raises(spi.ImportFailure) as failure:
             if isinstance(wanted, MemoryDesc):
@@ -93,12 +93,12 @@ def workers() -> list[str]:
 
 
 def mapped(name: str = "/memfd:xsem-") -> list[str]:
-    """This process's mappings of the host's objects, as the kernel lists them."""
+    """Return the mappings of host objects in this process, as the kernel lists them."""
     return [line for line in Path("/proc/self/maps").read_text().splitlines() if name in line]
 
 
 def covered(address: int, size: int) -> bool:
-    """Whether a single mapping of this process holds all of these bytes."""
+    """Return whether a single mapping of this process covers all of these bytes."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         first, _, end = line.split(maxsplit=1)[0].partition("-")
         if int(first, 16) <= address and address + size <= int(end, 16):
@@ -141,7 +141,7 @@ _CALLS = {"x86_64": {202: "futex", 7: "poll", 271: "poll"}, "aarch64": {98: "fut
 
 
 def sleeps_in(call: str, thread: threading.Thread) -> bool:
-    """Whether a thread of this process sleeps in that system call."""
+    """Return whether a thread of this process sleeps in that system call."""
     first = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()[0]
     return first.isdigit() and _CALLS[os.uname().machine].get(int(first)) == call
 
@@ -157,9 +157,9 @@ def content(address: int, size: int) -> bytes:
 @contextmanager
 def peer(script: str, *objects: HostSemaphore | HostMemory, arguments: tuple[object, ...] = (), killed: bool = True,
          ) -> Iterator[subprocess.Popen[str]]:
-    """A Python process that runs `script`, where `fds` are the objects' and `arguments` are strings.
+    """Start a Python process that runs `script`. Its `fds` are the fds of the objects, its `arguments` are strings.
 
-    At the end it is killed, or must have ended well.
+    At the end it is killed, or must have ended with status 0.
     """
     fds = [each.fd for each in objects]
     count = 1 + len(fds)

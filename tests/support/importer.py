@@ -1,4 +1,4 @@
-"""A device that imports what the host device exports, through the facade: for tests on simulated drivers."""
+"""A device that imports objects of the host device through the facade, for tests on simulated drivers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOUND_S = 20.0
 
 
 class Pair:
-    """The exporter, and the device on which everything is imported; `usual` is the type of semaphores made."""
+    """The exporter and the importing device. `usual` is the type of new semaphores."""
 
     def __init__(self, host: xsem.Device, here: xsem.Device, usual: SemaphoreHandleType) -> None:
         self.host = host
@@ -40,22 +40,22 @@ def pair(device: str, usual: SemaphoreHandleType, native: object | None) -> Iter
     with xsem.open_device("host") as host:
         with xsem.open_device(device, native=native) as here:
             yield Pair(host, here, usual)
-        # A device is closed on a thread of xsem's: a lent context must last as long, and the process, too.
+        # A thread of xsem closes the device. A borrowed context and the process must exist until then.
         soon(lambda: not here.releasing())
 
 
 def driver_of(device: xsem.Device) -> Any:
-    """The backend's half of a device."""
+    """Return the driver object of a device."""
     return device._device_state.driver
 
 
 def list_of(commands: xsem.CommandList) -> Any:
-    """The backend's half of a list."""
+    """Return the driver object of a list."""
     return commands._queue.driver
 
 
 def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:
-    """A new fd of an exporter's object."""
+    """Return a new fd of an object of the exporter."""
     handle = there.export().handle
     assert isinstance(handle, OwnedHandle)
     return handle

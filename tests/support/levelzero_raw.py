@@ -1,7 +1,7 @@
-"""Level Zero by plain calls through the real loader: a program without xsem, for tests of the simulated driver.
+"""Level Zero by raw calls through the real loader: a program without xsem, for tests of the simulated driver.
 
-Written against the seed's names and the layouts that ``tests/drivers/levelzero/layouts.def`` holds; nothing of the
-backend is used.
+It uses the names of the specification and the layouts of ``tests/drivers/levelzero/layouts.def``, and nothing of the
+backend.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXTENSION = (
 
 
 def structure(stype: int, *fields: tuple[Any, Any], chain: Any = None) -> Any:
-    """One structure with its head: (type, value) for each field behind ``pNext``."""
+    """Return a structure with its head: (type, value) for each field after ``pNext``."""
     names = [(f"field_{number}", kind) for number, (kind, _) in enumerate(fields)]
     made_type = type("Structure", (ctypes.Structure,), {"_fields_": [("stype", c_int32), ("pNext", c_void_p), *names]})
     made = made_type(stype, ctypes.addressof(chain) if chain is not None else None, *(value for _, value in fields))
@@ -38,7 +38,7 @@ def structure(stype: int, *fields: tuple[Any, Any], chain: Any = None) -> Any:
 
 
 def handles(values: Sequence[int | None]) -> Any:
-    """An array of handles; None for an empty one."""
+    """Return an array of handles; None for an empty one."""
     return (c_void_p * len(values))(*values) if values else None
 
 
@@ -51,7 +51,7 @@ class CodeError(Exception):
 
 
 class Raw:
-    """One driver, one device, one context, and the extension's functions, from where they are found first."""
+    """One driver, one device, one context, and the functions of the extension, from the first place that has them."""
 
     def __init__(self, driver: int = 0, device: int = 0) -> None:
         self.loader = ctypes.CDLL("libze_loader.so.1")
@@ -107,11 +107,11 @@ class Raw:
         return ctypes.CFUNCTYPE(c_uint32)(address.value)
 
     def library(self) -> ctypes.CDLL:
-        """The driver that is loaded, without loading another."""
+        """Return the loaded driver, without loading another."""
         return ctypes.CDLL("libze_intel_gpu.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
 
     def there(self, kind: int, handle: int | None) -> c_void_p:
-        """A handle as the extension's functions take it: the driver's own, where they are the driver's own."""
+        """Return a handle for the functions of the extension. Functions of the driver need the handle of the driver."""
         out = c_void_p(handle)
         if handle is not None and self.path != "loader":
             self.call("zelLoaderTranslateHandle", c_int(kind), c_void_p(handle), byref(out))
@@ -123,7 +123,7 @@ class Raw:
         return int(function(*args))
 
     def import_code(self, fd: int, flags: int, *, stype: int = 0x20024) -> tuple[int, int]:
-        """The code, and the semaphore."""
+        """Return the code and the semaphore."""
         desc = structure(0x20022, (c_uint32, flags), chain=structure(stype, (c_int32, fd), (c_uint32, 0)))
         out = c_void_p()
         code = self.extension(EXTENSION[0], self.there(DEVICE, self.device), byref(desc), byref(out))
@@ -177,7 +177,7 @@ class Raw:
         return self.code("zeEventQueryStatus", c_void_p(event)) == NOT_READY
 
     def held(self, event: int) -> bool:
-        """It is not reached in a while: what passes is there by then, as a rule, and what waits never is."""
+        """Return whether it is not reached soon. A passed wait is usually reached by then, a pending wait never is."""
         return not self.reached(event, timeout_s=SOON_S)
 
     def reset(self, event: int) -> None:
@@ -197,7 +197,7 @@ class Raw:
                          c_size_t(len(pattern)), c_size_t(size), c_void_p(event), c_uint32(0), None)
 
     def destroy(self, **named: int) -> None:
-        """``Event=…, EventPool=…``: each by its own function, in order."""
+        """Destroy ``Event=…, EventPool=…`` in order, each by its function."""
         for kind, handle in named.items():
             self.call(f"ze{kind.rstrip('_0123456789')}Destroy", c_void_p(handle))
 
@@ -225,7 +225,7 @@ class Raw:
         self.call("zeMemGetAddressRange", c_void_p(self.context), c_void_p(address), byref(base), byref(size))
         return base.value or 0, size.value
 
-    # ---- the stand-in's own
+    # ---- functions of the stand-in
     def counter(self, name: bytes) -> int:
         counted = self.library().simze_counter
         counted.restype = ctypes.c_int64

@@ -1,4 +1,4 @@
-"""A program on the simulated Level Zero driver: plain calls, with the host device as the exporter, and an end."""
+"""A program on the simulated Level Zero driver: raw calls, the host device as the exporter, and a cleanup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = 4096
 
 
 class Rig(Raw):
-    """With the exporter, and with an end: what the test made is destroyed, in order."""
+    """Raw calls with the exporter. At the end all objects of the test are destroyed, in order."""
 
     def __init__(self, host: xsem.Device, *, driver: int = 0, device: int = 0) -> None:
         super().__init__(driver, device)
@@ -31,13 +31,13 @@ class Rig(Raw):
         self.exports: list[xsem.Semaphore] = []
         self.semaphores: list[int] = []
         self.lists: list[int] = []
-        self.streams: set[int] = set()   # those of them that run what they are given
+        self.streams: set[int] = set()   # the immediate lists
         self.events_of: dict[int, list[int]] = {}
         self.memories: list[int] = []
         self.views: list[mmap.mmap] = []
 
     def exported(self, kind: SemaphoreHandleType) -> tuple[xsem.Semaphore, int]:
-        """A semaphore and a new fd of it."""
+        """Return a semaphore and a new fd for it."""
         there = self.host.create_semaphore(kind)
         self.exports.append(there)
         with there.export() as desc:
@@ -51,7 +51,7 @@ class Rig(Raw):
         return there, here
 
     def again(self, there: xsem.Semaphore) -> int:
-        """Another import of the same."""
+        """Import the same semaphore again."""
         with there.export() as desc:
             assert isinstance(desc.handle, OwnedHandle)
             here = self.import_fd(os.dup(desc.handle.fileno()), KINDS[there.type])
@@ -69,7 +69,7 @@ class Rig(Raw):
         return self.events_of[pool]
 
     def memory_fd(self, size: int = PAGE) -> tuple[mmap.mmap, int]:
-        """The exporter's view of a new memory, and an fd of it."""
+        """Return the exporter's view of new memory, and an fd for it."""
         there = self.host.create_memory(MemoryHandleType.OPAQUE_FD, size)
         with there.export() as desc:
             assert isinstance(desc.handle, OwnedHandle)
@@ -84,7 +84,7 @@ class Rig(Raw):
         return view, address
 
     def open_gates(self) -> None:
-        """A test that failed must not hold the next ones: what is pending is met."""
+        """Meet all pending waits, so that a failed test does not block the next one."""
         for there in self.exports:
             with contextlib.suppress(xsem.XsemError):
                 there.host_signal(2**64 - 1 if there.type is TIMELINE else None)
@@ -92,7 +92,7 @@ class Rig(Raw):
     def end(self) -> None:
         for commands in self.lists:
             if commands in self.streams:
-                # A semaphore's new value is seen a moment before the list is rid of the signal.
+                # The new value of a semaphore is visible shortly before the list has finished the signal.
                 (idle,) = self.events(1)
                 self.barrier(commands, event=idle)
                 assert self.reached(idle)

@@ -1,4 +1,4 @@
-"""Runs tests on the simulated Level Zero driver, behind the real loader of a Debian release.
+"""Run tests on the simulated Level Zero driver, behind the real loader of a Debian release.
 
     @on_level_zero                                            # conforming, Debian 12's loader
     @on_level_zero(SIMZE_MODE="intel")                        # one process for all tests of the module with it
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @functools.cache
 def _missing(release: str) -> str | None:
-    """What is missing for this release's loader to run here; the driver is built and the loader is fetched."""
+    """Build the driver, fetch the loader of this release, and return what is missing."""
     if sys.platform != "linux":
         return "the simulated Level Zero driver needs Linux"
     ran = subprocess.run([*_prefix(release), "true"], check=False, capture_output=True, text=True, timeout=DEADLINE_S)
@@ -45,7 +45,7 @@ def _prefix(release: str) -> list[str]:
 
 
 def level_zero_command(*command: str, loader: str = "bookworm") -> list[str]:
-    """The command on the simulated driver. Skips the test where that cannot be had, which CI takes for a failure."""
+    """Return the command on the simulated driver. Skip the test if it is unavailable; in CI this is a failure."""
     missing = _missing(loader)
     if missing is not None:
         pytest.skip(missing)
@@ -53,9 +53,9 @@ def level_zero_command(*command: str, loader: str = "bookworm") -> list[str]:
 
 
 def loader_folder(release: str) -> Path:
-    """The folder of a release's loader, with the vendor's headers in ``include`` except for bookworm's.
+    """Return the folder of the loader of a release. Its ``include`` has the vendor's headers, except for bookworm.
 
-    Skips the test where it cannot be had.
+    Skip the test if it is unavailable.
     """
     script = _RUN.with_name("levelzero-loader")
     ran = subprocess.run([str(script), release], check=False, capture_output=True, text=True, timeout=DEADLINE_S)
@@ -66,7 +66,7 @@ def loader_folder(release: str) -> Path:
 
 
 def release_of(settings: Mapping[str, str]) -> str:
-    """The Debian release whose loader the settings name."""
+    """Return the Debian release of the loader that the settings name."""
     return settings.get("LOADER", "bookworm")
 
 
@@ -80,6 +80,6 @@ def on_level_zero(test: F, /) -> F: ...
 @overload
 def on_level_zero(**environment: str) -> Callable[[F], F]: ...
 def on_level_zero(test: Any = None, /, **environment: str) -> Any:
-    """Run the test on the simulated driver, in an environment; LOADER names the release of the loader."""
+    """Run the test on the simulated driver, with these settings. LOADER names the release of the loader."""
     decorate = run_there("levelzero", _place, environment)
     return decorate if test is None else decorate(test)

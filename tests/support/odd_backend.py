@@ -1,4 +1,4 @@
-"""A plugin with devices ``odd:0``, ``odd:1``, …: the host's, but for what each is called after."""
+"""A plugin with devices ``odd:0``, ``odd:1``, …: devices of host, each with the oddity in its name."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LOG: Final = "ODD_BACKEND_LOG"
 
 
 def device(way: str) -> str:
-    """The id of the device that does so."""
+    """Return the id of the device with this oddity."""
     return f"odd:{WAYS.index(way)}"
 
 
 def installed(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which xsem finds this plugin, beside the host's, and it tells of itself in `folder`."""
+    """Return an environment in which xsem finds this plugin and host. The plugin writes its log into `folder`."""
     info = folder / "odd-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
@@ -42,7 +42,7 @@ def installed(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def opened(folder: Path) -> list[int]:
-    """The processes that opened one of these devices, each once, in their order."""
+    """Return the processes that opened one of these devices, each once, in order."""
     return list(dict.fromkeys(int(line) for line in (folder / "odd.log").read_text().split()))
 
 
@@ -73,7 +73,7 @@ _DO: Final[Mapping[str, Callable[[], object]]] = {
 
 
 class OddDevice(xsem_host.device.HostDevice):
-    """It does what it is called after when asked for its `dlpack_device`, or as it says."""
+    """Its oddity acts in `dlpack_device`, or in the call that its name gives."""
 
     def __init__(self, way: str) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class OddDevice(xsem_host.device.HostDevice):
 
 
 class BareList(spi.CommandListDriver):
-    """What a list must have, and no more."""
+    """A list with only the mandatory methods."""
 
     key = 1
 
@@ -113,7 +113,7 @@ class BareList(spi.CommandListDriver):
 
 
 class BareDevice(spi.DeviceDriver):
-    """What a device must have, and no more."""
+    """A device with only the mandatory methods."""
 
     capabilities = Capabilities()
 
@@ -131,7 +131,7 @@ class BareDevice(spi.DeviceDriver):
 
 
 class OddBackend(spi.Backend):
-    """One device for each way."""
+    """A backend with one device for each oddity."""
 
     name = "odd"
     spi_version = 1

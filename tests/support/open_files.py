@@ -1,4 +1,4 @@
-"""What a test asks about file descriptors: is the table as before, does a number still mean the same open file."""
+"""Checks of file descriptors: an unchanged table, and numbers that still refer to the same open file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xsem.spi import same_open_file
 
 
 def numbers() -> set[int]:
-    """Every open file descriptor of this process, less the one that lists them."""
+    """Return the open file descriptors of this process, except the one that lists them."""
     found = {int(name) for name in os.listdir("/proc/self/fd")}
     return {number for number in found if is_open(number)}
 
@@ -26,7 +26,7 @@ def is_open(number: int) -> bool:
 
 @contextmanager
 def untouched(*files: int) -> Iterator[None]:
-    """Inside, no descriptor is lost or gained, and each of `files` goes on meaning the same open file."""
+    """Check that no descriptor is lost or gained inside, and that each of `files` stays the same open file."""
     witnesses = [(number, os.dup(number)) for number in files]
     before = numbers()
     try:
@@ -41,14 +41,14 @@ def untouched(*files: int) -> Iterator[None]:
 
 
 def closed_number() -> int:
-    """A number under which nothing is open."""
+    """Return a number without an open file."""
     number = os.open(os.devnull, os.O_RDONLY)
     os.close(number)
     return number
 
 
 def holding(data: bytes) -> int:
-    """A new file with that content."""
+    """Return a new file with that content."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()

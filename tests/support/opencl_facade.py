@@ -1,4 +1,4 @@
-"""xsem on PoCL as it is, which imports nothing, and on the simulated OpenCL device, with the host device as exporter.
+"""xsem on unmodified PoCL, which imports nothing, and on the simulated OpenCL device, with host as the exporter.
 
     @on_pocl                                     # the CPU device, none of the extensions
     @on_pocl(POCL_DEVICES="pthread pthread")     # two of them; one process for all tests of the module with it
@@ -43,18 +43,18 @@ def _pocl_missing() -> str | None:
 
 
 def _own_drivers_only() -> dict[str, str]:
-    """Without the settings of whoever runs the tests, and without the drivers of this machine."""
+    """Return an environment without the user's OpenCL settings, and without the drivers of this machine."""
     others = {name: value for name, value in os.environ.items()
               if not name.startswith(("SIMCL_", "OPENCL_", "OCL_ICD_", "POCL_"))}
     found = importlib.util.find_spec("pyopencl")
     assert found is not None
     assert found.submodule_search_locations is not None
-    # PoCL's package puts its library beside pyopencl's own loader, with a file that names it.
+    # The PoCL package puts its library next to the loader of pyopencl, with a file that names it.
     return {**others, "OCL_ICD_VENDORS": str(Path(found.submodule_search_locations[0]) / ".libs" / "pocl.icd")}
 
 
 def pocl_environment(**more: str) -> dict[str, str]:
-    """For a process that sees PoCL alone. Skips the test where it cannot be had, which CI takes for a failure."""
+    """Return the environment of a process with only PoCL. Skip the test without PoCL; CI takes it as a failure."""
     missing = _pocl_missing()
     if missing is not None:
         pytest.skip(missing)
@@ -70,7 +70,7 @@ def on_pocl(test: F, /) -> F: ...
 @overload
 def on_pocl(**environment: str) -> Callable[[F], F]: ...
 def on_pocl(test: Any = None, /, **environment: str) -> Any:
-    """Run the test on PoCL, in an environment."""
+    """Run the test on PoCL, with these settings."""
     decorate = run_there("pocl", _pocl, environment)
     return decorate if test is None else decorate(test)
 

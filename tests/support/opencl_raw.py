@@ -1,6 +1,6 @@
-"""OpenCL by plain calls through the loader that pyopencl brings: a program without xsem, for tests of the layer.
+"""OpenCL by raw calls through the loader of pyopencl: a program without xsem, for tests of the layer.
 
-Nothing of the backend is used, and of pyopencl only that its loader, with PoCL beside it, is loaded.
+It uses nothing of the backend, and of pyopencl only the loader with PoCL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CodeError(Exception):
 
 
 def bundled_loader() -> ctypes.CDLL:
-    """The loader that pyopencl is linked with."""
+    """Return the loader of pyopencl."""
     import pyopencl
 
     (path,) = (Path(pyopencl.__file__).parent / ".libs").glob("libOpenCL*.so*")
@@ -53,7 +53,7 @@ def bundled_loader() -> ctypes.CDLL:
 
 
 def handles(values: Sequence[int]) -> Any:
-    """An array of handles; None for an empty one."""
+    """Return an array of handles; None for an empty one."""
     return (c_void_p * len(values))(*values) if values else None
 
 
@@ -62,7 +62,7 @@ def words(*values: int) -> Any:
 
 
 class Raw:
-    """One platform, its devices, a context with one of them or all, and the extensions' functions."""
+    """One platform, its devices, a context with one or all of them, and the functions of the extensions."""
 
     def __init__(self, *devices: int) -> None:
         self.loader = bundled_loader()
@@ -88,7 +88,7 @@ class Raw:
             raise CodeError(name, code)
 
     def make(self, name: str, *args: Any) -> int:
-        """What a call returns whose last parameter is the code."""
+        """Return the result of a call whose last parameter is the code."""
         code = c_int32(12345)
         made = self.function(name)(*args, byref(code))
         if code.value:
@@ -101,12 +101,12 @@ class Raw:
         return int(function(*args))
 
     def address(self, name: str) -> Any:
-        """None where the platform has no such function."""
+        """Return the function of the platform, or None."""
         found = self.function("clGetExtensionFunctionAddressForPlatform")(c_void_p(self.platform), name.encode())
         kind = c_void_p if name.startswith("clCreate") else c_int32
         return ctypes.CFUNCTYPE(kind)(found) if found else None
 
-    # ---- what there is
+    # ---- platform and devices
     def platforms(self) -> list[int]:
         count = c_uint32()
         self.call("clGetPlatformIDs", c_uint32(0), None, byref(count))
@@ -115,7 +115,7 @@ class Raw:
         return [int(each or 0) for each in found]
 
     def devices_of(self, kind: int) -> list[int]:
-        """Of this type; none where the platform finds none."""
+        """Return the devices of this type; an empty list if the platform has none."""
         count = c_uint32()
         code = self.code("clGetDeviceIDs", c_void_p(self.platform), c_uint64(kind), c_uint32(0), None, byref(count))
         if code == DEVICE_NOT_FOUND:
@@ -161,7 +161,7 @@ class Raw:
         return int.from_bytes(self.info("clGetEventInfo", event, 0x11D3), "little", signed=True)
 
     def reached(self, event: int, timeout_s: float = 20.0) -> bool:
-        """It has completed, or failed; looked at without a flush."""
+        """Return whether it has completed or failed, without a flush."""
         end = time.monotonic() + timeout_s
         while self.status(event) > COMPLETE:
             if time.monotonic() > end:
@@ -170,7 +170,7 @@ class Raw:
         return True
 
     def held(self, event: int) -> bool:
-        """It is not reached in a while: what passes is there by then, as a rule, and what waits never is."""
+        """Return whether it is not reached soon. A passed wait is usually reached by then, a pending wait never is."""
         return not self.reached(event, SOON_S)
 
     def marker(self, queue: int, after: Sequence[int] = ()) -> int:
@@ -183,7 +183,7 @@ class Raw:
 
     # ---- semaphores
     def create(self, *properties: int, context: int | None = None) -> tuple[int, int]:
-        """The code, and the pointer that came with it."""
+        """Return the code and the pointer."""
         code = c_int32(12345)
         made = self.functions["clCreateSemaphoreWithPropertiesKHR"](
             c_void_p(self.context if context is None else context), words(*properties, 0), byref(code))
@@ -211,7 +211,7 @@ class Raw:
 
     def _enqueue(self, name: str, queue: int, semaphores: Sequence[int], values: Sequence[int] | None,
                  after: Sequence[int], wanted: bool) -> tuple[int, int]:
-        """The code, and the event."""
+        """Return the code and the event."""
         event = c_void_p()
         code = self.extension(
             name, c_void_p(queue), c_uint32(len(semaphores)), handles(semaphores), words(*values) if values else None,
@@ -257,15 +257,15 @@ class Raw:
         return int(event.value or 0)
 
     def read(self, queue: int, buffer: int, size: int, *, offset: int = 0) -> bytes:
-        """Blocking, and so with a flush."""
+        """Read with a blocking call, which flushes."""
         into = ctypes.create_string_buffer(size)
         self.call("clEnqueueReadBuffer", c_void_p(queue), c_void_p(buffer), c_uint32(1), c_size_t(offset),
                   c_size_t(size), into, c_uint32(0), None, None)
         return into.raw
 
-    # ---- the stand-in's own
+    # ---- functions of the stand-in
     def library(self) -> ctypes.CDLL:
-        """The layer that is loaded, without loading another."""
+        """Return the loaded layer, without loading another."""
         return ctypes.CDLL(os.environ["OPENCL_LAYERS"].split(":")[0], mode=os.RTLD_NOW | os.RTLD_NOLOAD)
 
     def counter(self, name: bytes) -> int:

@@ -1,4 +1,4 @@
-"""A program on the simulated OpenCL device: plain calls, with the host device as the exporter, and an end."""
+"""A program on the simulated OpenCL device: raw calls, the host device as the exporter, and a cleanup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 class Rig(Raw):
-    """With the exporter, and with an end: what the test made is released when its queues are done."""
+    """Raw calls with the exporter. At the end all objects of the test are released after its queues are done."""
 
     def __init__(self, host: xsem.Device, *devices: int) -> None:
         super().__init__(*devices)
@@ -35,7 +35,7 @@ class Rig(Raw):
         self.fds: list[int] = []
 
     def exported(self, kind: SemaphoreHandleType = BINARY) -> tuple[xsem.Semaphore, int]:
-        """A semaphore and an fd of it, closed at the end."""
+        """Return a semaphore and an fd for it, closed at the end."""
         there = self.host.create_semaphore(kind)
         self.exports.append(there)
         with there.export() as desc:
@@ -53,7 +53,7 @@ class Rig(Raw):
         return self.queues[-1]
 
     def waits(self, queue: int, *semaphores: int, after: tuple[int, ...] = ()) -> int:
-        """The event of a wait that is enqueued."""
+        """Enqueue a wait and return its event."""
         code, event = self.wait(queue, semaphores, after=after)
         assert code == 0
         self.events.append(event)
@@ -66,7 +66,7 @@ class Rig(Raw):
         return event
 
     def memory_fd(self, size: int = PAGE) -> tuple[mmap.mmap, int]:
-        """The exporter's view of a new memory, and an fd of it, closed at the end."""
+        """Return the exporter's view of new memory, and an fd for it, closed at the end."""
         there = self.host.create_memory(MemoryHandleType.OPAQUE_FD, size)
         with there.export() as desc:
             assert isinstance(desc.handle, OwnedHandle)
@@ -80,7 +80,7 @@ class Rig(Raw):
         return view, self.buffers[-1]
 
     def open_gates(self) -> None:
-        """A test that failed must not hold the next ones: what is pending is met."""
+        """Meet all pending waits, so that a failed test does not block the next one."""
         for queue in self.queues:
             self.flush(queue)
         for there in self.exports:

@@ -1,4 +1,4 @@
-"""Runs tests on the simulated OpenCL device: PoCL behind pyopencl's loader, with the layer between them.
+"""Run tests on the simulated OpenCL device: PoCL behind pyopencl's loader, with the layer between them.
 
     @on_opencl                                  # one process for all such tests of a module
     @on_opencl(SIMCL_DEVICES="2")               # one process for all tests of the module with this setting
@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @functools.cache
 def _missing() -> str | None:
-    """What is missing for the layer to run here; it is built."""
+    """Build the layer, and return what is missing."""
     if sys.platform != "linux":
         return "the simulated OpenCL device needs Linux"
     for module, package in (("pyopencl", "pyopencl"), ("pocl_binary_distribution", "pocl-binary-distribution")):
@@ -44,7 +44,7 @@ def _missing() -> str | None:
 
 
 def opencl_command(*command: str) -> list[str]:
-    """The command on the simulated device. Skips the test where it cannot be had, which CI takes for a failure."""
+    """Return the command on the simulated device. Skip the test if it is unavailable; in CI this is a failure."""
     missing = _missing()
     if missing is not None:
         pytest.skip(missing)
@@ -52,7 +52,7 @@ def opencl_command(*command: str) -> list[str]:
 
 
 def opencl_environment(**settings: str) -> dict[str, str]:
-    """Without what the surroundings have set for it."""
+    """Return an environment with only these OpenCL settings."""
     others = {name: value for name, value in os.environ.items()
               if not name.startswith(("SIMCL_", "POCL_", "OPENCL_LAYERS", "OCL_ICD_"))}
     return {**others, **settings}
@@ -67,6 +67,6 @@ def on_opencl(test: F, /) -> F: ...
 @overload
 def on_opencl(**environment: str) -> Callable[[F], F]: ...
 def on_opencl(test: Any = None, /, **environment: str) -> Any:
-    """Run the test on the simulated device, in an environment."""
+    """Run the test on the simulated device, with these settings."""
     decorate = run_there("opencl", _place, environment)
     return decorate if test is None else decorate(test)

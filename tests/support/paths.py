@@ -1,4 +1,4 @@
-"""Where things lie in the tree."""
+"""Paths in the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins for programs that a test starts: a folder with a module and its entry point, to be put on PYTHONPATH."""
+"""Plugins for programs that a test starts: a folder with a module and its entry point, for PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["NOTHING", "clean_environment", "write_plugin"]
 
-# A backend that is one, with one device that promises nothing.
+# A minimal backend with one device that declares nothing.
 NOTHING = """
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo
@@ -37,7 +37,7 @@ def xsem_register_backends(register):
 
 
 def write_plugin(folder: Path, name: str, code: str) -> Path:
-    """Have `folder` hold a plugin of that name; returns it."""
+    """Write a plugin of that name into `folder`. Return `folder`."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -47,6 +47,6 @@ def write_plugin(folder: Path, name: str, code: str) -> Path:
 
 
 def clean_environment(*path: Path) -> dict[str, str]:
-    """This process's environment without what changes Python, pytest or xsem, and with PYTHONPATH."""
+    """Return this environment without settings of Python, pytest and xsem, and with PYTHONPATH."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "XSEM"))}
     return kept | {"PYTHONPATH": os.pathsep.join(str(each) for each in path)}

@@ -1,8 +1,8 @@
-"""Runs tests in processes of their own, on a stand-in for a driver library.
+"""Run tests in separate processes, on a stand-in for a driver library.
 
-A driver library is found when a process starts, and a test may bring the stand-in down. So of each group of tests (a
-stand-in, with its settings) the first one asked for runs the whole group in one process, and each reports its own
-outcome. In those processes this module is a plugin of pytest, which leaves out what is not of the group.
+A driver library is found when a process starts, and a test may crash the stand-in. A group of tests has one stand-in
+and the same settings. The first test of a group runs the whole group in one process, and each test reports its own
+outcome. In these processes this module is a pytest plugin that deselects tests of other groups.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ DEADLINE_S = 120  # for a group; below the faulthandler_timeout of pyproject.tom
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What runs before the command, and its environment; skips the test where it cannot be had.
+# Returns the prefix of the command and its environment; skips the test if the stand-in is unavailable.
 Place = Callable[[Mapping[str, str]], tuple[list[str], dict[str, str]]]
 
 
 def run_there(name: str, place: Place, settings: Mapping[str, str]) -> Callable[[F], F]:
-    """A decorator: run the test in the group of this stand-in and these settings."""
+    """Return a decorator that runs the test in the group of this stand-in and these settings."""
     group = json.dumps([name, settings], sort_keys=True)
 
     def decorate(function: F) -> F:
@@ -43,7 +43,7 @@ def run_there(name: str, place: Place, settings: Mapping[str, str]) -> Callable[
             if os.environ.get(_GROUP) == group:
                 function(*args, **kwargs)
             else:
-                # It reads: file, two colons, the test with its parameters, a blank, the phase.
+                # Format: file, two colons, the test with its parameters, a blank, the phase.
                 node = os.environ["PYTEST_CURRENT_TEST"].rsplit(" ", 1)[0].split("::", 1)[1]
                 outcomes, output = _run_group(function.__globals__["__file__"], group, place)
                 if node not in outcomes:
@@ -60,7 +60,7 @@ def run_there(name: str, place: Place, settings: Mapping[str, str]) -> Callable[
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In a process of a group: its tests alone."""
+    """Keep only the tests of the group in its process."""
     group = os.environ.get(_GROUP)
     if group is not None:
         items[:] = [item for item in items if getattr(getattr(item, "function", None), "stand_in_group", None) == group]
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @functools.cache
 def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | None], str]:
-    """Each test's failure, or None for those that passed; and all that was printed."""
+    """Return the failure of each test, None for a pass, and the output."""
     before, environment = place(json.loads(group)[1])
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -76,7 +76,7 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
                    "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}", f"--junitxml={report}",
                    "-o", "junit_family=xunit2", module]
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        # Of pytest's plugins it needs one. What was asked of the process here (-n 4) is not asked of this one.
+        # It needs one plugin of pytest. Options of this process, for example -n 4, do not apply there.
         environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
         environment |= {_GROUP: group, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         try:
@@ -91,6 +91,6 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
         for case in ET.parse(report).iter("testcase"):
             failures = [each for each in case if each.tag in ("failure", "error", "skipped")]
             name, said = case.attrib["name"], "\n".join(each.text or each.tag for each in failures)
-            # A test that failed may fail once more while it is torn down: a case of its own, often of what it left.
+            # The teardown of a failed test may fail too, as a separate case, often because of leftovers.
             outcomes[name] = "\n".join(filter(None, [outcomes.get(name), said])) or None
         return outcomes, output

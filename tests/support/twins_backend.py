@@ -1,6 +1,6 @@
-"""Two devices with UUIDs behind two backends: ``twins`` exports and imports, ``other`` is another API for both devices.
+"""Two devices with UUIDs behind two backends: ``twins`` exports and imports, ``other`` is another API for both.
 
-Each device is a `host` device whose objects carry the UUID. `ipc` and the suite see two devices of one machine.
+Each device is a `host` device whose objects have the UUID. `ipc` and the suite see two devices of one machine.
 """
 
 from __future__ import annotations

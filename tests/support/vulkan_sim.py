@@ -1,6 +1,6 @@
-"""SwiftShader for tests, and what another process or device does with what the Vulkan backend exports.
+"""SwiftShader for tests, and an importer of objects that the Vulkan backend exports.
 
-The importer here is raw Vulkan through the backend's binding: what another program does, whatever xsem's own does.
+The importer uses raw Vulkan through the binding of the backend, like another program, and not xsem's own import.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CANNOT = 3
 
 @functools.cache
 def _folder() -> Path | str:
-    """Where SwiftShader lies; or why it cannot be had."""
+    """Return the folder of SwiftShader, or the reason why it is unavailable."""
     if sys.platform != "linux":
         return "SwiftShader is taken from Debian's packages, so this needs Linux"
     if importlib.util.find_spec("cffi") is None:
@@ -45,7 +45,7 @@ def _folder() -> Path | str:
 
 
 def folder() -> Path:
-    """SwiftShader's folder. Skips the test where it cannot be had, which CI takes for a failure."""
+    """Return the folder of SwiftShader. Skip the test if it is unavailable; in CI this is a failure."""
     found = _folder()
     if isinstance(found, str):
         pytest.skip(found)
@@ -53,7 +53,7 @@ def folder() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """For a process on SwiftShader."""
+    """Return the environment of a process on SwiftShader."""
     path = folder()
     before = os.environ.get("LD_LIBRARY_PATH")
     return {
@@ -64,12 +64,12 @@ def environment(**more: str) -> dict[str, str]:
 
 @functools.cache
 def _loader(path: Path) -> ctypes.CDLL:
-    # Its soname answers for it when the backend asks for libvulkan.so.1: LD_LIBRARY_PATH is read at start alone.
+    # LD_LIBRARY_PATH is read only at start. After this load its soname matches the backend's libvulkan.so.1.
     return ctypes.CDLL(str(path / "libvulkan.so.1"))
 
 
 def use_swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the driver in this process, until the end of the test."""
+    """Use the driver in this process until the end of the test."""
     path = folder()
     _loader(path)
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
@@ -77,17 +77,17 @@ def use_swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def driver_of(device: xsem.Device) -> Any:
-    """The backend's half of a device."""
+    """Return the driver object of a device."""
     return device._device_state.driver
 
 
 def list_of(commands: xsem.CommandList) -> Any:
-    """The backend's half of a command list."""
+    """Return the driver object of a command list."""
     return commands._queue.driver
 
 
 class Peer:
-    """A VkDevice of its own with one queue, which imports by raw calls: what another program does."""
+    """A separate VkDevice with one queue that imports by raw calls, like another program."""
 
     def __init__(self) -> None:
         from xsem_vulkan.abilities import ask
@@ -113,7 +113,7 @@ class Peer:
         self._memories: list[Any] = []
 
     def import_semaphore(self, fd: int) -> int:
-        """The driver takes the fd."""
+        """Import the fd as a binary semaphore. The driver owns the fd."""
         from xsem_vulkan.semaphores import create_semaphore
 
         handle = create_semaphore(self.gpu, timeline=False).handle
@@ -123,7 +123,7 @@ class Peer:
         return handle
 
     def import_memory(self, fd: int, size: int) -> int:
-        """A VkBuffer over the memory; the driver takes the fd."""
+        """Import the fd as memory and return a VkBuffer over it. The driver owns the fd."""
         from xsem_vulkan.memory import HostMemory, create_buffer
 
         library, vk = self.gpu.library, self.gpu.vk
@@ -138,7 +138,7 @@ class Peer:
         return buffer
 
     def host(self, size: int) -> Any:
-        """Mapped memory to copy to."""
+        """Return mapped memory as the destination of copies."""
         from xsem_vulkan.memory import host_memory
 
         memory = host_memory(self.gpu, size)
@@ -146,7 +146,7 @@ class Peer:
         return memory
 
     def submit(self, commands: Any = None, *, wait: int | None = None, signal: int | None = None) -> None:
-        """One submission; `reached` tells when it is done."""
+        """Submit once. `reached` returns whether the submission is done."""
         signals = [(signal, 0)] if signal is not None else []
         self.timeline.appended += 1
         self.submission.submit(self.gpu.queues[0], [(wait, 0)] if wait is not None else [],
@@ -154,11 +154,11 @@ class Peer:
                                [*signals, (self.timeline.handle, self.timeline.appended)])
 
     def reached(self, timeout_s: float = 0) -> bool:
-        """Whether everything submitted is done."""
+        """Return whether all submissions are done."""
         return self.timeline.wait(self.timeline.appended, int(timeout_s * 1e9))
 
     def read(self, buffer: int, size: int, *, wait: int | None = None) -> Any:
-        """Submit a copy of the buffer's beginning; the memory that will hold it, and an address."""
+        """Submit a copy of the start of the buffer. Return the destination memory with its address."""
         from xsem_vulkan.addresses import Place
 
         memory = self.host(size)
@@ -178,7 +178,7 @@ class Peer:
 
 @contextmanager
 def peer() -> Iterator[Peer]:
-    """One that is closed, whatever happens; what it has pending must be done by then."""
+    """Open a peer and close it at the end. Its submissions must be done by then."""
     made = Peer()
     try:
         yield made

@@ -1,4 +1,4 @@
-"""An application's own tests: host stands in for CUDA. The application code must be one text for both."""
+"""Tests of an application: host replaces CUDA. The application code must be the same for both."""
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ import xsem
 def brighten(device: xsem.Device, commands: xsem.CommandList, sem: xsem.Semaphore, image: Any, frame: int) -> None:
     commands.append_wait(sem, 2 * frame + 1)
 
-    def kernel() -> None:                               # host: runs on the list's worker; CUDA: now, it only enqueues
+    def kernel() -> None:                               # host: runs on the list's worker; CUDA: now, only enqueues
         image.__iadd__(1)
 
     commands.append_work(kernel)
@@ -20,7 +20,7 @@ def brighten(device: xsem.Device, commands: xsem.CommandList, sem: xsem.Semaphor
 
 
 def open_compute(desc: xsem.SemaphoreDesc) -> xsem.Device:
-    # no-argument open_device() would silently take the CPU in production when the CUDA driver is broken
+    # without an argument, open_device() would silently open the CPU in production if the CUDA driver is broken
     return xsem.open_device(os.environ.get("APP_BACKEND", "cuda"), uuid=desc.device_uuid)
 
 

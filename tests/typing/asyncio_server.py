@@ -11,7 +11,7 @@ async def serve(device: xsem.Device, sem: xsem.Semaphore, stream: int) -> None:
         commands.append_wait(sem, value)
         commands.append_signal(sem, value + 1, signal_event=done)
         try:
-            async with asyncio.timeout(2.0):             # cancels the waiting, not the work
+            async with asyncio.timeout(2.0):             # cancels the wait, not the work
                 await done
         except TimeoutError:
             print(device.pending())
@@ -19,5 +19,5 @@ async def serve(device: xsem.Device, sem: xsem.Semaphore, stream: int) -> None:
         done.reset()
 
 
-async def other_loop(event: xsem.Event, wake: asyncio.Event) -> None:   # trio, Qt, … : the primitive under await
+async def other_loop(event: xsem.Event, wake: asyncio.Event) -> None:   # trio, Qt, …: the primitive under await
     event.add_done_callback(lambda _: wake.set())

@@ -7,7 +7,7 @@ import xsem
 def attach(heap_handle: int, fence_handle: int, luid: bytes, size: int) -> None:
     with xsem.open_device("cuda", luid=luid) as device:
         fence = device.import_semaphore(xsem.SemaphoreDesc.d3d12_fence(fence_handle))
-        # NT handles are not taken by CUDA: who closes them? Default: still ours. OwnedHandle(h): closed by it.
+        # CUDA does not take ownership of NT handles. By default the caller closes them; OwnedHandle(h) closes h itself.
         mem = device.import_memory(
             xsem.MemoryDesc.d3d12_resource(xsem.OwnedHandle(heap_handle), allocation_size=size))  # dedicated is implied
         a = cupy.asarray(mem.map_buffer(shape=(size // 4,), dtype="float32"))     # __cuda_array_interface__

@@ -16,7 +16,7 @@ def connect(device: xsem.Device, fd: int) -> xsem.Semaphore | None:
     except xsem.BadHandleError as error:
         log.error("fd %d: %s", fd, error)
     except xsem.DriverError as error:
-        if error.from_earlier_work:                      # e.g. 700 from the caller's own kernel: not this call's fault
+        if error.from_earlier_work:                      # e.g. 700 from a kernel of the caller, not from this call
             raise
         log.error("%s -> %s (%s); likely: %s", error.call, error.code, error.code_name, "; ".join(error.likely_causes))
     return None

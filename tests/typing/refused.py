@@ -1,6 +1,6 @@
-"""What a type checker must refuse: each line is an error, and the ignore on it is itself one where it is not needed.
+"""Lines that a type checker must refuse. An unneeded ignore is an error, too.
 
-tests/project/test_types.py takes the ignores away and looks that every such line is reported.
+tests/project/test_types.py removes the ignores and checks that every such line is reported.
 """
 import xsem
 

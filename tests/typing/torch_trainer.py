@@ -1,4 +1,4 @@
-"""PyTorch trainer, frames from a C++ Vulkan renderer that knows nothing of xsem; fds over its own socket protocol."""
+"""PyTorch trainer with frames from a C++ Vulkan renderer without xsem; fds over its own socket protocol."""
 import socket
 import struct
 
@@ -6,16 +6,16 @@ import torch
 
 import xsem
 
-HEADER = struct.Struct("<16sQIIII")           # uuid, allocation size, buffer offset, width, height, row pitch: *theirs*
+HEADER = struct.Struct("<16sQIIII")           # uuid, allocation size, buffer offset, width, height, row pitch
 
 
 def main() -> None:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect("/run/renderer.sock")
-    raw, (mem_fd, sem_fd) = xsem.ipc.receive_fds(sock, HEADER.size, 2)                  # a foreign protocol
+    raw, (mem_fd, sem_fd) = xsem.ipc.receive_fds(sock, HEADER.size, 2)                  # not xsem's protocol
     uuid, alloc, offset, width, height, pitch = HEADER.unpack(raw)
 
-    device = xsem.open_device("cuda", uuid=uuid)                        # uuid alone matches cuda, vulkan AND opencl
+    device = xsem.open_device("cuda", uuid=uuid)                        # the UUID matches cuda, vulkan AND opencl
     sem = device.import_semaphore(xsem.SemaphoreDesc.timeline_fd(sem_fd, device_uuid=uuid), label="frames")
     mem = device.import_memory(xsem.MemoryDesc.opaque_fd(mem_fd, allocation_size=alloc, device_uuid=uuid))
     rgba = mem.map_buffer(offset, pitch * height, shape=(height, width, 4), dtype="uint8", strides=(pitch, 4, 1))
@@ -36,4 +36,4 @@ def main() -> None:
         optimizer.step()
         if step % 100 == 0:
             print(step, loss.item())                                    # <- hangs here if the renderer died
-    device.release()                                                   # releases what it opened; deferred, never blocks
+    device.release()                                                   # releases the device; deferred, never blocks
