@@ -77,7 +77,7 @@ def test_without_the_wait_every_frame_is_stale(tmp_path: Path, binary: list[str]
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(["--device", "nobody"], 3), (["--exporter", "nobody"], 3), (["--device", "host:7"], 3), (["--device", "a b"], 2)],
+    [(["--device", "nosuch"], 3), (["--exporter", "nosuch"], 3), (["--device", "host:7"], 3), (["--device", "a b"], 2)],
 )
 def test_missing_device_is_reported(tmp_path: Path, arguments: list[str], status: int) -> None:
     done = demo(tmp_path, *SMALL, *arguments)

@@ -1,4 +1,4 @@
-"""The suite as tests of pytest's: each outcome is told as pytest tells it, and nobody gets it who does not ask."""
+"""The suite as tests of pytest: pytest reports each outcome, and the plugin loads only when it is named."""
 
 from __future__ import annotations
 

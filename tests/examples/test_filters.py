@@ -136,7 +136,7 @@ def test_renderer_hands_frames_over_and_counts_them(tmp_path: Path, by: str) -> 
 
 
 def test_renderer_that_fails_is_an_error(tmp_path: Path) -> None:
-    done = example("torch_filter", "--exporter", "nobody", environment=with_library(tmp_path, "torch"))
+    done = example("torch_filter", "--exporter", "nosuch", environment=with_library(tmp_path, "torch"))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("torch_filter: ")
 

@@ -223,7 +223,7 @@ BAD = {
     "announced fd missing": (one(record()), 0, "fd_count"),
     "fd too many": (one(record(), fds=1), 2, "fd_count"),
     "fd unannounced": (header(), 1, "fd_count"),
-    "fd nobody carries": (one(record(number=11, flags=0), fds=1), 1, "bad_message"),
+    "fd that no record has": (one(record(number=11, flags=0), fds=1), 1, "bad_message"),
 }
 
 

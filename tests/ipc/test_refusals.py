@@ -449,7 +449,7 @@ def test_available_message_needs_no_time(pair: Pair, fd: int, own: float | None)
 
 # ---- payload
 class Foreign(bytearray):
-    """A buffer that is no bytes."""
+    """A buffer other than bytes."""
 
 
 @pytest.mark.parametrize("payload", [

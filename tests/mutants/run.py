@@ -114,7 +114,7 @@ def main() -> int:
     mutants = {name: each for name, each in known.items()
                if not asked.mutants or any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.mutants)}
     if not mutants:
-        parser.error("there is no such mutant")
+        parser.error("no mutant matches")
     rows, musts = table.read(asked.table), table.musts()
     whole = asked.full or asked.write_table
     parts = {} if whole else {name: part for name, part in table.few(rows, musts - set(without())).items()

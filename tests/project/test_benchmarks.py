@@ -81,7 +81,7 @@ def test_c_loop_needs_a_compiler_or_a_built_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "environment"), [
-    (["--device", "cuda:9"], {}), (["--exporter", "nobody"], {}), (["--c-loop", "/nowhere.so"], {}),
+    (["--device", "cuda:9"], {}), (["--exporter", "nosuch"], {}), (["--c-loop", "/nowhere.so"], {}),
 ])
 def test_missing_device_or_file_gives_status_3(arguments: list[str], environment: dict[str, str]) -> None:
     done = benchmarks("--quick", *arguments, **environment)

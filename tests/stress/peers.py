@@ -113,7 +113,7 @@ def _exporter_dies(rig: Rig, exporter: str, rng: random.Random, result: Result) 
                 if error.reason not in ("peer_closed", "truncated_message"):
                     raise
                 if not early:
-                    raise AssertionError("the exporter ended before anybody killed it") from error
+                    raise AssertionError("the exporter ended before it was killed") from error
                 result.count("exporters killed before they sent")
                 return
             with message:

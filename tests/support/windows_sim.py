@@ -141,7 +141,7 @@ def handles() -> dict[str, Any]:
     from xsem.types import MemoryDesc, SemaphoreDesc
 
     def no_dup(*_arguments: Any) -> int:
-        raise AssertionError("an NT handle is no file descriptor")
+        raise AssertionError("an NT handle is not a file descriptor")
 
     os.dup = no_dup
     desc = SemaphoreDesc.d3d12_fence(0x100)

@@ -117,7 +117,7 @@ at.wait(commands, [here], [0], event=other)
 assert at.reached(other)
 at.reset(event)
 at.signal(commands, [here], [0], event=event)
-assert at.reached(event)   # or it would be counted after the end, where nobody looks
+assert at.reached(event)   # otherwise it would be counted after the end
 at.code("zeEventHostReset", None)
 at.end()
 """, SIMZE_MODE="intel", SIMZE_LOG=str(log), SIMZE_COUNTERS=str(counters))
