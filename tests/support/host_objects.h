@@ -1,6 +1,6 @@
-/* The host device's objects, version 1, as docs/host-objects.md defines them. C11, Linux; header only.
- * Functions that make or open something return -1 (NULL) on failure and set errno. Nothing here closes an fd that it was
- * given, and nothing keeps one. Every function may be called from any thread. */
+/* Objects of the host device, version 1, defined in docs/host-objects.md. C11, Linux; header only.
+ * Functions that create or open an object return -1 (NULL) on failure and set errno. No function closes or keeps an fd
+ * that it gets. Every function may be called from any thread. */
 #ifndef XSEM_HOST_OBJECTS_H
 #define XSEM_HOST_OBJECTS_H
 
@@ -65,7 +65,7 @@ static inline int64_t xsem_host_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* ---- how long a wait may sleep until its next look: at most 64 looks at once, then one a millisecond */
+/* ---- sleep of a wait between two checks: up to 64 checks without sleep, then one per millisecond */
 typedef struct xsem_host_looks {
     int64_t began, deadline, count;
 } xsem_host_looks;
@@ -76,7 +76,7 @@ static inline xsem_host_looks xsem_host_looks_begin(int64_t timeout_ns) {
     return looks;
 }
 
-/* Nanoseconds, at most a second; 0: the time is over. */
+/* Nanoseconds, at most one second; 0: the time is over. */
 static inline int64_t xsem_host_looks_sleep(xsem_host_looks *looks) {
     int64_t now = xsem_host_now_ns();
     if (++looks->count > 64 + (now - looks->began) / 1000000) {
@@ -96,12 +96,12 @@ static inline void xsem_host_binary_signal(int fd) {
     uint64_t one = 1;
     int saved = errno;
     if (poll(&poller, 1, 0) == 1 && (poller.revents & POLLOUT) && write(fd, &one, sizeof one) < 0) {
-        /* EAGAIN: somebody brought the counter to its maximum in between, so it is signalled. */
+        /* EAGAIN: another signal brought the counter to its maximum meanwhile, so it is signalled. */
     }
     errno = saved;
 }
 
-/* 1: taken; 0: the time is over; -1: errno. timeout_ns < 0: no limit. */
+/* 1: taken. 0: the time is over. -1: errno. timeout_ns < 0: no limit. */
 static inline int xsem_host_binary_wait(int fd, int64_t timeout_ns) {
     xsem_host_looks looks = xsem_host_looks_begin(timeout_ns);
     int64_t sleep_ns = 0;
@@ -146,10 +146,10 @@ static inline int xsem_host_timeline_create(uint64_t initial_value) {
     return xsem_host_sealed_memfd("xsem-timeline", XSEM_HOST_TIMELINE_BYTES, &head, sizeof head);
 }
 
-/* `size` is a whole number of pages. */
+/* `size` is a multiple of the page size. */
 static inline int xsem_host_memory_create(size_t size) { return xsem_host_sealed_memfd("xsem-memory", size, "", 0); }
 
-/* ---- what an fd is, as far as the contract lets one see it */
+/* ---- the kind of an fd, as far as the contract allows it */
 static inline int xsem_host_is_sealed(int fd, uint64_t size) {
     struct stat status;
     struct statvfs system;
@@ -159,7 +159,7 @@ static inline int xsem_host_is_sealed(int fd, uint64_t size) {
     return seals >= 0 && (seals & XSEM_HOST_SEALS) == XSEM_HOST_SEALS && (seals & read_only) == 0 && flags >= 0 &&
            (flags & O_ACCMODE) == O_RDWR && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
            (uint64_t)status.st_size >= size && fstatvfs(fd, &system) == 0 &&
-           system.f_bsize == (unsigned long)sysconf(_SC_PAGESIZE); /* huge pages can end in SIGBUS in spite of seals */
+           system.f_bsize == (unsigned long)sysconf(_SC_PAGESIZE); /* huge pages can raise SIGBUS despite seals */
 }
 
 static inline xsem_host_kind xsem_host_recognise(int fd) {
@@ -187,7 +187,7 @@ static inline xsem_host_kind xsem_host_recognise(int fd) {
     return xsem_host_is_sealed(fd, 1) ? XSEM_HOST_MEMORY : XSEM_HOST_UNKNOWN;
 }
 
-/* 0: memory of at least `size` bytes; -1 with EINVAL: it is not. */
+/* 0: memory of at least `size` bytes. -1 with EINVAL: other fds. */
 static inline int xsem_host_memory_check(int fd, uint64_t size) {
     if (xsem_host_recognise(fd) == XSEM_HOST_MEMORY && xsem_host_is_sealed(fd, size)) return 0;
     errno = EINVAL;
@@ -195,7 +195,7 @@ static inline int xsem_host_memory_check(int fd, uint64_t size) {
 }
 
 /* ---- timelines, mapped */
-/* NULL with EINVAL where it is none; the mapping lives on when the fd is closed. */
+/* NULL with EINVAL if it is not a timeline. The mapping stays valid after the fd is closed. */
 static inline xsem_host_timeline *xsem_host_timeline_open(int fd) {
     if (xsem_host_recognise(fd) != XSEM_HOST_TIMELINE) {
         errno = EINVAL;
@@ -219,7 +219,7 @@ static inline void xsem_host_timeline_signal(xsem_host_timeline *timeline, uint6
     errno = saved;
 }
 
-/* 1: met; 0: the time is over. timeout_ns < 0: no limit. */
+/* 1: met. 0: the time is over. timeout_ns < 0: no limit. */
 static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t value, int64_t timeout_ns) {
     xsem_host_looks looks = xsem_host_looks_begin(timeout_ns);
     for (;;) {

@@ -31,7 +31,7 @@ static void write_line(const char *format, va_list arguments) {
     if (length > (int)sizeof line - 2) length = (int)sizeof line - 2;
     line[length++] = '\n';
     if (write(log_fd, line, (size_t)length) != length) {
-        /* A full disk: the test that reads the log will see it. */
+        /* A full disk. The test that reads the log fails then. */
     }
     errno = saved;
 }
@@ -74,13 +74,13 @@ _Noreturn void sim_abort(const char *why) {
     abort();
 }
 
-/* ---- failures on purpose */
+/* ---- configured failures */
 typedef struct {
     char name[80];
     int code;
     int number;      /* the call that fails; 0: each */
     bool and_later;
-    bool after;      /* it acts, and then says so */
+    bool after;      /* acts first, then fails */
     int seen;
 } failure;
 
@@ -156,7 +156,7 @@ void *sim_shared(void *own, size_t size) {
     return page == MAP_FAILED ? own : page;
 }
 
-/* ---- time between acting and being done */
+/* ---- time between effect and completion */
 static long late_us;
 
 void sim_be_late(void) {
@@ -212,7 +212,7 @@ void sim_forget_objects(void) {
     table_size = table_used = 0;
 }
 
-/* ---- beginning */
+/* ---- start */
 void sim_begin(void) {
     const char *path = sim_setting("LOG");
     if (path) {
@@ -221,7 +221,7 @@ void sim_begin(void) {
             fprintf(stderr, "%s: %s_LOG=%s cannot be written: %s\n", sim_this.name, sim_this.variables, path, strerror(errno));
             abort();
         }
-        /* Out of the way of the numbers that programs look at. */
+        /* Outside the range of numbers that programs check. */
         log_fd = fcntl(fd, F_DUPFD_CLOEXEC, LOG_FD_FROM);
         if (log_fd >= 0) close(fd);
         else log_fd = fd;

@@ -1,4 +1,4 @@
-/* What all stand-ins share: the log, the failures made on purpose, counters, and objects' addresses. */
+/* Shared by all stand-ins: the log, configured failures, counters, and addresses of objects. */
 #ifndef SIM_COMMON_H
 #define SIM_COMMON_H
 
@@ -14,61 +14,61 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* ---- which stand-in this is: each defines it */
+/* ---- the stand-in; each defines it */
 typedef struct {
-    const char *name;        /* "simcuda", before what it says on stderr */
-    const char *variables;   /* "SIMCUDA", before the names of its settings */
-    const char *abort_hint;  /* behind the reason of an abort */
+    const char *name;        /* "simcuda", the prefix of its messages on stderr */
+    const char *variables;   /* "SIMCUDA", the prefix of its settings */
+    const char *abort_hint;  /* after the reason of an abort */
     pthread_mutex_t *lock;   /* guards everything */
-    bool (*named)(const char *function, const char *asked); /* NULL: the names are equal */
+    bool (*named)(const char *function, const char *asked); /* NULL: compare names for equality */
 } sim_identity;
 
 extern const sim_identity sim_this;
 
-/* SIMCUDA_<name>, SIMZE_<name>, …; NULL where it is unset or empty. */
+/* SIMCUDA_<name>, SIMZE_<name>, …; NULL if it is unset or empty. */
 const char *sim_setting(const char *name);
-/* Says on stderr that a setting is wrong, and ends the process. */
+/* Reports a wrong setting on stderr and ends the process. */
 _Noreturn void sim_wrong_setting(const char *name, const char *why);
 /* Reads LOG, FAIL, FAIL_AFTER and LATE_US. */
 void sim_begin(void);
 
 /* ---- log: a line for each call and each note */
 void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The function that this thread is in. */
+/* The current function of this thread. */
 extern __thread const char *sim_call;
-/* Notes the call, and remembers it. */
+/* Logs the call and stores it as the current one. */
 void sim_called(const char *name, const char *format, va_list arguments);
-/* Hex, in a buffer of the thread that lives until its eighth next use. */
+/* Hex, in a buffer of the thread that is valid for eight uses. */
 const char *sim_hex(const void *bytes, size_t size);
-/* Says where and why, and ends the process. */
+/* Reports the function and the reason, and ends the process. */
 _Noreturn void sim_abort(const char *why);
 
-/* ---- failures on purpose: NAME:CODE[:NUMBER[+]],… */
-/* The code that this call is to fail with; 0: none. Takes the lock. */
+/* ---- configured failures: NAME:CODE[:NUMBER[+]],… */
+/* The code with which this call must fail; 0: no failure. Takes the lock. */
 int sim_failure_of(const char *name, bool after);
-/* From now on; NULL: none. Takes the lock. */
+/* Sets the failures from now on; NULL: no failures. Takes the lock. */
 void sim_set_failures(const char *before, const char *after);
 
-/* ---- faults: which of the names SIMCUDA_FAULT or SIMCL_FAULT gives; 0: none */
+/* ---- faults: index of the name in SIMCUDA_FAULT or SIMCL_FAULT; 0: no fault */
 size_t sim_fault_of(const char *const *names, size_t count);
 
-/* ---- counters: `own`, or as many bytes of the file that SIMZE_COUNTERS names, which processes share */
+/* ---- counters: `own`, or the same number of bytes of the file SIMZE_COUNTERS, which processes share */
 void *sim_shared(void *own, size_t size);
 
-/* ---- what acted and is not done yet: LATE_US, for how long. A worker calls it with the lock, which it gives up meanwhile, behind the
- * last signal of a list. What is seen of a signal elsewhere may be seen before it is done: who takes the one for the other is found. */
+/* ---- LATE_US: time between the effect of a signal and its completion. A worker calls it with the lock after the last signal of a
+ * list, and releases the lock meanwhile. So a signal is visible before it is done. This finds code that takes one for the other. */
 void sim_be_late(void);
 
-/* ---- objects: handles are addresses of these; none is ever given back, so a late use is recognised */
+/* ---- objects: handles are their addresses. They are never freed, so a late use is recognised */
 typedef struct {
     int kind;
     bool alive;
 } sim_object;
 
 void *sim_new(int kind, size_t size);
-/* NULL where it never was one of this kind; what was destroyed is found, not alive. */
+/* NULL if it never was one of this kind. Destroyed objects are found, but not alive. */
 void *sim_known(const void *handle, int kind);
-/* A forked child has none. */
+/* Removes all objects, in a forked child. */
 void sim_forget_objects(void);
 
 #endif

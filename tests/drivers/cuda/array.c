@@ -1,4 +1,4 @@
-/* Mipmapped arrays: levels one behind the other, rows without padding, from the offset on. */
+/* Mipmapped arrays: consecutive levels, rows without padding, from the offset on. */
 #include "sim.h"
 
 static size_t element_size(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
@@ -17,7 +17,7 @@ static size_t halved(size_t length, unsigned level) {
     return length ? length : 1;
 }
 
-/* Fills `level` with the shapes; the whole size, 0 for a bad descriptor. */
+/* Fills `level` with the shapes. Returns the total size, or 0 for a bad descriptor. */
 static size_t shapes(sim_mipmap *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned levels) {
     size_t element = element_size(desc), offset = 0;
     const size_t most = 1 << 20;

@@ -1,4 +1,4 @@
-/* Stream captures: which streams are in one, what a capture forbids to whom, and what ends or invalidates it. */
+/* Stream captures: the captured streams, the calls that a capture forbids, and its end or invalidation. */
 #include "sim.h"
 
 /* ---- rules for calls */
@@ -52,7 +52,7 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
     RETURN(CUDA_SUCCESS);
 }
 
-/* ---- which streams are in it, and what comes next depends on */
+/* ---- captured streams, and the dependencies of their next node */
 static void set_frontier(sim_stream *stream, sim_node *const *nodes, unsigned count) {
     sim_node **fresh = NULL;
     if (count) fresh = memcpy(malloc(count * sizeof *nodes), nodes, count * sizeof *nodes);
@@ -104,7 +104,7 @@ CUresult sim_submit(sim_stream *stream, sim_work *work) {
     return CUDA_SUCCESS;
 }
 
-/* ---- events in it */
+/* ---- events in a capture */
 void sim_capture_record(sim_stream *stream, sim_event *event) {
     free(event->frontier);
     event->frontier = NULL;
@@ -139,7 +139,7 @@ CUresult sim_capture_wait(sim_stream *stream, sim_event *event, bool *handled) {
     return CUDA_SUCCESS;
 }
 
-/* ---- beginning */
+/* ---- begin */
 static CUresult begin(CUstream handle, int mode) {
     sim_stream *stream;
     CUresult code = sim_stream_of(handle, &stream);
@@ -147,7 +147,7 @@ static CUresult begin(CUstream handle, int mode) {
     if (mode < 0 || mode > CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
     if (stream->is_legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
-    sim_capture *capture = calloc(1, sizeof *capture); /* events refer to it for ever */
+    sim_capture *capture = calloc(1, sizeof *capture); /* never freed: events refer to it */
     capture->id = sim.next_id++;
     capture->mode = mode;
     capture->owner = &sim_self;
@@ -165,7 +165,7 @@ EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
     RETURN(begin(stream, mode));
 }
 
-/* ---- ending */
+/* ---- end */
 static void mark(const sim_node *node, bool *seen) {
     if (seen[node->index]) return;
     seen[node->index] = true;
@@ -205,7 +205,7 @@ EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *out) {
     RETURN(code);
 }
 
-/* ---- asking */
+/* ---- queries */
 static int status_of(const sim_stream *stream) {
     if (!stream->capture) return CAPTURE_NONE;
     return stream->capture->invalid ? CAPTURE_INVALIDATED : CAPTURE_ACTIVE;

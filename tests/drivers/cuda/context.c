@@ -1,4 +1,4 @@
-/* Contexts: each device's primary one, more of their own, and each thread's stack of them. */
+/* Contexts: the primary context of each device, further contexts, and the stack of each thread. */
 #include "sim.h"
 
 CUresult sim_current(sim_context **out) {
@@ -8,13 +8,13 @@ CUresult sim_current(sim_context **out) {
     return (*out)->object.alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* The primary contexts' addresses are fixed, and not in the table of objects. */
+/* Primary contexts have fixed addresses, outside the table of objects. */
 static sim_context *context_of(CUcontext handle) {
     if (handle >= sim.primary && handle < sim.primary + MAX_DEVICES) return handle;
     return sim_known(handle, SIM_CONTEXT);
 }
 
-static sim_context *own; /* the newest, and through `before` the others */
+static sim_context *own; /* the newest; `before` leads to the others */
 
 sim_context *sim_context_at(size_t number) {
     if (number < MAX_DEVICES) return &sim.primary[number];
@@ -95,7 +95,7 @@ EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags) {
     return cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }
 
-/* ---- each thread's stack */
+/* ---- the stack of each thread */
 EXPORT CUresult cuCtxGetCurrent(CUcontext *out) {
     CALL("%s", "");
     REFUSE_IF(!out, CUDA_ERROR_INVALID_VALUE);
@@ -181,7 +181,7 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     RETURN(CUDA_SUCCESS);
 }
 
-/* ---- contexts of their own */
+/* ---- further contexts */
 static CUresult create(CUcontext *out, unsigned flags, CUdevice device) {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= sim.device_count) return CUDA_ERROR_INVALID_DEVICE;
@@ -221,7 +221,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
     RETURN(CUDA_SUCCESS);
 }
 
-/* ---- synchronising */
+/* ---- synchronize */
 static CUresult synchronize(sim_context *context) {
     bool captured = false;
     for (sim_stream *each = context->streams; each; each = each->sibling) {

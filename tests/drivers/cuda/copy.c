@@ -1,7 +1,7 @@
-/* Copies. What is pageable decides who waits: to such memory the caller does, from it only for large ones (measured). */
+/* Copies. A copy to pageable memory blocks the caller, a copy from it only if it is large (measured). */
 #include "sim.h"
 
-/* ---- doing it */
+/* ---- execution */
 static char *row_of(const sim_side *side, const sim_copy *copy, size_t z, size_t y) {
     if (side->type == MEMORY_ARRAY) {
         const sim_array *array = side->array;
@@ -32,8 +32,8 @@ static bool run_copy(sim_work *work, bool for_ever) {
 
 static void drop_copy(sim_work *work) { free(work->copy.staged); }
 
-/* ---- checking it */
-/* An address of the program's that the driver knows is page-locked, or the device's. */
+/* ---- checks */
+/* An address that the driver knows: page-locked memory, or device memory. */
 static void classify(sim_side *side) {
     if (side->type != MEMORY_HOST && side->type != MEMORY_UNIFIED) return;
     side->type = sim_allocation_of(side->address) ? MEMORY_DEVICE : MEMORY_HOST;
@@ -92,7 +92,7 @@ static CUresult copy(sim_copy wanted, CUstream handle, bool asynchronous) {
     return CUDA_SUCCESS;
 }
 
-/* ---- in one piece */
+/* ---- linear copies */
 static sim_copy line(CUdeviceptr to, int to_type, CUdeviceptr from, int from_type, size_t size) {
     sim_copy made = {.width = size, .height = 1, .depth = 1};
     made.to = (sim_side){.type = to_type, .address = to};
@@ -133,7 +133,7 @@ EXPORT CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, size_t size) {
     RETURN(copy(line(to, MEMORY_UNIFIED, from, MEMORY_UNIFIED, size), CU_STREAM_PER_THREAD, false));
 }
 
-/* ---- in rows and slices */
+/* ---- copies of rows and slices */
 static CUresult side(sim_side *out, int type, const void *host, CUdeviceptr device, CUarray handle, size_t x, size_t y,
                      size_t z, size_t pitch, size_t height) {
     *out = (sim_side){.type = type, .x = x, .y = y, .z = z, .pitch = pitch, .height = height};

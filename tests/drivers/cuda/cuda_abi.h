@@ -1,4 +1,4 @@
-/* The part of the CUDA driver's ABI that the stand-in speaks: numbers, and structs whose layout is asserted. 64-bit only. */
+/* The part of the CUDA driver's ABI that the stand-in uses: numbers, and structs with asserted layouts. 64-bit only. */
 #ifndef SIMCUDA_ABI_H
 #define SIMCUDA_ABI_H
 
@@ -171,7 +171,7 @@ typedef struct {
     char bytes[16];
 } CUuuid;
 
-/* What tests compare with cuda.bindings' classes: struct, its size, and a field with its offset. */
+/* Tests compare these with the classes of cuda.bindings: a struct, its size, and a field with its offset. */
 #define SIMCUDA_LAYOUTS(LAYOUT)                                                                  \
     LAYOUT(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, 96, handle, 8)                                   \
     LAYOUT(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, 96, handle.win32.name, 16)                       \

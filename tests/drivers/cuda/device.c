@@ -1,4 +1,4 @@
-/* Starting, versions, errors' names, devices. */
+/* Start, versions, names of errors, devices. */
 #include "sim.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@ static int number_of(const char *name, int otherwise) {
     return text && *text ? atoi(text) : otherwise;
 }
 
-/* ---- fork: the child's calls fail; none waits for a thread that is not there */
+/* ---- fork: calls in the child fail, and do not wait for missing threads */
 static void before_fork(void) { pthread_mutex_lock(&sim.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
 static void in_child(void) {
@@ -52,7 +52,7 @@ EXPORT CUresult cuDriverGetVersion(int *version) {
     RETURN(CUDA_SUCCESS);
 }
 
-/* As the driver's default on Linux since CUDA 12.2, and as the application says. */
+/* The default of the driver on Linux since CUDA 12.2, or the setting of the application. */
 EXPORT CUresult cuModuleGetLoadingMode(int *mode) {
     CALL_AS(CALL_ANY, "%s", "");
     REFUSE_IF(!mode, CUDA_ERROR_INVALID_VALUE);
@@ -154,7 +154,7 @@ EXPORT CUresult cuDeviceGetLuid(char *luid, unsigned *node_mask, CUdevice device
     REFUSE_IF(!luid || !node_mask, CUDA_ERROR_INVALID_VALUE);
     CHECK_DEVICE(device);
     REFUSE_IF(!sim.windows, CUDA_ERROR_NOT_SUPPORTED); /* measured on Linux */
-    /* A LUID is a counter of 64 bits since the system started: most of its bytes are zero. */
+    /* A LUID is a 64-bit counter since the start of the system, so most of its bytes are zero. */
     const char counter[8] = {(char)0xf4, 3, (char)(device + 1)};
     memcpy(luid, counter, sizeof counter);
     *node_mask = 1;
@@ -197,7 +197,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     CALL("attribute=%d dev=%d", attribute, device);
     REFUSE_IF(!value || attribute < 1 || attribute > 160, CUDA_ERROR_INVALID_VALUE);
     CHECK_DEVICE(device);
-    /* An attribute is unknown to drivers from before it. */
+    /* An older driver does not know a newer attribute. */
     REFUSE_IF((attribute >= 102 && sim.version < 10020) || (attribute >= 114 && sim.version < 11020) ||
                   (attribute >= 124 && sim.version < 11070),
               CUDA_ERROR_INVALID_VALUE);
@@ -234,7 +234,7 @@ EXPORT CUresult cuDeviceGetNvSciSyncAttributes(void *list, CUdevice device, int 
     CHECK_DEVICE(device);
     REFUSE_IF(flags < 1 || flags > 3, CUDA_ERROR_INVALID_VALUE); /* measured */
     REFUSE_IF(!sim.tegra, CUDA_ERROR_NOT_SUPPORTED);             /* measured */
-    /* In place of an NvSciSyncAttrList: the permission that is required, and the GPU's UUID. */
+    /* In place of an NvSciSyncAttrList: the required permission, and the UUID of the GPU. */
     struct { uint64_t permission; CUuuid gpu; } *attributes = list;
     REFUSE_IF(attributes->permission, CUDA_ERROR_INVALID_VALUE);
     attributes->permission = (uint64_t)flags;

@@ -1,7 +1,7 @@
-/* Functions by name, as cuda.bindings asks for them. */
+/* Functions by name, for cuda.bindings. */
 #include "sim.h"
 
-/* Only their addresses are taken here. */
+/* Only for their addresses. */
 #define F(name, since, symbol, per_thread) \
     extern void symbol##_address(void) __asm__(#symbol); \
     extern void per_thread##_address_per_thread(void) __asm__(#per_thread);
@@ -52,7 +52,7 @@ EXPORT CUresult cuGetProcAddress(const char *name, void **out, int version, unsi
     return look(name, out, version, flags) == FOUND ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-/* With a place for the status it succeeds whatever it finds (measured). */
+/* With a pointer for the status it always succeeds (measured). */
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long long flags, int *status) {
     if (!name || !out) return CUDA_ERROR_INVALID_VALUE;
     int found = look(name, out, version, flags);

@@ -61,7 +61,7 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode handle, int *type) {
     RETURN(CUDA_SUCCESS);
 }
 
-/* ---- semaphores' nodes */
+/* ---- semaphore nodes */
 static CUresult add(bool is_signal, CUgraphNode *out, CUgraph handle, const CUgraphNode *depends, size_t depends_count,
                     const CUexternalSemaphore *semaphores, const void *params, unsigned count) {
     sim_graph *graph = graph_of(handle);
@@ -197,7 +197,7 @@ EXPORT CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
 }
 
 /* ---- launches */
-/* Whatever depends on nothing more may run; a wait holds only what comes after it. */
+/* Nodes without pending dependencies may run. A wait holds only its successors. */
 static bool run_graph(sim_work *work, bool for_ever) {
     (void)for_ever;
     unsigned count = work->graph.count, left = count;
@@ -232,7 +232,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     sim_exec *exec = exec_of(handle);
     REFUSE_IF(!exec, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(stream->capture && stream->capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    REFUSE_IF(stream->capture, CUDA_ERROR_NOT_SUPPORTED); /* child graphs: the stand-in has none */
+    REFUSE_IF(stream->capture, CUDA_ERROR_NOT_SUPPORTED); /* the stand-in lacks child graphs */
     sim_work *work = sim_work_new(0, run_graph);
     work->takes_place = true;
     work->drop = drop_graph;

@@ -1,4 +1,4 @@
-/* Prints the structs' layouts: what tests compare with cuda.bindings' classes. */
+/* Prints the layouts of the structs. Tests compare them with the classes of cuda.bindings. */
 #include <stdio.h>
 
 #include "cuda_abi.h"

@@ -1,10 +1,10 @@
-/* What the calls of libcuda begin and end with, and the faults on purpose. */
+/* Begin and end of each call of libcuda, and the planted faults. */
 #include "sim.h"
 
 #include <stdarg.h>
 
-/* ---- failures on purpose */
-/* cuMemFree_v2 is asked for as cuMemFree, too. */
+/* ---- configured failures */
+/* The name cuMemFree also selects cuMemFree_v2. */
 static bool is_named(const char *name, const char *asked) {
     size_t length = strlen(asked);
     if (strncmp(name, asked, length) != 0) return false;
@@ -16,7 +16,7 @@ const sim_identity sim_this = {
     .named = is_named,
 };
 
-/* For tests that fail a call in their own process; NULL: no failures any more. */
+/* For tests that fail a call in their own process; NULL ends the failures. */
 EXPORT void simcuda_fail(const char *before, const char *after) { sim_set_failures(before, after); }
 
 /* ---- log */
@@ -31,7 +31,7 @@ const char *sim_name(const void *name) {
 }
 
 /* ---- each call */
-/* What waits while another thread sits in a free or destroy: each of these was measured. Queries of events and changes of the
+/* Calls that wait while another thread is blocked in a free or destroy; each was measured. Event queries and changes of the
  * current context return. */
 static bool is_held(const char *name) {
     static const char *const held[] = {"cuEventRecord", "cuStreamWaitEvent", "cuSignalExternalSemaphores", "cuWaitExternalSemaphores",
@@ -74,7 +74,7 @@ CUresult sim_leave(const char *name, CUresult code) {
     return code;
 }
 
-/* ---- beginning and end */
+/* ---- start and end */
 sim_fault sim_planted = FAULT_none;
 
 __attribute__((constructor)) static void begin(void) {

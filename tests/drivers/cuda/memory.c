@@ -1,5 +1,5 @@
-/* Memory: what is allocated where. Device memory is this process's; with SIMCUDA_GUARD=1 its addresses cannot be read or
- * written by the program, as on a GPU. */
+/* Memory and its allocations. Device memory is memory of this process. With SIMCUDA_GUARD=1 the program cannot read or
+ * write at its addresses, as on a GPU. */
 #include "sim.h"
 
 #define PAGE 4096u
@@ -21,7 +21,7 @@ char *sim_data(CUdeviceptr address, size_t size) {
     return found->data + (address - found->address);
 }
 
-/* `map` is given up to the allocation; `offset` is where the allocation begins in it. */
+/* The allocation takes ownership of `map` and begins at `offset` in it. */
 static sim_allocation *add(sim_context *context, int type, void *map, size_t map_size, size_t offset, size_t size) {
     sim_allocation *made = calloc(1, sizeof *made);
     made->type = type;
@@ -102,7 +102,7 @@ static CUresult release(CUdeviceptr address, int type) {
     sim_hold_others();
     sim_drain_device(found->context->device); /* measured: blocks behind any unmet wait */
     sim_let_others();
-    found = sim_allocation_of(address);       /* another thread may have been faster */
+    found = sim_allocation_of(address);       /* another thread may have freed it */
     if (!found || found->address != address) return CUDA_ERROR_INVALID_VALUE;
     take_away(found);
     return CUDA_SUCCESS;
@@ -184,10 +184,10 @@ typedef struct sim_external_memory {
     sim_object object;
     sim_context *context;
     void *map;
-    size_t file_size, size; /* beyond the file there is memory that nobody shares: the driver checks no size */
+    size_t file_size, size; /* memory beyond the file is not shared: the driver does not check the size */
 } sim_external_memory;
 
-/* Another mapping of the same memory; NULL where there is no room. */
+/* Another mapping of the same memory; NULL without room. */
 void *sim_share(void *map, size_t file_size, size_t size) {
     char *room_ = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room_ == MAP_FAILED) return NULL;
@@ -238,7 +238,7 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     memory->map = map;
     memory->file_size = memory->size;
-    if (sim.windows || desc->type == MEM_NVSCIBUF) return CUDA_SUCCESS; /* memory that nobody shares */
+    if (sim.windows || desc->type == MEM_NVSCIBUF) return CUDA_SUCCESS; /* memory that is not shared */
     struct stat status;
     int fd = desc->handle.fd;
     if (FAULTY(error_swallowed) && xsem_host_recognise(fd) != XSEM_HOST_MEMORY) {
@@ -247,7 +247,7 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     }
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) {
         munmap(map, memory->size);
-        close(fd); /* measured for a pipe and /dev/null: unlike a semaphore's, this fd is closed */
+        close(fd); /* measured for a pipe and /dev/null: unlike the fd of a semaphore, this fd is closed */
         return CUDA_ERROR_UNKNOWN;
     }
     if (pages((size_t)status.st_size) < memory->size) memory->file_size = pages((size_t)status.st_size);
@@ -286,7 +286,7 @@ static CUresult memory_of(CUexternalMemory handle, sim_external_memory **out) {
     return CUDA_SUCCESS;
 }
 
-/* Returns at once (measured); what is mapped stays usable. */
+/* Returns immediately (measured). Mappings stay usable. */
 EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
     CALL_AS(CALL_WORK, "extMem=%p", (void *)handle);
     TRY(sim_unsafe());

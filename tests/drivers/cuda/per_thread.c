@@ -1,4 +1,4 @@
-/* The same functions where the stream 0 is the per-thread default stream. */
+/* The same functions, with the per-thread default stream as stream 0. */
 #include "sim.h"
 
 #define DEFAULT(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)

@@ -1,10 +1,10 @@
-/* External semaphores: the host device's objects, and inert ones in place of Windows' and NvSci's. */
+/* External semaphores: objects of the host device, and inert objects in place of those of Windows and NvSci. */
 #include "sim.h"
 
 #define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
 #define INFINITE 0xFFFFFFFFu
 
-/* ---- inert objects: one payload for each handle or name, as long as somebody has it imported */
+/* ---- inert objects: one payload for each handle or name while it is imported */
 typedef enum { INERT_BINARY, INERT_FENCE, INERT_MUTEX, INERT_SYNC } inert_kind;
 
 struct sim_payload {
@@ -17,7 +17,7 @@ struct sim_payload {
     uint64_t value, key, promised;
 };
 
-/* In place of an NvSciSyncFence: the object, and which of its signals this is. */
+/* In place of an NvSciSyncFence: the object, and the number of the signal. */
 typedef struct { uint64_t object, number; } sync_fence;
 
 static sim_payload *payloads;
@@ -66,7 +66,7 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
     switch (desc->type) {
         case SEM_OPAQUE_FD: break;
         case SEM_TIMELINE_FD:
-            if (desc->handle.fd < 0) return CUDA_ERROR_INVALID_VALUE; /* measured; OPAQUE_FD says UNKNOWN */
+            if (desc->handle.fd < 0) return CUDA_ERROR_INVALID_VALUE; /* measured; OPAQUE_FD gives UNKNOWN */
             break;
         case SEM_NVSCISYNC:
             if (!desc->handle.nvsci) return CUDA_ERROR_INVALID_VALUE;
@@ -89,7 +89,7 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
     return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* A fault: what the semaphore destroyed last was, in place of what this one is. */
+/* A fault: the object of the last destroyed semaphore, in place of this one. */
 static sim_semaphore stale = {.eventfd = -1};
 
 static void make_stale(sim_semaphore *semaphore) {
@@ -116,7 +116,7 @@ static void keep_stale(sim_semaphore *semaphore) {
     }
 }
 
-/* A fault: whether the object has been imported before, by its file. */
+/* A fault: whether the object was imported before, by its file. */
 static bool seen_before(int fd) {
     static ino_t seen[4096];
     static size_t count;
@@ -128,7 +128,7 @@ static bool seen_before(int fd) {
     return false;
 }
 
-/* What the fd is decides, not the type: the driver checks none. */
+/* The fd decides, not the type: the driver does not check the type. */
 static CUresult take(sim_semaphore *semaphore, int fd) {
     switch (xsem_host_recognise(fd)) {
         case XSEM_HOST_TIMELINE: {
@@ -147,7 +147,7 @@ static CUresult take(sim_semaphore *semaphore, int fd) {
         default:
             if (FAULTY(error_swallowed)) break;
             if (FAULTY(fd_closed_on_failure)) close(fd);
-            return CUDA_ERROR_UNKNOWN; /* and the fd stays open */
+            return CUDA_ERROR_UNKNOWN; /* the fd stays open */
     }
     if (FAULTY(stale_after_reimport)) make_stale(semaphore);
     if (!FAULTY(fd_leaked)) close(fd);
@@ -181,7 +181,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     if (!semaphore) sim_abort("this is no external semaphore");
     if (!semaphore->object.alive || semaphore->destroying) sim_abort("this external semaphore is destroyed a second time");
     semaphore->destroying = true;
-    /* Measured: blocks while a wait or a signal of it is queued, and, idle or not, behind any unmet wait. */
+    /* Measured: blocks while a wait or signal of it is queued. Even an idle one blocks behind any unmet wait. */
     sim_hold_others();
     sim_drain_device(semaphore->device);
     while (semaphore->queued) pthread_cond_wait(&sim.changed, &sim.lock);
@@ -199,7 +199,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
 static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
     pthread_mutex_lock(&sim.lock);
     payload->signalled = true;
-    payload->value = params->params.fence_value; /* an NvSciSync object's: the signal's number */
+    payload->value = params->params.fence_value; /* of an NvSciSync object: the number of the signal */
     payload->key = params->params.mutex_key;
     payload->held = false;
     pthread_cond_broadcast(&sim.changed);
@@ -323,7 +323,7 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
     return CUDA_SUCCESS;
 }
 
-/* "This API sets the fence": when it is called, to what its signal will be; a wait reads it when it is called. */
+/* "This API sets the fence": the call sets it to its future signal. A wait reads it when it is called. */
 static CUresult set_fences(sim_batch *batch) {
     for (unsigned i = 0; i < batch->count; i++) {
         sim_payload *payload = batch->semaphores[i]->inert;

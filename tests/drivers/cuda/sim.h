@@ -1,4 +1,4 @@
-/* What the parts of the stand-in share. One lock guards everything; it is never held while work runs or a wait sleeps.
+/* Shared by the parts of the stand-in. One lock guards everything. It is never held while work runs or a wait sleeps.
  *
  * Order of the parts: common < log < device < context < stream < semaphore, memory < work < capture < graph. */
 #ifndef SIMCUDA_SIM_H
@@ -10,9 +10,9 @@
 #define MAX_DEVICES 16
 #define MAX_STACK 64
 
-/* Measured: 1,020 appends behind an unmet wait return at once; the wait is one more. */
+/* Measured: 1,020 appends behind an unmet wait return immediately; the wait is one more. */
 #define MAX_PLACES 1021
-/* Measured: pageable copies to the device return at once up to 2 MiB and block from 4 MiB on. */
+/* Measured: pageable copies to the device return immediately up to 2 MiB and block from 4 MiB on. */
 #define MAX_STAGED (2u << 20)
 
 /* ---- objects */
@@ -20,14 +20,14 @@ typedef enum {
     SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_SEMAPHORE, SIM_MEMORY, SIM_MIPMAP, SIM_ARRAY, SIM_GRAPH, SIM_EXEC, SIM_NODE
 } sim_kind;
 
-/* ---- each call: refused before it acts (not initialised, forked, made to fail), noted in the log */
+/* ---- each call: refused before it acts (not initialised, forked, configured failure), and logged */
 enum { CALL_ANY = 1, CALL_WORK = 2, CALL_FORKED = 4 };
 CUresult sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
 CUresult sim_leave(const char *name, CUresult code);
 /* " name=<hex>" of a UTF-16 name without its NUL; "" for none. */
 const char *sim_name(const void *name);
 
-/* ANY: works without cuInit; WORK: reports failures of earlier work; FORKED: answers in a forked child, too. */
+/* ANY: works without cuInit. WORK: reports failures of earlier work. FORKED: also works in a forked child. */
 #define CALL_AS(flags, ...)                                          \
     do {                                                             \
         CUresult refused_ = sim_enter(__func__, flags, __VA_ARGS__); \
@@ -62,22 +62,22 @@ typedef struct sim_context {
     unsigned flags;
     unsigned long long id;
     bool primary;
-    int retained;          /* the primary one's */
+    int retained;          /* of the primary context */
     sim_stream *legacy;
-    sim_stream *streams;   /* all of this life of the context, through `sibling` */
+    sim_stream *streams;   /* all streams since the last reset of the context, linked by `sibling` */
     struct sim_context *before;
 } sim_context;
 
 typedef struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed;       /* something was completed */
+    pthread_cond_t changed;       /* an operation was completed */
     bool initialised, forked, gone, windows, tegra, guard;
-    bool held_by_others;          /* a thread sits in a free: see sim_hold_others */
+    bool held_by_others;          /* a thread is blocked in a free: see sim_hold_others */
     pthread_t holder;
     int version, device_count;
     sim_context primary[MAX_DEVICES];
     unsigned long long next_id;
-    sim_capture *captures;        /* those that have not ended */
+    sim_capture *captures;        /* active captures */
     CUresult async_error;         /* of earlier work, not yet reported */
 } sim_process;
 
@@ -92,7 +92,7 @@ typedef struct sim_thread {
 
 extern sim_process sim;
 
-/* ---- faults on purpose: SIMCUDA_FAULT names one of faults.def. Off unless asked for: one comparison each. */
+/* ---- planted faults: SIMCUDA_FAULT names one of faults.def. Off by default; each costs one comparison. */
 typedef enum {
     FAULT_none,
 #define FAULT(name, text) FAULT_##name,
@@ -107,7 +107,7 @@ extern __thread sim_thread sim_self;
 
 /* ---- contexts */
 CUresult sim_current(sim_context **out);
-/* Each context there has been, by number; NULL at the end. */
+/* Each context, past or present, by number; NULL at the end. */
 sim_context *sim_context_at(size_t number);
 CUresult sim_context_destroy(sim_context *context);
 
@@ -125,13 +125,13 @@ struct sim_stream {
     int places;
     pthread_cond_t more;
     sim_capture *capture;
-    struct sim_node **frontier;   /* in a capture: what the next node depends on */
+    struct sim_node **frontier;   /* in a capture: dependencies of the next node */
     unsigned frontier_count;
 };
 
 typedef struct {
     sim_stream *stream;
-    uint64_t number;              /* met when so many operations of the stream are completed */
+    uint64_t number;              /* met when this many operations of the stream are completed */
 } sim_point;
 
 typedef struct sim_op {
@@ -145,12 +145,12 @@ typedef struct sim_op {
 static inline bool sim_met(sim_point point) { return !point.stream || point.stream->completed >= point.number; }
 CUresult sim_stream_of(CUstream handle, sim_stream **out);
 sim_stream *sim_stream_new(sim_context *context, unsigned flags, int priority);
-/* Takes `work`, which may be NULL: a marker. Sleeps, with the lock given up, while the queue is full. */
+/* Takes ownership of `work`; NULL: a marker. Sleeps without the lock while the queue is full. */
 sim_point sim_enqueue(sim_stream *stream, sim_work *work, const sim_point *also, unsigned also_count);
 sim_point sim_record(sim_stream *stream);
 void sim_sleep_until(sim_point point);
 bool sim_stream_idle(sim_stream *stream);
-/* A fault: does it now, before what is queued. The lock is given up meanwhile. */
+/* A fault: runs it now, before the queued work, without the lock. */
 void sim_overtake(sim_work *work);
 void sim_drain_device(int device);
 void sim_hold_others(void);
@@ -163,8 +163,8 @@ typedef struct sim_payload sim_payload;
 typedef struct sim_semaphore {
     sim_object object;
     bool destroying;
-    int type;                        /* as which it was imported */
-    xsem_host_timeline *timeline;    /* what it is: one of these three */
+    int type;                        /* the imported type */
+    xsem_host_timeline *timeline;    /* its object: one of these three */
     int eventfd;
     sim_payload *inert;
     int queued, device;
@@ -173,16 +173,16 @@ typedef struct sim_semaphore {
 typedef struct {
     bool is_signal, counted;
     unsigned count, next;
-    int64_t deadline_ns;             /* of the keyed mutex now waited for; 0: none yet */
+    int64_t deadline_ns;             /* of the keyed mutex that is waited for; 0: not set */
     sim_semaphore **semaphores;
-    CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params;  /* a signal's are the same up to the key, and as long */
+    CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params;  /* those of a signal are equal up to the key, and of the same size */
 } sim_batch;
 
 /* ---- memory */
 typedef struct {
     uintptr_t address;
     size_t size;
-    char *data;                      /* where this process reads and writes it */
+    char *data;                      /* address for reads and writes of this process */
     int type;                        /* MEMORY_HOST, MEMORY_DEVICE */
     bool mapped;
     sim_context *context;
@@ -191,7 +191,7 @@ typedef struct {
 } sim_allocation;
 
 sim_allocation *sim_allocation_of(CUdeviceptr address);
-/* NULL: not inside one allocation. */
+/* NULL: not inside an allocation. */
 char *sim_data(CUdeviceptr address, size_t size);
 void sim_free_all(sim_context *context);
 void *sim_share(void *map, size_t file_size, size_t size);
@@ -214,9 +214,9 @@ typedef struct sim_mipmap {
     sim_array *level[16];
 } sim_mipmap;
 
-/* ---- work: what an operation of a stream, or a node of a graph, does */
+/* ---- work: the action of a stream operation or a graph node */
 typedef struct {
-    int type;                        /* MEMORY_HOST: an address of the program's; else as the table says */
+    int type;                        /* MEMORY_HOST: an address of the program; else from the table */
     uintptr_t address;
     sim_array *array;
     size_t x, y, z, pitch, height;
@@ -240,7 +240,7 @@ struct sim_work {
         struct { sim_work **nodes; bool *depends; unsigned count; } graph;
         struct { struct sim_event *event; uint64_t generation; } stamp;
     };
-    /* Outside the lock. False: not yet (only waits say so, and only when told not to wait for ever). */
+    /* Outside the lock. False: not yet. Only waits return it, and only without `for_ever`. */
     bool (*run)(sim_work *work, bool for_ever);
     sim_work *(*copy_of)(const sim_work *work);
     void (*drop)(sim_work *work);    /* under the lock */
@@ -250,16 +250,16 @@ sim_work *sim_work_new(int node, bool (*run)(sim_work *, bool));
 sim_work *sim_work_copy(const sim_work *work);
 void sim_work_drop(sim_work *work);
 void sim_async(CUresult code);
-/* Refuses what may not be used; aborts where the driver crashes. */
+/* Refuses invalid uses; aborts where the driver crashes. */
 CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphore *semaphores, const void *params,
                         unsigned count);
-/* It is going to run: its semaphores cannot be destroyed until it has. */
+/* It will run: its semaphores cannot be destroyed before it has. */
 void sim_batch_count(sim_work *work);
 
 /* ---- captures and graphs */
-/* A call that is not allowed while a capture goes on: invalidates it. */
+/* A call that is not allowed during a capture: invalidates the capture. */
 CUresult sim_unsafe(void);
-/* The stream itself is being captured: queries invalidate the capture. */
+/* The stream itself is captured: queries invalidate the capture. */
 CUresult sim_not_captured(sim_stream *stream);
 /* Uses the legacy stream: not allowed while a blocking stream of the context is captured. */
 CUresult sim_legacy(sim_stream *stream, bool invalidate);
@@ -273,7 +273,7 @@ struct sim_capture {
     sim_capture *next;
     unsigned long long id;
     int mode;
-    sim_thread *owner;            /* that began it */
+    sim_thread *owner;            /* the thread that began it */
     sim_stream *origin;
     struct sim_graph *graph;
     bool invalid, ended;
@@ -286,8 +286,8 @@ typedef struct sim_event {
     bool recorded;
     sim_point point;
     uint64_t generation;
-    int64_t time_ns;                 /* of the newest record, once it is reached */
-    sim_capture *capture;            /* recorded in it, whether it goes on or not */
+    int64_t time_ns;                 /* of the newest record, after it is reached */
+    sim_capture *capture;            /* the capture of the record, active or ended */
     struct sim_node **frontier;
     unsigned frontier_count;
 } sim_event;

@@ -1,4 +1,4 @@
-/* Streams as queues: order, the legacy stream's rules, the limited number of places, the worker threads. */
+/* Streams as queues: order, the rules of the legacy stream, the limited number of places, the worker threads. */
 #include "sim.h"
 
 #include <signal.h>
@@ -47,10 +47,10 @@ static void start_worker(sim_stream *stream) {
     pthread_t thread;
     sigset_t all, before;
     pthread_attr_init(&attributes);
-    /* Detached: a process with pending waits exits without asking them. */
+    /* Detached: a process with pending waits can exit. */
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are for its own threads */
     if (pthread_create(&thread, &attributes, work, stream) != 0) sim_abort("no thread for a stream");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
@@ -100,7 +100,7 @@ bool sim_stream_idle(sim_stream *stream) { return stream->completed == stream->s
 
 static sim_point end_of(sim_stream *stream) { return (sim_point){stream, stream->submitted}; }
 
-/* What work appended now waits for besides what is in its own queue: calls `take` for each. */
+/* The dependencies of newly appended work outside its own queue: calls `take` for each. */
 static unsigned implied(sim_stream *stream, sim_point *out) {
     unsigned count = 0;
     if (stream->flags & STREAM_NON_BLOCKING) return 0;
@@ -129,7 +129,7 @@ void sim_overtake(sim_work *work_) {
 
 sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also, unsigned also_count) {
     if (FAULTY(streams_are_one)) stream = stream->context->legacy;
-    bool takes_place = work_ && work_->takes_place; /* waits for events take none (measured: 5,000 return) */
+    bool takes_place = work_ && work_->takes_place; /* waits for events take no place (measured: 5,000 return) */
     const int most = FAULTY(few_places) ? 65 : MAX_PLACES;
     while (takes_place && stream->places >= most) pthread_cond_wait(&sim.changed, &sim.lock);
     unsigned count = implied(stream, NULL);
@@ -149,7 +149,7 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
     return end_of(stream);
 }
 
-/* Where the stream is now. It takes no place (measured: 5,000 records behind an unmet wait return). */
+/* The current position of the stream. It takes no place (measured: 5,000 records behind an unmet wait return). */
 sim_point sim_record(sim_stream *stream) {
     if (FAULTY(streams_are_one)) stream = stream->context->legacy;
     if (implied(stream, NULL)) return sim_enqueue(stream, NULL, NULL, 0);
@@ -167,11 +167,11 @@ void sim_drain_context(sim_context *context) {
             continue;
         }
         sim_sleep_until(end_of(each));
-        each = context->streams; /* the list may be another one by now */
+        each = context->streams; /* the list may have changed */
     }
 }
 
-/* Around a call that blocks behind queued work: until it returns, most calls of other threads are held (measured). */
+/* Around a call that blocks behind queued work: most calls of other threads wait until it returns (measured). */
 void sim_hold_others(void) {
     while (sim.held_by_others) pthread_cond_wait(&sim.changed, &sim.lock);
     sim.held_by_others = true;
@@ -183,7 +183,7 @@ void sim_let_others(void) {
     pthread_cond_broadcast(&sim.changed);
 }
 
-/* All that is queued on the device by now; what is appended meanwhile is not waited for. */
+/* Waits for all work queued on the device, without work that is appended later. */
 void sim_drain_device(int device) {
     unsigned count = 0, room = 64;
     sim_point *ends = malloc(room * sizeof *ends);

@@ -1,4 +1,4 @@
-/* Streams and events as functions. */
+/* Functions for streams and events. */
 #include "sim.h"
 
 static CUresult create(CUstream *out, unsigned flags, int priority) {
@@ -20,7 +20,7 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int pr
     RETURN(create(out, flags, priority < -5 ? -5 : priority > 0 ? 0 : priority));
 }
 
-/* Returns at once (measured); what is queued runs on. */
+/* Returns immediately (measured). Queued work continues. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     CALL("stream=%p", (void *)handle);
     REFUSE_IF((uintptr_t)handle <= 2, CUDA_ERROR_INVALID_VALUE);
@@ -33,7 +33,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     stream->destroyed = true;
     stream->object.alive = false;
     if (stream->has_worker) {
-        pthread_cond_broadcast(&stream->more); /* the worker takes it from the context's list */
+        pthread_cond_broadcast(&stream->more); /* the worker removes it from the list of the context */
     } else {
         for (sim_stream **at = &stream->context->streams; *at; at = &(*at)->sibling)
             if (*at == stream) {
@@ -140,7 +140,7 @@ static sim_event *event_of(CUevent handle) {
     return event;
 }
 
-/* NULL: INVALID_HANDLE; destroyed, or its context is: CONTEXT_IS_DESTROYED (both measured). */
+/* NULL: INVALID_HANDLE. Event or context destroyed: CONTEXT_IS_DESTROYED. Both measured. */
 #define EVENT(event, handle)                                                       \
     sim_event *event = event_of(handle);                                           \
     REFUSE_IF(!event, CUDA_ERROR_INVALID_HANDLE);                                  \
@@ -212,7 +212,7 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned
     RETURN(record(event, stream));
 }
 
-/* While its capture goes on: 907, and the capture is lost; after it: INVALID_VALUE (both measured). */
+/* During its capture: 907, and the capture is invalidated. After it: INVALID_VALUE. Both measured. */
 static CUresult not_captured_event(sim_event *event) {
     if (!event->capture) return CUDA_SUCCESS;
     if (event->capture->ended) return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,5 @@
-/* What operations do: fills, host functions, words; and the functions that append them. Copies are in copy.c, semaphores in
- * semaphore_api.c. */
+/* Actions of operations: fills, host functions, words; and the functions that append them. Copies are in copy.c, semaphores in
+ * semaphore.c. */
 #include "sim.h"
 
 sim_work *sim_work_new(int node, bool (*run)(sim_work *, bool)) {
@@ -21,7 +21,7 @@ void sim_work_drop(sim_work *work) {
     free(work);
 }
 
-/* Found while work ran; the next call that reports earlier work's failures returns it. */
+/* A failure of running work. The next call that reports failures of earlier work returns it. */
 void sim_async(CUresult code) {
     sim_note("# asynchronous failure %d", code);
     if (!sim.async_error) sim.async_error = code;
@@ -58,7 +58,7 @@ static CUresult set(CUdeviceptr to, unsigned value, unsigned width, size_t count
     return sim_submit(stream, work);
 }
 
-/* The synchronous ones do not wait for the end, either (measured behind an unmet wait). */
+/* The synchronous fills do not wait for the end either (measured behind an unmet wait). */
 #define FILL(bits, type)                                                                                             \
     EXPORT CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t count, CUstream stream) {              \
         CALL_AS(CALL_WORK, "dst=0x%llx value=%u count=%zu stream=%p", to, value, count, (void *)stream);             \

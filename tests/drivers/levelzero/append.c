@@ -7,7 +7,7 @@ ze_result_t zeCommandListAppendBarrier(ze_command_list_handle_t handle, ze_event
     sim_list *list;
     TRY(sim_list_open(handle, &list));
     sim_op *op = sim_op_new(DO_NOTHING);
-    op->comes_after_all = wait_count == 0; /* with events, it waits for these alone */
+    op->comes_after_all = wait_count == 0; /* with events, it waits only for these */
     op->holds_back = true;
     RETURN(sim_append(list, op, signal, wait_count, waits));
 }
@@ -73,7 +73,7 @@ ze_result_t zeCommandListAppendMemoryCopy(ze_command_list_handle_t handle, void 
     RETURN(sim_append(list, op, signal, wait_count, waits));
 }
 
-/* A pitch of 0 is the region's own. */
+/* A pitch of 0 is the pitch of the region. */
 static void side_of(sim_side *side, const void *address, const ze_copy_region_t *region, uint32_t pitch, uint32_t slice_pitch) {
     size_t height = region->height ? region->height : 1, depth = region->depth ? region->depth : 1;
     side->row = pitch ? pitch : region->width;

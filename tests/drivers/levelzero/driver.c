@@ -37,7 +37,7 @@ void sim_settings(void) {
     sim.driver_version = version ? (uint32_t)strtoul(version, NULL, 0) : ZE_MAKE(1, 0);
     if (api && sscanf(api, "%u.%u", &major, &minor) != 2) major = 1, minor = 12;
     sim.api = ZE_MAKE(major, minor);
-    /* What there is to import is host's memory, which is no dma-buf; NEO says that it takes both. */
+    /* Only memory of host can be imported, and it is not a dma-buf. NEO reports both types. */
     sim.memory_types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | (sim.intel ? ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF : 0);
     if (memory && *memory) sim.memory_types = (uint32_t)strtoul(memory, NULL, 0);
     sim.images = is_set("SIMZE_IMAGES", false);
@@ -244,7 +244,7 @@ ze_result_t zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle, ze_de
         types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x8 | 0x10 | 0x20 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE;
     out->memoryAllocationImportTypes = types;
     out->memoryAllocationExportTypes = 0;
-    /* NEO reports none, though zeImageCreate takes an fd. */
+    /* NEO reports no type, although zeImageCreate takes an fd. */
     out->imageImportTypes = sim.images ? types : 0;
     out->imageExportTypes = 0;
     RETURN(ZE_RESULT_SUCCESS);

@@ -40,7 +40,7 @@ ze_result_t zeEventCreate(ze_event_pool_handle_t handle, const ze_event_desc_t *
     NEEDS(desc && out);
     REFUSE_IF(desc->signal > 7 || desc->wait > 7, ZE_RESULT_ERROR_INVALID_ENUMERATION);
     REFUSE_IF(desc->index >= pool->count, ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    /* A driver gives both the same memory. */
+    /* Real drivers give both the same memory. */
     if (pool->slot[desc->index]) sim_abort("this place of the pool has an event");
     sim_event *event = sim_new(SIM_EVENT, sizeof *event);
     event->pool = pool;

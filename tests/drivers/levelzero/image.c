@@ -1,4 +1,4 @@
-/* Images: linear, row after row, imported or the driver's own. */
+/* Images: linear, row after row, imported or allocated by the driver. */
 #include "work.h"
 
 /* Bytes of one texel, by the format's layout. */

@@ -1,5 +1,5 @@
-/* Compiled, not run: the numbers and layouts of the ABI. With -DAGAINST_VENDOR the same table is held against the vendor's headers,
- * and each function's place in the tables that the loader asks for. */
+/* Compiled, not run: the numbers and layouts of the ABI. With -DAGAINST_VENDOR the same table is compared with the vendor's headers,
+ * and so is the place of each function in the loader's tables. */
 #ifdef AGAINST_VENDOR
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>

@@ -1,5 +1,5 @@
-/* Queues and command lists: order, and the threads that do the work. An in-order lane has one worker. In a lane without order each
- * operation has a thread of its own and begins as soon as barriers and events let it: whoever forgot a barrier sees it. */
+/* Queues and command lists: order, and the worker threads. An in-order lane has one worker. In a lane without order each operation
+ * has a separate thread and begins as soon as barriers and events allow it, so a missing barrier is visible. */
 #include "work.h"
 
 #include <signal.h>
@@ -10,10 +10,10 @@ static void start_thread(void *(*function)(void *), void *argument) {
     pthread_t thread;
     sigset_t all, before;
     pthread_attr_init(&attributes);
-    /* Detached: a process with pending waits exits without asking them. */
+    /* Detached: a process with pending waits can exit. */
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are for its own threads */
     if (pthread_create(&thread, &attributes, function, argument) != 0) sim_abort("no thread for the work");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
@@ -36,7 +36,7 @@ static void take_out(sim_op *op) {
     if (lane->tail == op) lane->tail = before;
 }
 
-/* Under the lock, which it gives up meanwhile. */
+/* Called with the lock, releases it meanwhile. */
 static void perform(sim_op *op) {
     while (!may_begin(op)) pthread_cond_wait(&sim.changed, &sim.lock);
     pthread_mutex_unlock(&sim.lock);
@@ -253,7 +253,7 @@ ze_result_t zeCommandListImmediateGetIndex(ze_command_list_handle_t handle, uint
     RETURN(ZE_RESULT_SUCCESS);
 }
 
-/* ---- appending */
+/* ---- append */
 ze_result_t sim_list_open(ze_command_list_handle_t handle, sim_list **out) {
     ze_result_t code = sim_get(handle, SIM_LIST, out);
     return code ? code : (*out)->closed ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_SUCCESS;
@@ -291,7 +291,7 @@ ze_result_t zeCommandQueueCreate(ze_context_handle_t context_handle, ze_device_h
     NEEDS(desc && out);
     TRY(check_queue(desc));
     sim_lane *queue = lane_new(sim_new(SIM_QUEUE, sizeof *queue), context, device, desc);
-    queue->in_order = false; /* it is the lists that have an order */
+    queue->in_order = false; /* only lists have an order */
     *out = queue;
     RETURN(ZE_RESULT_SUCCESS);
 }

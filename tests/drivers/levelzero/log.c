@@ -1,11 +1,11 @@
-/* What the calls of the driver begin and end with, the counters, and what a process begins with. */
+/* Begin and end of each call of the driver, the counters, and the start of a process. */
 #include "sim.h"
 
 #include <stdarg.h>
 
 const sim_identity sim_this = {.name = "simze", .variables = "SIMZE", .abort_hint = "", .lock = &sim.lock};
 
-/* For tests that fail a call in their own process; NULL: no failures any more. */
+/* For tests that fail a call in their own process; NULL ends the failures. */
 EXPORT void simze_fail(const char *before, const char *after) { sim_set_failures(before, after); }
 
 /* ---- each call */
@@ -35,7 +35,7 @@ void *sim_find(const void *handle, int kind) {
     return object;
 }
 
-/* Another driver's handle, or one that the loader wrapped: a real driver would take it for its own object. */
+/* A handle of another driver, or one that the loader wrapped: a real driver would use it as its own object. */
 ze_result_t sim_get(const void *handle, int kind, void *out) {
     if (!handle) return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     void *found = sim_find(handle, kind);
@@ -50,7 +50,7 @@ ze_result_t sim_get(const void *handle, int kind, void *out) {
 /* ---- counters */
 static sim_counters own_counters;
 
-/* Waits that passed though nothing had met them; -1 for another name. */
+/* Waits that passed without a signal; -1 for another name. */
 EXPORT int64_t simze_counter(const char *name) {
     if (strcmp(name, "let_through") == 0) return (int64_t)atomic_load(&sim.counters->let_through);
     if (strcmp(name, "waits") == 0) return (int64_t)atomic_load(&sim.counters->waits);
@@ -58,11 +58,11 @@ EXPORT int64_t simze_counter(const char *name) {
     return -1;
 }
 
-/* ---- beginning */
+/* ---- start */
 static void before_fork(void) { pthread_mutex_lock(&sim.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
 
-/* A child has no workers: it begins anew, and its parent's handles are none of its own. */
+/* A child has no workers: it starts again, and the handles of its parent are invalid. */
 static void in_child(void) {
     pthread_mutex_unlock(&sim.lock);
     sim.initialised = false;

@@ -1,4 +1,4 @@
-/* Memory: what is allocated and imported. It is this process's; with SIMZE_GUARD=1 the program cannot read or write at device
+/* Memory: allocations and imports. It is memory of this process. With SIMZE_GUARD=1 the program cannot read or write at device
  * addresses, as on a GPU. */
 #include "sim.h"
 
@@ -17,7 +17,7 @@ sim_allocation *sim_allocation_of(const void *pointer) {
     return NULL;
 }
 
-/* An address that is in no allocation is the program's own. */
+/* An address outside all allocations belongs to the program. */
 char *sim_data(const void *address, size_t size, sim_allocation **out) {
     sim_allocation *found = sim_allocation_of(address);
     *out = found;
@@ -75,7 +75,7 @@ ze_result_t sim_import(const void *chain, void **map, size_t *size) {
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_WIN32 && sim.windows) {
             const ze_external_memory_import_win32_handle_t *import = (const void *)each;
             sim_note("# import handle=%p flags=%u named=%d", import->handle, import->flags, import->name != NULL);
-            /* Memory that nobody shares, as large as was asked for. */
+            /* Memory that is not shared, of the requested size. */
             *map = mmap(NULL, pages(*size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
             if (*map == MAP_FAILED) *map = NULL, code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         } else if (each->stype != ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC &&
@@ -95,7 +95,7 @@ static ze_result_t allocate(sim_context *context, sim_device *device, int type, 
     if (alignment & (alignment - 1)) return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
     if (size > (size_t)1 << 30) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     void *map;
-    /* An import ignores the size: the object's own counts. */
+    /* An import ignores the given size and uses the size of the object. */
     ze_result_t code = sim_import(chain, &map, &size);
     if (code) return code;
     if (!map) map = mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -156,7 +156,7 @@ ze_result_t zeMemFree(ze_context_handle_t context_handle, void *address) {
     RETURN(ZE_RESULT_SUCCESS);
 }
 
-/* ---- what an address is */
+/* ---- queries of addresses */
 ze_result_t zeMemGetAddressRange(ze_context_handle_t context_handle, const void *address, void **base, size_t *size) {
     CALL("context=%p ptr=%p", (void *)context_handle, address);
     sim_context *context;

@@ -1,10 +1,10 @@
-/* External semaphores: the host device's objects, and inert ones in place of Windows'. */
+/* External semaphores: objects of the host device, and inert objects in place of those of Windows. */
 #include "work.h"
 
 #define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
 #define ALL_FLAGS 0x1ffu
 
-/* ---- inert objects: one payload for each handle or name, as long as somebody has it imported */
+/* ---- inert objects: one payload for each handle or name while it is imported */
 struct sim_payload {
     sim_payload *next;
     bool timeline;
@@ -51,14 +51,14 @@ static void let_go(sim_payload *payload) {
 /* ---- import */
 static const ze_base_desc_t *structure(const ze_external_semaphore_ext_desc_t *desc) {
     const ze_base_desc_t *each = desc->pNext;
-    /* Intel's driver looks at the first one alone. */
+    /* Intel's driver reads only the first structure. */
     while (!sim.intel && each && each->stype != ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_FD_EXT_DESC &&
            each->stype != ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_WIN32_EXT_DESC)
         each = each->pNext;
     return each;
 }
 
-/* What the fd is has to be what the type says; NEO says the same of whatever it cannot take. */
+/* The fd must match the type. NEO gives the same code for every fd that it cannot take. */
 static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
     xsem_host_kind kind = xsem_host_recognise(fd);
     ze_result_t bad = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
@@ -146,8 +146,8 @@ static bool inert_is_met(const sim_payload *payload, uint64_t value) {
     return payload->timeline ? payload->value >= value : payload->signalled;
 }
 
-/* An eventfd's counter is the number of its signals since somebody reset it: up to 2^32 in its lower half, so that the upper half has
- * room for how many of them a wait of this mode has passed on. Others see a signalled eventfd before and after. */
+/* The counter of an eventfd is the number of signals since its reset. The lower half holds up to 2^32 signals. The upper half counts
+ * the signals that waits of this mode have consumed. For other processes the eventfd is signalled before and after. */
 static uint64_t counter_of(int fd) {
     char path[64], line[256];
     unsigned long long counter = 0;
@@ -158,7 +158,7 @@ static uint64_t counter_of(int fd) {
     return counter;
 }
 
-/* True where a signal was there that no wait had passed on. Under the lock, against a second wait. */
+/* True if a signal existed that no wait had consumed. Called with the lock, because of a second wait. */
 static bool pass_on(int fd) {
     uint64_t counter = counter_of(fd), signals = counter & 0xFFFFFFFFu, passed = counter >> 32;
     if (signals <= passed) return false;
@@ -166,7 +166,7 @@ static bool pass_on(int fd) {
     return write(fd, &add, sizeof add) == (ssize_t)sizeof add;
 }
 
-/* Does not reset: true where a signal was there that no wait had passed on. */
+/* Does not reset. True if a signal existed that no wait had consumed. */
 static bool wait_without_reset(sim_semaphore *semaphore) {
     struct pollfd poller = {semaphore->eventfd, POLLIN, 0};
     while (poll(&poller, 1, -1) < 0 && errno == EINTR) {
@@ -198,7 +198,7 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     if (passes) met = is_met(semaphore, value);
     pthread_mutex_unlock(&sim.lock);
     if (passes) {
-        /* As NEO's controller: the handle has been met once, and nothing is asked any more. */
+        /* As NEO's controller: a wait on the handle was met once, so it is not checked again. */
     } else if (semaphore->timeline) {
         xsem_host_timeline_wait(semaphore->timeline, value, -1);
     } else if (semaphore->inert) {

@@ -1,4 +1,4 @@
-/* What the parts of the stand-in share. One lock guards everything; it is never held while work runs or a wait sleeps.
+/* Shared by the parts of the stand-in. One lock guards everything. It is never held while work runs or a wait sleeps.
  *
  * Order of the parts: common < log < driver < event < memory, semaphore, image < work < list < append. */
 #ifndef SIMZE_SIM_H
@@ -16,12 +16,12 @@ typedef enum {
     SIM_DRIVER = 1, SIM_DEVICE, SIM_CONTEXT, SIM_QUEUE, SIM_LIST, SIM_FENCE, SIM_POOL, SIM_EVENT, SIM_IMAGE, SIM_SEMAPHORE
 } sim_kind;
 
-/* NULL where it is not one of this kind; ends the process where it was one and is destroyed. */
+/* NULL if it is not one of this kind; ends the process if it is destroyed. */
 void *sim_find(const void *handle, int kind);
 /* The same for a handle that must not be NULL. */
 ze_result_t sim_get(const void *handle, int kind, void *out);
 
-/* ---- each call: refused before it acts (not initialised, made to fail), noted in the log */
+/* ---- each call: refused before it acts (not initialised, configured failure), and logged */
 enum { CALL_ANY = 1 };
 ze_result_t sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
 ze_result_t sim_leave(const char *name, ze_result_t code);
@@ -52,7 +52,7 @@ ze_result_t sim_leave(const char *name, ze_result_t code);
 
 /* ---- counters */
 typedef struct {
-    _Atomic uint64_t let_through;    /* waits that passed though nothing had met them */
+    _Atomic uint64_t let_through;    /* waits that passed without a signal */
     _Atomic uint64_t waits, signals; /* done */
 } sim_counters;
 
@@ -61,7 +61,7 @@ typedef enum { FD_OPEN, FD_ON_SUCCESS, FD_CLOSED } sim_fd_fate;
 
 typedef struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed;          /* something was completed */
+    pthread_cond_t changed;          /* an operation was completed */
     bool initialised;
     bool intel, windows, guard, no_address, no_reset, sticky;
     sim_fd_fate fd_fate;
@@ -85,10 +85,10 @@ typedef struct sim_device {
 
 typedef struct sim_context {
     sim_object object;
-    int users;                       /* what lives in it */
+    int users;                       /* number of its objects */
 } sim_context;
 
-/* Sleeps, with the lock given up, until something changes; false: the time is over. deadline_ns by xsem_host_now_ns. */
+/* Sleeps without the lock until a change. False: the time is over. deadline_ns is a time of xsem_host_now_ns. */
 bool sim_sleep(int64_t deadline_ns);
 int64_t sim_deadline(uint64_t timeout_ns);
 
@@ -114,7 +114,7 @@ ze_result_t sim_events(sim_event *const *events, uint32_t count);
 typedef struct sim_allocation {
     uintptr_t address;
     size_t size;
-    char *data;                      /* where this process reads and writes it */
+    char *data;                      /* address for reads and writes of this process */
     int type;                        /* ZE_MEMORY_TYPE_… */
     sim_context *context;
     sim_device *device;
@@ -125,9 +125,9 @@ typedef struct sim_allocation {
 } sim_allocation;
 
 sim_allocation *sim_allocation_of(const void *address);
-/* Where the work reads and writes it. Ends the process where the range leaves its allocation. */
+/* The address for reads and writes of work. Ends the process if the range leaves its allocation. */
 char *sim_data(const void *address, size_t size, sim_allocation **out);
-/* Maps what an import structure names; the fd goes its way. `*map` stays NULL where the chain names none. */
+/* Maps the memory of an import structure and handles its fd. `*map` stays NULL if the chain has no such structure. */
 ze_result_t sim_import(const void *chain, void **map, size_t *size);
 
 /* ---- images: linear, row after row */
@@ -146,15 +146,15 @@ typedef struct sim_payload sim_payload;
 
 typedef struct sim_semaphore {
     sim_object object;
-    uint32_t type;                   /* as which it was imported */
-    xsem_host_timeline *timeline;    /* what it is: one of these three */
+    uint32_t type;                   /* the imported type */
+    xsem_host_timeline *timeline;    /* its object: one of these three */
     int eventfd;
     sim_payload *inert;
     bool satisfied;                  /* one wait on this handle has been met */
     int queued;
 } sim_semaphore;
 
-/* On a worker, outside the lock; a wait sleeps until it is met. */
+/* On a worker, without the lock. A wait sleeps until it is met. */
 void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value);
 void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value);
 

@@ -1,7 +1,7 @@
-/* The tables of functions that the loader asks for, each member written only where the version asked for has it. */
+/* The function tables for the loader. A member is written only if the requested version has it. */
 #include "sim.h"
 
-/* Only their addresses are taken here. */
+/* Only for their addresses. */
 #define F(table, place, since, name, member) extern void name##_address(void) __asm__(#name);
 #include "functions.def"
 #undef F
@@ -56,7 +56,7 @@ TABLE(zeGetFenceProcAddrTable, ze_fence_dditable_t)
 TABLE(zeGetImageProcAddrTable, ze_image_dditable_t)
 TABLE(zeGetMemProcAddrTable, ze_mem_dditable_t)
 
-/* Loaders up to 1.20 refuse a driver that lacks one of these (measured); there is nothing in them. */
+/* Loaders up to 1.20 refuse a driver that lacks one of these (measured). They are empty. */
 #define EMPTY(symbol) \
     EXPORT ze_result_t symbol(uint32_t version, void **out) { return fill(__func__, "", version, out); }
 EMPTY(zeGetKernelProcAddrTable)
@@ -95,7 +95,7 @@ EMPTY(zesGetSchedulerProcAddrTable)
 EMPTY(zesGetStandbyProcAddrTable)
 EMPTY(zesGetTemperatureProcAddrTable)
 
-/* The four functions by name, for loaders that do not know them. Intel's driver has none of them here. */
+/* The four functions by name, for loaders that do not know them. Intel's driver returns none of them. */
 ze_result_t zeDriverGetExtensionFunctionAddress(ze_driver_handle_t handle, const char *name, void **out) {
     CALL("driver=%p name=%s", (void *)handle, name ? name : "null");
     sim_driver *driver;

@@ -1,4 +1,4 @@
-/* What operations do, and what they hold while they are queued. */
+/* Actions of operations, and the objects that they hold while they are queued. */
 #include "work.h"
 
 sim_op *sim_op_new(sim_what what) {
@@ -9,7 +9,7 @@ sim_op *sim_op_new(sim_what what) {
 
 static void *duplicate(const void *bytes, size_t size) { return bytes ? memcpy(malloc(size ? size : 1), bytes, size) : NULL; }
 
-/* A regular list's operations are done once for each time that it is executed. */
+/* The operations of a regular list run once for each execution of the list. */
 sim_op *sim_op_copy(const sim_op *op) {
     sim_op *copy = duplicate(op, sizeof *op);
     copy->next = NULL;
@@ -52,7 +52,7 @@ void sim_op_count(sim_op *op, int by) {
     }
 }
 
-/* ---- on a worker, outside the lock */
+/* ---- on a worker, without the lock */
 static void run_copy(const sim_op *op) {
     const sim_side *to = &op->copy.to, *from = &op->copy.from;
     for (size_t z = 0; z < op->copy.depth; z++)

@@ -1,4 +1,4 @@
-/* Operations, and the lanes that they are queued in. */
+/* Operations, and the lanes in which they are queued. */
 #ifndef SIMZE_WORK_H
 #define SIMZE_WORK_H
 
@@ -18,8 +18,8 @@ typedef struct sim_op {
     struct sim_lane *lane;
     sim_what what;
     bool done;
-    bool holds_back;                 /* what comes later in its lane begins after it */
-    bool comes_after_all;            /* it begins after everything earlier in its lane */
+    bool holds_back;                 /* later work of its lane begins after it */
+    bool comes_after_all;            /* it begins after all earlier work of its lane */
     sim_event *signal;
     uint32_t wait_count;
     sim_event **waits;
@@ -35,13 +35,13 @@ typedef struct sim_op {
 sim_op *sim_op_new(sim_what what);
 sim_op *sim_op_copy(const sim_op *op);
 void sim_op_free(sim_op *op);
-/* What it uses cannot be destroyed while it is queued. */
+/* Its objects cannot be destroyed while it is queued. */
 void sim_op_count(sim_op *op, int by);
 void sim_op_run(sim_op *op);
 
 /* A queue of work: of a command queue, or of an immediate command list. */
 typedef struct sim_lane {
-    sim_object object;               /* of a queue; an immediate list's has no handle of its own */
+    sim_object object;               /* of a queue; the lane of an immediate list has no handle */
     sim_context *context;
     sim_device *device;
     bool in_order, synchronous, has_worker, ending;
@@ -55,15 +55,15 @@ typedef struct sim_list {
     sim_object object;
     sim_context *context;
     sim_device *device;
-    sim_lane *lane;                  /* of an immediate one */
+    sim_lane *lane;                  /* of an immediate list */
     bool closed, in_order;
     uint32_t ordinal;
-    sim_op **recorded;               /* of another */
+    sim_op **recorded;               /* of a regular list */
     uint32_t recorded_count;
     sim_lane *ran_on;
 } sim_list;
 
-/* Takes `op`, whatever it returns. Sleeps until it is done where the lane is synchronous. */
+/* Takes ownership of `op` with every result. In a synchronous lane it sleeps until `op` is done. */
 ze_result_t sim_append(sim_list *list, sim_op *op, sim_event *signal, uint32_t wait_count, sim_event *const *waits);
 ze_result_t sim_list_open(ze_command_list_handle_t handle, sim_list **out);
 

@@ -1,5 +1,5 @@
-/* The part of Level Zero's ABI that the stand-in speaks: numbers, and structs whose layout layouts.def asserts. 64-bit only.
- * The names are the interface's own, so that layouts.c can hold the same table against the vendor's header. */
+/* The part of Level Zero's ABI that the stand-in uses: numbers, and structs whose layout layouts.def asserts. 64-bit only.
+ * The names are those of the interface, so that layouts.c can compare the same table with the vendor's header. */
 #ifndef SIMZE_ABI_H
 #define SIMZE_ABI_H
 
@@ -105,7 +105,7 @@ enum {
     ZE_IMAGE_TYPE_BUFFER = 5
 };
 
-/* Each begins so; what comes after `pNext` is told by `stype`. */
+/* The head of each structure. `stype` determines the fields after `pNext`. */
 #define ZE_HEAD   \
     int32_t stype; \
     void *pNext;

@@ -1,4 +1,4 @@
-/* OpenCL's numbers and types, as far as the layer uses them; layouts.c holds them against the vendor's headers. */
+/* The numbers and types of OpenCL that the layer uses. layouts.c compares them with the vendor's headers. */
 #ifndef CL_ABI_H
 #define CL_ABI_H
 
@@ -109,7 +109,7 @@ typedef struct {
 } cl_name_version;
 #endif
 
-/* ---- the dispatch table, a row of pointers: name, place, result, parameters. The layer has its OWN of some. */
+/* ---- the dispatch table, an array of pointers: name, place, result, parameters. OWN: the layer replaces it. */
 #define CL_FUNCTIONS                                                                                              \
     OWN(clGetPlatformIDs, 0, cl_int, (cl_uint, cl_platform_id *, cl_uint *))                                      \
     OWN(clGetPlatformInfo, 1, cl_int, (cl_platform_id, cl_uint, size_t, void *, size_t *))                        \

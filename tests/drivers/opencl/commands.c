@@ -1,4 +1,4 @@
-/* Commands that the layer only looks at: those that flush a queue, and those that use imported memory. */
+/* Commands that the layer only observes: they flush a queue, or use imported memory. */
 #include "sim.h"
 
 /* ---- flushes */

@@ -1,4 +1,4 @@
-/* What PoCL's CPU says of itself in the place of a GPU that imports: extensions, types of handles, UUID. */
+/* PoCL's CPU as a GPU that imports: extensions, handle types, UUID. */
 #include "sim.h"
 
 static const struct { const char *name; cl_uint version; } extensions[] = {
@@ -15,7 +15,7 @@ cl_int sim_answer(const void *answer, size_t bytes, size_t size, void *value, si
     return CL_SUCCESS;
 }
 
-/* ---- which platform and device */
+/* ---- platform and device */
 bool sim_is_ours(cl_platform_id platform) {
     char name[128] = "";
     return platform && below.clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL) == CL_SUCCESS &&
@@ -57,7 +57,7 @@ const cl_properties *sim_device_list(const cl_properties *at, cl_context context
     return at + 1;
 }
 
-/* The stand-in is all that there is: other drivers of this machine stay out. */
+/* Only the stand-in is visible, without the other drivers of this machine. */
 cl_int clGetPlatformIDs(cl_uint room, cl_platform_id *platforms, cl_uint *count_ret) {
     cl_platform_id all[64];
     cl_uint count = 0, ours = 0;
@@ -74,7 +74,7 @@ cl_int clGetPlatformIDs(cl_uint room, cl_platform_id *platforms, cl_uint *count_
 }
 
 /* ---- extensions */
-/* What is below says, and behind it what is added. */
+/* The text of the next layer, then the additions. */
 static cl_int added_names(const char *said, size_t size, void *value, size_t *size_ret) {
     char text[8192];
     int length = snprintf(text, sizeof text, "%s", said);
@@ -98,7 +98,7 @@ static cl_int added_versions(const void *said, size_t bytes, size_t size, void *
     return sim_answer(rows, count * sizeof *rows, size, value, size_ret);
 }
 
-/* The queries of a platform and of a device that have the same answer. */
+/* Queries with the same answer for a platform and a device. */
 static cl_int types_of(cl_uint name, size_t size, void *value, size_t *size_ret, bool *known) {
     static const cl_uint binary = CL_SEMAPHORE_TYPE_BINARY_KHR, semaphore = CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR,
                          memory = CL_EXTERNAL_MEMORY_HANDLE_OPAQUE_FD_KHR;
@@ -155,7 +155,7 @@ cl_int clGetDeviceInfo(cl_device_id device, cl_uint name, size_t size, void *val
         return sim_answer(&type, sizeof type, size, value, size_ret);
     }
     if (name == CL_DEVICE_VENDOR_ID) {
-        const cl_uint nvidia = 0x10DE; /* it does what was measured on NVIDIA's driver, and is to be taken for that */
+        const cl_uint nvidia = 0x10DE; /* it behaves as measured on NVIDIA's driver, and identifies as it */
         return sim_answer(&nvidia, sizeof nvidia, size, value, size_ret);
     }
     if (name == CL_DEVICE_NAME) {
@@ -178,7 +178,7 @@ cl_int clGetDeviceInfo(cl_device_id device, cl_uint name, size_t size, void *val
     return known ? code : below.clGetDeviceInfo(device, name, size, value, size_ret);
 }
 
-/* ---- its CPU is found as a GPU, and not as a CPU */
+/* ---- its CPU is listed as a GPU, not as a CPU */
 static bool look_for(cl_bitfield *type) {
     if (*type == 0xFFFFFFFF || *type & ~0x1Full) return true;
     if (!(*type & (CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_DEFAULT))) return *type == 0;

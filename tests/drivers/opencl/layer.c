@@ -1,4 +1,4 @@
-/* What the loader asks of a layer, the settings, and where the extensions' functions are found. */
+/* The interface of a layer, the settings, and the lookup of the extensions' functions. */
 #include "sim.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@ bool sim_missing(const char *name) {
     return false;
 }
 
-/* The number of the choice; 0 where nothing is said. */
+/* The number of the choice; 0 if it is not set. */
 static int choice(const char *name, const char *const *choices, const char *why) {
     const char *text = sim_setting(name);
     for (int i = 0; choices[i]; i++)
@@ -39,7 +39,7 @@ EXPORT int64_t simcl_counter(const char *name) {
     return -1;
 }
 
-/* For tests that fail a call in their own process; NULL: no failures any more. */
+/* For tests that fail a call in their own process; NULL ends the failures. */
 EXPORT void simcl_fail(const char *before, const char *after) { sim_set_failures(before, after); }
 
 __attribute__((constructor)) static void begin(void) {
@@ -119,7 +119,7 @@ void *clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const ch
     return found ? found : below.clGetExtensionFunctionAddressForPlatform(platform, name);
 }
 
-/* Of no platform in particular. */
+/* Without a platform. */
 void *clGetExtensionFunctionAddress(const char *name) {
     void *found = name ? sim_extension_function(name) : NULL;
     return found ? found : below.clGetExtensionFunctionAddress(name);

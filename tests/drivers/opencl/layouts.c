@@ -1,4 +1,4 @@
-/* Numbers and places against the vendor's headers (package opencl-c-headers), where the compiler finds them. */
+/* Compares numbers and places with the vendor's headers (package opencl-c-headers), if the compiler finds them. */
 #if __has_include(<CL/cl_icd.h>)
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS

@@ -1,7 +1,7 @@
-/* Buffers over the host device's memory. PoCL works in place on memory that it is given, so what it writes is there. */
+/* Buffers over memory of the host device. PoCL works in place on the given memory, so its writes are visible there. */
 #include "sim.h"
 
-/* ---- what was imported */
+/* ---- imported memory */
 typedef struct buffer {
     struct buffer *next;
     cl_mem mem;
@@ -65,7 +65,7 @@ static cl_int read_properties(const cl_properties *at, cl_context context, wante
 static cl_int map(int fd, size_t size, void **out) {
     struct stat status;
     bool copied = FAULTY(memory_is_a_copy);
-    if (size == 0) return CL_INVALID_BUFFER_SIZE; /* measured, as the next two */
+    if (size == 0) return CL_INVALID_BUFFER_SIZE; /* this and the next two are measured */
     if (fd < 0 || xsem_host_recognise(fd) != XSEM_HOST_MEMORY) {
         if (FAULTY(fd_closed_on_failure) && fd >= 0) close(fd);
         if (!FAULTY(error_swallowed)) return UNKNOWN_FD;
@@ -144,7 +144,7 @@ cl_int clGetMemObjectInfo(cl_mem mem, cl_uint name, size_t size, void *value, si
     return below.clGetMemObjectInfo(mem, name, size, value, size_ret);
 }
 
-/* ---- use: a driver may show it without an acquire (NVIDIA's does: measured), and the specification promises nothing */
+/* ---- use: a driver may show it without an acquire (NVIDIA's does: measured); the specification does not guarantee it */
 void sim_used(cl_mem mem) {
     if (!mem) return;
     if ((void *)mem == sim_error_pointer()) sim_abort("this pointer came with an error and is no memory object");
@@ -157,7 +157,7 @@ void sim_used(cl_mem mem) {
     sim_note("# mem=%p is used and not acquired", (void *)mem);
 }
 
-/* ---- acquire, release: nothing to do for memory that both sides see; their order in the queue is what counts */
+/* ---- acquire, release: no action for memory that both sides see; only their order in the queue matters */
 static cl_int enqueue(bool acquired, cl_command_queue queue, cl_uint count, const cl_mem *mems, cl_uint event_count,
                       const cl_event *events, cl_event *event) {
     cl_context context = NULL, of_mem = NULL;

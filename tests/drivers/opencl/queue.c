@@ -1,21 +1,21 @@
 /* Waits and signals in a queue.
  *
- * A wait is two markers: the first one comes to its place in the queue, and a thread begins to wait; the second one depends on a
- * user event that this thread sets. So no thread of PoCL's is held, and a queue passes its wait only when it is met. A signal is a
- * native kernel: PoCL runs it in the queue's order, and its event completes when it has been made. */
+ * A wait is two markers. When the first marker reaches its turn in the queue, a thread begins to wait. The second marker depends on
+ * a user event that this thread sets. So it holds no thread of PoCL, and a queue passes its wait only when it is met. A signal is a
+ * native kernel: PoCL runs it in the order of the queue, and its event completes after the signal. */
 #include "sim.h"
 
 #include <pthread.h>
 
 typedef struct sim_op {
-    struct sim_op *next;     /* of those that are queued */
+    struct sim_op *next;     /* in the list of queued operations */
     bool done;
     cl_command_queue queue;
     cl_uint count;
     sim_semaphore **semaphores;
     cl_ulong *values;
     cl_event met;            /* of a wait: a user event */
-    cl_event passed;         /* what the program sees; NULL while it is being enqueued */
+    cl_event passed;         /* the event of the program; NULL during the enqueue */
 } sim_op;
 
 static sim_op *ops;
@@ -34,7 +34,7 @@ static void begin(sim_op *op) {
     pthread_mutex_unlock(&sim.lock);
 }
 
-/* Before anybody can see that it has completed. Once is enough. */
+/* Runs before its completion is visible. Once is enough. */
 static void end(sim_op *op) {
     pthread_mutex_lock(&sim.lock);
     if (!op->done) {
@@ -67,13 +67,13 @@ static sim_op *failed_op_of(const sim_semaphore *semaphore) {
     return found;
 }
 
-/* PoCL 3.0 calls nobody back when what an event depends on has failed: such work is found when somebody asks. */
+/* PoCL 3.0 makes no callback if a dependency of an event has failed. Such work is found by a later query. */
 void sim_end_failed(const sim_semaphore *semaphore) {
     sim_op *op;
     while ((op = failed_op_of(semaphore)) != NULL) end(op);
 }
 
-/* ---- what it does */
+/* ---- actions */
 static void wait_all(const sim_op *op) {
     cl_uint count = FAULTY(half_the_waits) ? (op->count + 1) / 2 : op->count;
     for (cl_uint i = 0; i < count && !FAULTY(wait_ignored); i++) {
@@ -96,8 +96,8 @@ static void signal_all(const sim_op *op) {
     }
 }
 
-/* ---- flushing: what is enqueued begins when somebody flushes its queue. The specification promises no more, and a program that
- * leaves a flush out works on one driver and hangs on another. Each queue with unflushed work has a gate: a user event. */
+/* ---- flush: enqueued work begins when its queue is flushed. The specification guarantees no more, and a program without a flush
+ * works on one driver and hangs on another. Each queue with unflushed work has a gate: a user event. */
 typedef struct gate {
     struct gate *next;
     cl_command_queue queue;
@@ -106,7 +106,7 @@ typedef struct gate {
 
 static gate *gates;
 
-/* A reference for the caller; NULL: none is needed. */
+/* A reference for the caller; NULL: no gate is needed. */
 static cl_event gate_of(cl_command_queue queue, cl_context context) {
     if (sim.unflushed) return NULL;
     cl_event made = below.clCreateUserEvent(context, NULL);
@@ -165,11 +165,11 @@ static void *wait_in_thread(void *argument) {
     return NULL;
 }
 
-/* On a thread of PoCL's, or the program's. */
+/* On a thread of PoCL or of the program. */
 static void at_its_place(cl_event place, cl_int status, void *argument) {
     sim_op *op = argument;
     below.clReleaseEvent(place);
-    if (status < 0) { /* what it depends on has failed, and so has it */
+    if (status < 0) { /* a dependency has failed, so this fails too */
         pass(op, status);
         return;
     }
@@ -194,7 +194,7 @@ static void signal_in_kernel(void *argument) {
 static void after_signal(cl_event event, cl_int status, void *argument) {
     sim_op *op = argument;
     (void)event, (void)status;
-    end(op); /* where what it depends on has failed */
+    end(op); /* if a dependency has failed */
     below.clReleaseEvent(op->passed);
     free_op(op);
 }
@@ -259,7 +259,7 @@ static cl_int op_of(cl_command_queue queue, cl_uint count, const cl_semaphore_kh
     return code;
 }
 
-/* Measured: a signal that depends on a user event holds its caller until somebody sets it. */
+/* Measured: a signal that depends on a user event blocks its caller until the event is set. */
 static void sleep_for_user_events(cl_uint count, const cl_event *events) {
     for (cl_uint i = 0; i < count; i++) {
         cl_uint type = 0;

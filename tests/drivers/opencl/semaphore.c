@@ -1,4 +1,4 @@
-/* Semaphores: the host device's objects, and eventfds of the layer's own where nothing is imported. */
+/* Semaphores: imported objects of the host device, and eventfds of the layer for other semaphores. */
 #include "sim.h"
 
 /* ---- the pointer of an error */
@@ -20,7 +20,7 @@ cl_int sim_semaphore_of(cl_semaphore_khr handle, sim_semaphore **out) {
 }
 
 /* ---- import */
-/* What the fd is decides, not the type: the driver takes a timeline's for a binary's (measured). */
+/* The fd decides, not the type: the driver uses the fd of a timeline as a binary semaphore (measured). */
 static cl_int take(sim_semaphore *semaphore, int fd) {
     switch (xsem_host_recognise(fd)) {
         case XSEM_HOST_TIMELINE:
@@ -61,7 +61,7 @@ static cl_int read_properties(const cl_properties *at, cl_context context, wante
                 break;
             case CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR:
                 bit = 2;
-                if (!*at) return CL_INVALID_PROPERTY; /* measured: 0 ends the list, though it is a number of a file */
+                if (!*at) return CL_INVALID_PROPERTY; /* measured: 0 ends the list, although it is a valid fd */
                 out->has_fd = true;
                 out->fd = (int)*at++;
                 break;
@@ -72,7 +72,7 @@ static cl_int read_properties(const cl_properties *at, cl_context context, wante
                 if (!at || out->device_count != 1) return CL_INVALID_DEVICE;
                 break;
             default:
-                /* Other types of handles; what nobody knows, and exports (measured), differ. */
+                /* Other handle types. Unknown properties and exports (measured) give another code. */
                 return name > CL_SEMAPHORE_HANDLE_OPAQUE_FD_KHR && name <= CL_SEMAPHORE_HANDLE_D3D12_FENCE_KHR
                            ? CL_INVALID_VALUE : CL_INVALID_PROPERTY;
         }
@@ -118,7 +118,7 @@ cl_semaphore_khr clCreateSemaphoreWithPropertiesKHR(cl_context context, const cl
     if (!code) code = create(context, properties, &made);
     code = sim_leave(__func__, code);
     if (code_ret) *code_ret = code;
-    /* Its errors of its own come with a pointer (measured for memory). */
+    /* Errors without an OpenCL code also return a pointer (measured for memory). */
     return code > 0 && !made ? sim_error_pointer() : (cl_semaphore_khr)made;
 }
 
@@ -194,7 +194,7 @@ cl_int clGetSemaphoreInfoKHR(cl_semaphore_khr handle, cl_uint name, size_t size,
     }
 }
 
-/* There is no type to export as. */
+/* No type can be exported. */
 cl_int clGetSemaphoreHandleForTypeKHR(cl_semaphore_khr handle, cl_device_id device, cl_uint type, size_t size, void *value,
                                       size_t *size_ret) {
     CALL("semaphore=%p device=%p type=0x%x size=%zu", (void *)handle, (void *)device, type, size);
