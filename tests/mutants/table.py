@@ -50,8 +50,8 @@ def read(path: Path = FILE) -> dict[str, Row]:
 
 def write(rows: Mapping[str, Row], texts: Mapping[str, str], path: Path = FILE) -> None:
     """Write the rows, each under the text of its fault."""
-    lines = ["# Which requirements fail under which mutant: written by `run.py --write-table`, not by hand.",
-             "# `sometimes`: a race decides. Without any: the profile fails, no case does."]
+    lines = ["# Requirements that fail under each mutant. Written by `run.py --write-table`, not by hand.",
+             "# `sometimes`: a race decides. If `fails` is empty, only the profile fails."]
     for family in FAMILIES:
         for name in (each for each in texts if each in rows and each.startswith(family + "/")):
             fault = name.partition("/")[2]

@@ -19,7 +19,7 @@ class SignalLost(List):
 
 @a_list
 class WaitIgnored(List):
-    """A wait is accepted and passed at once."""
+    """A wait is accepted and passes immediately."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
         return self.inner.append_barrier(wait_points, want_point)
@@ -55,7 +55,7 @@ class ValueOf32Bits(List):
 
 @a_list
 class SignalOneMore(List):
-    """A timeline signal sets one more than asked."""
+    """A timeline signal sets one more than requested."""
 
     def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
         more = [plus(each, 1) for each in params]
@@ -85,7 +85,7 @@ class ValuesSwapped(List):
 
 @a_list
 class HalfABatchSignalled(List):
-    """Of a batch of signals the second half is left out."""
+    """The second half of a batch of signals is left out."""
 
     def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
         some = (len(semaphores) + 1) // 2
@@ -94,7 +94,7 @@ class HalfABatchSignalled(List):
 
 @a_list
 class HalfABatchAwaited(List):
-    """Of a batch of waits the second half is left out."""
+    """The second half of a batch of waits is left out."""
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
         some = (len(semaphores) + 1) // 2
