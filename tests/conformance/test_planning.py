@@ -58,7 +58,7 @@ def test_every_check_belongs_to_a_device_requirement() -> None:
     assert all_checks().keys() <= asked
     for name, each in all_checks().items():
         assert each.requirement == name
-        assert each.run.__doc__, f"{name}: what the check does is shown to people"
+        assert each.run.__doc__, f"{name}: its docstring is shown to users"
         assert each.deadline_s > 0
 
 

@@ -47,8 +47,8 @@ def test_loaded_module_is_detected(late: str) -> None:
     assert late in run(f"import xsem, {late}\n{SEEN}").split()
 
 
-# An approximation: nothing here runs on Windows or macOS. The standard library and the dependencies, which know their
-# platforms, are loaded first; then goes what those lack, and every module of xsem is imported under the other name.
+# An approximation on Linux. The standard library and the dependencies handle their platforms, so they are loaded first.
+# Then the names that Windows or macOS lack are removed, and every module of xsem is imported under the other platform.
 ELSEWHERE = """
 import importlib, importlib.abc, os, pkgutil, select, signal, socket, sys
 import asyncio, ctypes, importlib.metadata, inspect, json, logging, mmap, multiprocessing.reduction, pickle, platform
