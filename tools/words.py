@@ -24,7 +24,8 @@ BANNED: Final = (
     (r"\b(check|broken)_\w*promises?\b(?<!broken_promise)", "check_implements", ""),
     (r"\b[Cc]arriers?\b", "OS handle kind", ""),
     (r"\b(a|the|its|each|every|what|no) sort\b|\bsorts of\b|\bsort of\b", "kind", ""),
-    (r"\b(stamp(s|ed|_for)?|check_stamp)\b", "device identity", ""),
+    # A time stamp is none of them.
+    (r"\b(stamp(s|ed|_for)?|check_stamp)\b", "device identity", "xsem/ backends/ docs/ conformance/"),
     (r"\b(Bench|Side|Actor)\b", "CaseContext, Participant", "conformance/"),
     (r"\b([Nn]o|[Ss]ome|[Aa]ny)body\b|\b[Ww]hoever\b", "a noun", ""),
     (r"\b(is|are) no (?!longer|more)\w", "is not a, does not exist", ""),

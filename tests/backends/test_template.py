@@ -60,7 +60,7 @@ def hostile(tmp_path: Path) -> Path:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\nminversion = 99\n")
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p no_such_plugin"\n')
     (tmp_path / "tox.ini").write_text("[pytest]\npython_files = nothing.py\n")
-    (tmp_path / "conftest.py").write_text("raise SystemExit('this conftest.py is for nobody')\n")
+    (tmp_path / "conftest.py").write_text("raise SystemExit('this conftest.py is never loaded')\n")
     (tmp_path / "test_broken.py").write_text("raise SystemExit('nor is this test')\n")
     return tmp_path
 

@@ -15,129 +15,129 @@ FACADE = {name: each for name, each in load().requirements.items() if each.subje
 
 # Files below tests/ without "test_" and ".py", tests without "test_".
 TESTED = {
-    "XSEM-DISC-006": "facade/discovery: of_several_none_is_chosen the_backend_is_never_chosen "
-                     "what_nobody_has_is_refused_with_the_candidates",
+    "XSEM-DISC-006": "facade/discovery: ambiguous_device_is_refused_with_the_candidates the_backend_is_never_chosen "
+                     "unknown_uuid_or_luid_is_refused_with_the_candidates",
     "XSEM-DISC-007": "facade/discovery: a_uuid_finds_its_device a_luid_finds_its_device a_device_is_opened_by_its_id; "
                      "data/uuids: every_form_gives_the_same_uuid",
-    "XSEM-DISC-008": "plugins: a_plugin_that_fails_to_import_disturbs_nobody "
-                     "a_hook_that_raises_is_reported_and_what_it_registered_before_works",
+    "XSEM-DISC-008": "plugins: failing_plugin_import_does_not_affect_others "
+                     "raising_hook_is_reported_and_its_earlier_backends_stay",
     "XSEM-DISC-009": "plugins: another_version_of_the_interface_is_reported",
-    "XSEM-DISC-010": "facade/discovery: a_native_context_is_adopted; backends/cuda/device: "
-                     "lent_context_is_used_and_left_alone",
-    "XSEM-CAP-007": "facade/bad_input: nothing_declared_nothing_taken "
+    "XSEM-DISC-010": "facade/discovery: native_context_selects_its_device; backends/cuda/device: "
+                     "borrowed_context_is_used_and_left_alone",
+    "XSEM-CAP-007": "facade/bad_input: import_is_unsupported_when_nothing_is_declared "
                     "a_type_that_host_does_not_declare_is_unsupported",
-    "XSEM-CAP-008": "plugins: a_device_that_declares_what_it_does_not_implement_is_refused",
-    "XSEM-CAP-009": "conformance/facade: capabilities_promise_nothing_that_is_not_said",
+    "XSEM-CAP-008": "plugins: device_without_its_declared_calls_is_refused",
+    "XSEM-CAP-009": "conformance/facade: capabilities_declare_nothing_by_default",
     "XSEM-IMP-012": "backends/cuda/structs: semaphore_descriptor_of_each_type memory_descriptor_of_each_type "
                     "dedicated_flag_is_set_when_asked_for; runtime/handle_import: "
-                    "what_has_no_fd_reaches_the_driver_without_a_duplicate",
-    "XSEM-DESC-001": "data/descriptors: a_negative_fd_is_refused_but_for_a_sync_file_that_is_signalled "
+                    "import_without_fd_makes_no_duplicate",
+    "XSEM-DESC-001": "data/descriptors: negative_fd_is_refused_except_for_a_signalled_sync_file "
                      "an_fd_may_be_an_object_with_fileno",
-    "XSEM-DESC-002": "data/descriptors: nt_types_take_exactly_one_of_the_two a_null_handle_is_refused "
+    "XSEM-DESC-002": "data/descriptors: nt_types_take_exactly_one_of_name_and_handle a_null_handle_is_refused "
                      "invalid_handle_value_of_windows_is_refused",
     "XSEM-DESC-003": "data/descriptors: a_handle_is_needed a_null_handle_is_refused no_other_type_takes_a_name",
-    "XSEM-DESC-004": "data/descriptors: what_is_no_pointer_is_refused a_null_handle_is_refused "
+    "XSEM-DESC-004": "data/descriptors: handle_wider_than_a_pointer_is_refused a_null_handle_is_refused "
                      "no_other_type_takes_a_name",
     "XSEM-DESC-005": "data/descriptors: a_name_is_text_that_windows_can_take no_other_type_takes_a_name",
     "XSEM-DESC-006": "data/descriptors: memory_has_a_size memory_must_say_its_size",
-    "XSEM-DESC-007": "data/descriptors: dedicated_is_implied_for_d3d_resources_and_refused_for_a_dmabuf",
-    "XSEM-DESC-008": "data/descriptors: dedicated_is_implied_for_d3d_resources_and_refused_for_a_dmabuf",
-    "XSEM-DESC-009": "data/handle_types: semaphore_type_has_its_kind_carrier_and_names "
-                     "memory_type_has_its_carrier_dedication_and_names every_name_of_a_vendor_has_a_home",
+    "XSEM-DESC-007": "data/descriptors: dedicated_is_set_for_d3d_and_refused_for_dmabuf",
+    "XSEM-DESC-008": "data/descriptors: dedicated_is_set_for_d3d_and_refused_for_dmabuf",
+    "XSEM-DESC-009": "data/handle_types: semaphore_type_has_its_kind_handle_kind_and_names "
+                     "memory_type_has_its_handle_kind_dedication_and_names every_vendor_name_belongs_to_a_type",
     "XSEM-DESC-010": "data/descriptors: every_member_has_a_constructor_of_its_name "
                      "a_descriptor_is_frozen_and_equal_by_its_fields; project/imports: "
-                     "every_module_imports_where_linux_is_missing",
-    "XSEM-DESC-011": "data/descriptors: the_type_is_the_enums_own_member a_bool_is_no_handle "
-                     "an_fd_may_be_nothing_else",
-    "XSEM-DESC-012": "data/params: beyond_the_range_is_refused what_is_not_an_int_is_refused; facade/command_list: "
-                     "parameter_that_cannot_be_is_refused field_that_a_kind_does_not_have_is_refused",
-    "XSEM-DESC-013": "data/params: beyond_the_range_is_refused; facade/command_list: "
-                     "parameter_that_cannot_be_is_refused field_that_a_kind_does_not_have_is_refused",
+                     "every_module_imports_without_linux_modules",
+    "XSEM-DESC-011": "data/descriptors: the_type_is_the_enums_own_member bool_is_refused_as_handle "
+                     "other_objects_are_refused_as_fd",
+    "XSEM-DESC-012": "data/params: value_beyond_the_range_is_refused non_int_is_refused; facade/command_list: "
+                     "bad_parameter_is_refused field_that_a_kind_does_not_have_is_refused",
+    "XSEM-DESC-013": "data/params: value_beyond_the_range_is_refused; facade/command_list: bad_parameter_is_refused "
+                     "field_that_a_kind_does_not_have_is_refused",
     "XSEM-DESC-014": "data/params: timeout_of_a_keyed_mutex_is_32_bits infinite_is_the_number_of_windows; "
                      "facade/command_list: timeout_is_for_keyed_mutexes; backends/cuda/structs: wait_parameters",
-    "XSEM-DESC-015": "facade/command_list: parameter_that_cannot_be_is_refused "
-                     "field_that_a_kind_does_not_have_is_refused; backends/cuda/structs: signal_parameters "
-                     "wait_parameters",
+    "XSEM-DESC-015": "facade/command_list: bad_parameter_is_refused field_that_a_kind_does_not_have_is_refused; "
+                     "backends/cuda/structs: signal_parameters wait_parameters",
     "XSEM-DESC-016": "data/descriptors: images_that_cuda_would_refuse_are_refused "
                      "every_shape_that_cuda_knows_is_taken levels_end_at_one_element other_formats_are_refused",
     "XSEM-DESC-017": "backends/cuda/structs: mipmapped_array_descriptor",
-    "XSEM-OWN-001": "runtime/handle_import: every_sort_of_handle_is_borrowed what_the_driver_took_stays_open "
-                    "the_driver_gets_a_duplicate_of_its_own any_other_exception_means_unknown; facade/bad_input: "
-                    "a_refusal_of_the_driver_loses_nothing",
-    "XSEM-OWN-002": "data/handles: many_threads_close_it_once of_close_and_detach_exactly_one_wins "
-                    "closed_or_detached_it_has_no_number",
-    "XSEM-OWN-003": "runtime/handle_import: unknown_and_still_ours_the_duplicate_is_closed "
-                    "unknown_and_closed_nothing_is_closed unknown_and_nobody_to_ask_the_number_is_leaked",
+    "XSEM-OWN-001": "runtime/handle_import: every_form_of_handle_is_borrowed "
+                    "number_that_the_driver_detached_stays_open the_driver_gets_a_duplicate_of_its_own "
+                    "any_other_exception_means_unknown; facade/bad_input: refusal_of_the_driver_leaks_no_handle",
+    "XSEM-OWN-002": "data/handles: many_threads_close_handle_once exactly_one_of_close_and_detach_wins "
+                    "closed_or_detached_handle_has_no_number",
+    "XSEM-OWN-003": "runtime/handle_import: duplicate_is_closed_when_fate_is_unknown_and_file_same "
+                    "nothing_is_closed_when_fate_is_unknown_and_fd_closed "
+                    "number_is_leaked_when_fate_cannot_be_determined",
     "XSEM-BIN-005": "facade/command_list: second_wait_needs_the_exporters_reset",
     "XSEM-BIN-006": "facade/command_list: sync_file_is_waited_for_and_not_signalled",
     "XSEM-BIN-007": "facade/sync_files: a_signal_is_for_one_export_or_one_wait "
                     "a_signal_that_is_done_has_the_handle_minus_one",
-    "XSEM-TL-010": "facade/command_list: value_not_above_the_last_one_is_refused value_may_go_back_where_that_is_said "
+    "XSEM-TL-010": "facade/command_list: value_not_above_the_last_one_is_refused value_may_go_back_with_allow_rewind "
                    "value_far_above_the_last_one_is_refused",
     "XSEM-BATCH-005": "facade/command_list: batch_of_another_shape_is_refused",
     "XSEM-BATCH-006": "facade/command_list: batch_with_one_bad_member_is_not_appended_at_all "
-                      "batch_with_a_bad_event_or_memory_or_driver_changes_nothing",
+                      "failed_batch_changes_nothing",
     "XSEM-EVT-006": "facade/event: event_bound_to_nothing_cannot_be_asked bound_event_is_not_bound_again "
                     "wait_keeps_the_binding_it_was_appended_with",
-    "XSEM-EVT-007": "facade/command_list: things_of_another_device_are_refused; facade/event: "
-                    "foreign_event_is_nobodys_signal_event",
-    "XSEM-EVT-008": "facade/event: callback_is_called_once_on_a_thread_of_xsems "
-                    "callback_of_what_is_done_already_is_called_on_that_thread_too; facade/event_asyncio: "
+    "XSEM-EVT-007": "facade/command_list: objects_of_another_device_are_refused; facade/event: "
+                    "borrowed_event_is_refused_as_signal_event",
+    "XSEM-EVT-008": "facade/event: callback_is_called_once_on_the_notifier_thread "
+                    "callback_of_a_done_event_is_called_on_the_notifier; facade/event_asyncio: "
                     "await_returns_when_the_work_is_done",
     "XSEM-ORD-011": "facade/command_list: work_is_called_at_once_and_in_order "
                     "work_that_raises_stops_its_list_and_no_other; backends/host/scenarios: "
                     "work_runs_on_the_worker_in_its_turn",
-    "XSEM-WBS-004": "runtime/timeouts: message_names_what_is_stuck message_of_a_host_wait_names_who_could_signal; "
-                    "runtime/diagnostics: nobody_can_signal_what_was_never_given_away",
+    "XSEM-WBS-004": "runtime/timeouts: message_names_the_stuck_operation "
+                    "message_of_a_host_wait_names_who_could_signal; runtime/diagnostics: "
+                    "unexported_semaphore_has_no_possible_signaller",
     "XSEM-WBS-005": "facade/command_list: event_that_is_not_appended_cannot_be_waited_for",
-    "XSEM-LIST-004": "facade/bad_input: everything_released_is_refused; backends/host/lists: "
-                     "list_runs_in_order_behind_a_wait; backends/cuda/lists: "
+    "XSEM-LIST-004": "facade/bad_input: released_objects_are_refused; backends/host/queue: "
+                     "list_runs_in_order_behind_a_wait; backends/cuda/queue: "
                      "own_stream_is_destroyed_once_and_a_borrowed_one_is_not",
-    "XSEM-DEV-001": "facade/bad_input: what_another_device_stamped_is_refused_where_that_matters "
-                    "what_another_driver_stamped_is_refused_where_both_are_known",
-    "XSEM-DEV-002": "facade/bad_input: host_refuses_what_a_gpu_stamped "
-                    "what_the_device_itself_stamped_or_nobody_did_is_taken",
-    "XSEM-DEV-003": "facade/bad_input: what_another_device_stamped_is_refused_where_that_matters; data/descriptors: "
-                    "constructors_of_device_bound_types_must_be_told_the_device",
-    "XSEM-DEV-004": "facade/bad_input: another_devices_objects_are_refused; facade/command_list: "
-                    "things_of_another_device_are_refused",
-    "XSEM-PROC-004": "ipc/ipc: everything_sent_arrives_in_order_as_owned_cloexec_handles",
+    "XSEM-DEV-001": "facade/bad_input: device_bound_import_from_another_device_is_refused "
+                    "import_from_another_driver_is_refused_when_both_known",
+    "XSEM-DEV-002": "facade/bad_input: host_refuses_a_descriptor_of_a_gpu matching_or_missing_device_uuid_is_accepted",
+    "XSEM-DEV-003": "facade/bad_input: device_bound_import_from_another_device_is_refused; data/descriptors: "
+                    "constructors_of_device_bound_types_need_device_uuid",
+    "XSEM-DEV-004": "facade/bad_input: objects_of_another_device_are_refused; facade/command_list: "
+                    "objects_of_another_device_are_refused",
+    "XSEM-PROC-004": "ipc/ipc: descriptors_arrive_in_order_as_owned_cloexec_handles",
     "XSEM-PROC-005": "ipc/ipc: bad_message_is_refused_and_its_fds_closed no_bytes_crash_the_receiver_or_leak",
     "XSEM-PROC-006": "data/pickling: descriptors_reach_a_spawned_process pickling_at_any_other_time_is_refused",
     "XSEM-BUF-007": "facade/bad_input: a_range_beyond_the_allocation_is_refused; facade/buffer: "
-                    "ranges_side_by_side_are_mapped_and_overlapping_ones_refused",
-    "XSEM-BUF-008": "facade/buffer: a_view_is_a_part_with_another_shape what_does_not_fit_is_refused",
+                    "adjacent_ranges_are_mapped_and_overlapping_ones_refused",
+    "XSEM-BUF-008": "facade/buffer: a_view_is_a_part_with_another_shape range_or_shape_that_does_not_fit_is_refused",
     "XSEM-BUF-009": "backends/cuda/structs: buffer_descriptor; runtime/lifetime: "
-                    "buffers_go_before_memory_before_the_device; backends/cuda/device: "
+                    "buffers_are_freed_before_memory_before_the_device; backends/cuda/device: "
                     "everything_is_destroyed_once_by_its_own_function",
-    "XSEM-MIP-005": "facade/buffer: an_image_that_the_memory_cannot_be_is_refused",
+    "XSEM-MIP-005": "facade/buffer: image_unsuitable_for_the_memory_is_refused",
     "XSEM-MIP-006": "facade/buffer: a_released_image_has_no_levels_any_more; backends/cuda/device: "
                     "everything_is_destroyed_once_by_its_own_function",
-    "XSEM-LIFE-001": "runtime/lifetime: release_twice_frees_once use_of_what_was_released_is_refused "
-                     "release_returns_while_a_wait_is_pending_and_takes_effect_at_the_marker",
-    "XSEM-LIFE-009": "runtime/lifetime: release_takes_effect_when_all_its_lists_have_reached_their_markers "
-                     "buffers_go_before_memory_before_the_device memory_released_first_goes_when_its_buffer_goes",
-    "XSEM-LIFE-010": "runtime/lifetime: exit_makes_no_driver_call "
-                     "dropped_point_goes_back_to_the_driver_with_a_later_call "
-                     "finalizer_of_the_application_may_release_inside_any_lock "
-                     "other_calls_go_on_while_an_unmap_blocks; backends/cuda/failures: no_driver_call_at_exit",
+    "XSEM-LIFE-001": "runtime/lifetime: release_twice_frees_once use_of_a_released_object_is_refused "
+                     "release_returns_at_once_and_frees_at_the_marker",
+    "XSEM-LIFE-009": "runtime/lifetime: object_is_freed_when_all_its_lists_reach_their_markers "
+                     "buffers_are_freed_before_memory_before_the_device "
+                     "memory_released_first_is_freed_after_its_buffer",
+    "XSEM-LIFE-010": "runtime/lifetime: exit_makes_no_driver_call dropped_fence_is_released_by_a_later_call "
+                     "finalizer_may_release_while_any_lock_is_held other_calls_go_on_while_an_unmap_blocks; "
+                     "backends/cuda/failures: no_driver_call_at_exit",
     "XSEM-LIFE-011": "facade/buffer: an_array_outlives_everything_that_it_came_from; runtime/lifetime: "
-                     "objects_keep_their_device objects_of_a_capture_stay_until_the_device_goes",
+                     "objects_keep_their_device objects_of_a_capture_stay_until_the_device_closes",
     "XSEM-ERR-003": "backends/cuda/failures: each_code_of_the_driver_has_its_error; backends/cuda/call: "
-                    "documented_code_does_not_blame_earlier_work",
+                    "documented_code_is_not_from_earlier_work",
     "XSEM-ERR-004": "backends/cuda/call: undocumented_code_is_from_earlier_work",
-    "XSEM-ERR-005": "errors: pickle_keeps_class_fields_and_text; project/errors: page_tells_every_reason",
+    "XSEM-ERR-005": "errors: pickle_keeps_class_fields_and_text; project/errors: page_has_every_reason",
     "XSEM-ERR-006": "runtime/timeouts: error_has_the_pending_operations_as_data",
-    "XSEM-ERR-007": "runtime/queue: append_is_refused_exactly_where_the_driver_would_hold_it "
+    "XSEM-ERR-007": "runtime/queue: append_is_refused_exactly_when_the_driver_would_block "
                     "refused_append_leaves_everything_as_it_was",
     "XSEM-ERR-008": "backends/cuda/device: driver_that_does_not_start_says_why "
-                    "missing_library_is_told_from_an_old_one",
+                    "missing_library_is_told_apart_from_an_old_one",
     "XSEM-THR-005": "runtime/queue: appends_of_many_threads_reach_the_driver_one_at_a_time; facade/many_threads: "
                     "appends_queries_and_releases_of_one_list_at_once",
     "XSEM-FORK-001": "runtime/forks: in_the_child_every_method_raises_and_calls_no_driver "
-                     "a_child_that_ends_as_programs_do_calls_no_driver",
+                     "child_that_exits_normally_calls_no_driver",
     "XSEM-FORK-003": "data/pickling: descriptors_reach_a_spawned_process",
-    "XSEM-INT-001": "runtime/timeouts: signal_ends_a_wait_and_leaves_all_usable",
+    "XSEM-INT-001": "runtime/timeouts: os_signal_ends_a_wait_and_leaves_objects_usable",
     "XSEM-INT-003": "runtime/timeouts: ctrl_c_raised_inside_the_driver_comes_through; runtime/lifetime: "
                     "interrupted_call_holds_nothing",
     "XSEM-KILL-005": "ipc/ipc: end_of_the_stream_between_and_within_messages",

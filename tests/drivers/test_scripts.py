@@ -84,4 +84,4 @@ def test_newer_loader_gives_3_when_mounts_are_refused(tmp_path: Path) -> None:
     needed = "not found" in found.stdout + found.stderr
     command = [FOLDER / "run", "levelzero", "--loader", "forky", "--", "true"]
     code, said = ran(*command, environment=instead(tmp_path, "unshare", "exit 1"))
-    assert (code, "here nobody may mount these" in said) == ((3, True) if needed else (0, False))
+    assert (code, "this user may not mount these" in said) == ((3, True) if needed else (0, False))

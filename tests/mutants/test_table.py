@@ -186,7 +186,7 @@ def test_stand_in_refuses_an_unknown_fault() -> None:
     done = subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], env=environment,
                           capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == -6
-    assert "SIMCUDA_FAULT=nonsense is no fault of faults.def" in done.stderr
+    assert "SIMCUDA_FAULT=nonsense is not a fault of faults.def" in done.stderr
     sound = subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], timeout=30,
                            env={**os.environ, **stand_in_environment(SIMCUDA_FAULT="fill_one_more")}, check=False)
     assert sound.returncode == 0

@@ -27,7 +27,7 @@ from xsem.runtime.forks import check_generation, generation
 from xsem.types import Feature, MemoryHandleType, MipmapDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork() here"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork() is missing"),
     # Python >= 3.12 warns about fork in a process with threads.
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
 ]

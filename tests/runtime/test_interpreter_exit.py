@@ -56,13 +56,13 @@ commands, event = device.create_command_list(), device.create_event()
 buffer = block.map_buffer()
 view = buffer.view((4,), "uint8")
 """,
-    "waits that nobody meets": """
+    "unmet waits": """
 commands, event = device.create_command_list(), device.create_event()
 commands.append_wait(timeline(), 1)
 commands.append_wait(binary(), signal_event=event)
 commands.append_signal(timeline(), 1)
 """,
-    "released behind a wait that nobody meets": """
+    "released behind an unmet wait": """
 commands, semaphore, block = device.create_command_list(), timeline(), memory()
 buffer = block.map_buffer()
 commands.append_wait(semaphore, 1)
@@ -70,7 +70,7 @@ commands.append_fill(buffer, b"1")
 commands.append_signal(semaphore, 2)
 for each in (buffer, block, semaphore, commands, device): each.release()
 """,
-    "dropped behind a wait that nobody meets": """
+    "dropped behind an unmet wait": """
 commands = device.create_command_list()
 commands.append_wait(timeline(), 1)
 del commands

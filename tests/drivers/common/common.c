@@ -143,7 +143,7 @@ size_t sim_fault_of(const char *const *names, size_t count) {
     if (!name) return 0;
     for (size_t i = 1; i < count; i++)
         if (strcmp(name, names[i]) == 0) return i;
-    sim_wrong_setting("FAULT", "is no fault of faults.def");
+    sim_wrong_setting("FAULT", "is not a fault of faults.def");
 }
 
 /* ---- counters */
@@ -170,7 +170,7 @@ static void read_lateness(void) {
     const char *text = sim_setting("LATE_US");
     char *end = NULL;
     late_us = text ? strtol(text, &end, 10) : 0;
-    if (text && (*end || late_us < 0 || late_us > 999999)) sim_wrong_setting("LATE_US", "is no number of microseconds below a second");
+    if (text && (*end || late_us < 0 || late_us > 999999)) sim_wrong_setting("LATE_US", "is not a number of microseconds below a second");
 }
 
 /* ---- addresses of objects */

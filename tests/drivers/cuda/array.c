@@ -88,7 +88,7 @@ EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *out, C
 static CUresult mipmap_of(CUmipmappedArray handle, sim_mipmap **out) {
     if (!handle) return CUDA_ERROR_INVALID_HANDLE; /* measured */
     *out = sim_known(handle, SIM_MIPMAP);
-    if (!*out) sim_abort("this is no mipmapped array");
+    if (!*out) sim_abort("this is not a mipmapped array");
     return (*out)->object.alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 

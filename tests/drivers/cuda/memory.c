@@ -282,7 +282,7 @@ EXPORT CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNA
 static CUresult memory_of(CUexternalMemory handle, sim_external_memory **out) {
     if (!handle) return CUDA_ERROR_INVALID_VALUE; /* measured */
     *out = sim_known(handle, SIM_MEMORY);
-    if (!*out) sim_abort("this is no external memory");
+    if (!*out) sim_abort("this is not an external memory");
     return CUDA_SUCCESS;
 }
 

@@ -178,7 +178,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     TRY(sim_unsafe());
     REFUSE_IF(!handle, CUDA_ERROR_INVALID_VALUE);
     sim_semaphore *semaphore = sim_known(handle, SIM_SEMAPHORE);
-    if (!semaphore) sim_abort("this is no external semaphore");
+    if (!semaphore) sim_abort("this is not an external semaphore");
     if (!semaphore->object.alive || semaphore->destroying) sim_abort("this external semaphore is destroyed a second time");
     semaphore->destroying = true;
     /* Measured: blocks while a wait or signal of it is queued. Even an idle one blocks behind any unmet wait. */
@@ -304,7 +304,7 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
     if (count == 0 || !semaphores || !params) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
         sim_semaphore *semaphore = sim_known(semaphores[i], SIM_SEMAPHORE);
-        if (!semaphore) sim_abort("this is no external semaphore");
+        if (!semaphore) sim_abort("this is not an external semaphore");
         if (!semaphore->object.alive) return CUDA_ERROR_INVALID_VALUE; /* measured for a wait */
     }
     sim_work *work = sim_work_new(is_signal ? NODE_SIGNAL : NODE_WAIT, run_batch);

@@ -88,7 +88,7 @@ CUresult sim_stream_of(CUstream handle, sim_stream **out) {
         return CUDA_SUCCESS;
     }
     sim_stream *stream = sim_known(handle, SIM_STREAM);
-    if (!stream) sim_abort("this is no stream");
+    if (!stream) sim_abort("this is not a stream");
     if (stream->destroyed) sim_abort("this stream was destroyed");
     if (!stream->object.alive) return CUDA_ERROR_INVALID_CONTEXT;
     *out = stream;

@@ -136,7 +136,7 @@ EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
 static sim_event *event_of(CUevent handle) {
     if (!handle) return NULL;
     sim_event *event = sim_known(handle, SIM_EVENT);
-    if (!event) sim_abort("this is no event");
+    if (!event) sim_abort("this is not an event");
     return event;
 }
 

@@ -40,7 +40,7 @@ ze_result_t sim_get(const void *handle, int kind, void *out) {
     if (!handle) return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     void *found = sim_find(handle, kind);
     if (!found) {
-        sim_note("# %p is no handle of this kind and driver", handle);
+        sim_note("# %p is not a handle of this kind and driver", handle);
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *(void **)out = found;

@@ -126,7 +126,7 @@ cl_mem clCreateBufferWithProperties(cl_context context, const cl_properties *pro
 cl_int clReleaseMemObject(cl_mem mem) {
     if ((void *)mem == sim_error_pointer()) {
         sim_enter(__func__, "mem=%p", (void *)mem);
-        sim_abort("this pointer came with an error and is no memory object");
+        sim_abort("this pointer came with an error and is not a memory object");
     }
     return below.clReleaseMemObject(mem);
 }
@@ -147,7 +147,7 @@ cl_int clGetMemObjectInfo(cl_mem mem, cl_uint name, size_t size, void *value, si
 /* ---- use: a driver may show it without an acquire (NVIDIA's does: measured); the specification does not guarantee it */
 void sim_used(cl_mem mem) {
     if (!mem) return;
-    if ((void *)mem == sim_error_pointer()) sim_abort("this pointer came with an error and is no memory object");
+    if ((void *)mem == sim_error_pointer()) sim_abort("this pointer came with an error and is not a memory object");
     pthread_mutex_lock(&sim.lock);
     buffer *found = buffer_of(mem);
     bool unacquired = found && !found->acquired;
@@ -165,7 +165,7 @@ static cl_int enqueue(bool acquired, cl_command_queue queue, cl_uint count, cons
     if (!count != !mems) return CL_INVALID_VALUE;
     if (!event_count != !events) return CL_INVALID_EVENT_WAIT_LIST;
     for (cl_uint i = 0; i < count; i++) {
-        if ((void *)mems[i] == sim_error_pointer()) sim_abort("this pointer came with an error and is no memory object");
+        if ((void *)mems[i] == sim_error_pointer()) sim_abort("this pointer came with an error and is not a memory object");
         if (!mems[i] || below.clGetMemObjectInfo(mems[i], CL_MEM_CONTEXT, sizeof of_mem, &of_mem, NULL)) return CL_INVALID_MEM_OBJECT;
         if (of_mem != context) return CL_INVALID_CONTEXT;
         pthread_mutex_lock(&sim.lock);

@@ -2,13 +2,13 @@
 #include "sim.h"
 
 /* ---- the pointer of an error */
-static struct { void *dispatch; char rest[256]; } nobody;
+static struct { void *dispatch; char rest[256]; } error_object;
 
-void *sim_error_pointer(void) { return &nobody; }
+void *sim_error_pointer(void) { return &error_object; }
 
 /* ---- handles */
 cl_int sim_semaphore_of(cl_semaphore_khr handle, sim_semaphore **out) {
-    if ((void *)handle == &nobody) sim_abort("this pointer came with an error and is no semaphore");
+    if ((void *)handle == &error_object) sim_abort("this pointer came with an error and is not a semaphore");
     pthread_mutex_lock(&sim.lock);
     sim_semaphore *found = sim_known(handle, SIM_SEMAPHORE);
     bool alive = found && found->references > 0;

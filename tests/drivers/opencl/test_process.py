@@ -182,7 +182,7 @@ def test_crashing_signal_ends_the_process() -> None:
 
 
 @pytest.mark.parametrize(("setting", "value", "said"), [
-    ("FAULT", "nonsense", "SIMCL_FAULT=nonsense is no fault of faults.def"),
+    ("FAULT", "nonsense", "SIMCL_FAULT=nonsense is not a fault of faults.def"),
     ("FD", "closed", "SIMCL_FD=closed is none of open, taken, kept"),
     ("FLUSH", "no", "SIMCL_FLUSH=no is neither needed nor unneeded"),
     ("FAIL", "clFlush", "SIMCL_FAIL is not NAME:CODE[:NUMBER[+]],… at 'clFlush'"),
