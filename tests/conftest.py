@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if os.name == "posix":
-        # multiprocessing's own helper process lives as long as this one: started here, so no test is said to leave it behind.
+        # The helper process of multiprocessing lives as long as this process: started here, no test leaves it behind.
         resource_tracker.ensure_running()
     # A shell without job control starts `make test &` with SIGINT ignored, and child processes inherit that. Tests of
     # Ctrl-C then wait for an interrupt that never comes.
