@@ -169,7 +169,8 @@ class MemoryDesc:
         The handle type.
     allocation_size : int
         Size of the exporter's allocation in bytes (Vulkan: VkMemoryAllocateInfo::allocationSize), not the size that the
-        buffer needs. A GPU driver does not check it: NVIDIA's driver accepts a size 16 times too large.
+        buffer needs. CUDA does not check it: NVIDIA's driver accepts a size 16 times too large. The import of
+        Level Zero compares it with the driver's own figure.
     handle, name, device_uuid, driver_uuid
         As in `SemaphoreDesc`. NVSCIBUF: `handle` is the address of the object.
     dedicated : bool

@@ -6,9 +6,10 @@ several modules keep together; each module describes its own part.
 
 Release
     `release()` returns at once, and a second call has no effect. The object is freed when all operations that were
-    appended before the release, and that use the object, are done. xsem appends one marker (a barrier with a fence)
-    per list at a release, and one after at most 256 appends to bound the list of operations (fewer where `max_pending`
-    is small). It never appends one per append.
+    appended before the release, and that use the object, are done. A marker, a barrier with a fence, tells
+    which operations are done. A release and a host wait append one per list. An append adds one after at most 256
+    operations, which bounds the operations in flight; a small `max_pending` lowers that number. The append of a wait
+    adds one behind itself only while many released objects wait for the release gate.
     Later calls poll the markers, and so does one thread, which exists only while a release is pending. An idle object
     is freed on the caller's thread. No driver call runs in a finalizer or at interpreter exit.
 
