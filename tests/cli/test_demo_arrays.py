@@ -19,12 +19,6 @@ from xsem.types import MemoryHandleType, SemaphoreHandleType
 SHAPE = (16, 24, 4)
 
 
-@pytest.fixture
-def device() -> Iterator[xsem.Device]:
-    with xsem.open_device("host") as device:
-        yield device
-
-
 def shared(device: xsem.Device) -> xsem.Buffer:
     return device.create_memory(MemoryHandleType.OPAQUE_FD, 16 * 24 * 4).map_buffer(shape=SHAPE)
 

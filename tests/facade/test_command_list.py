@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from support.fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, set_last, timeline, until
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, WrongDeviceError
@@ -18,14 +19,7 @@ from xsem.types import INFINITE, MemoryHandleType, SemaphoreDesc, SemaphoreHandl
 S = SemaphoreHandleType
 LEVEL_ZERO = dataclasses.replace(ALL, resets_on_wait=False)
 
-Opened = tuple[xsem.Device, FakeDriver]
 Append = Callable[..., None]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 @pytest.fixture(params=["append_wait", "append_signal"])

@@ -7,23 +7,16 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.fake_backend import ALL, FakeDriver, FakePoint, FakeStream, fake, open_fake, timeline, until
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, UnsupportedError
 from xsem.types import Feature
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 def given_back(driver: FakeDriver) -> list[FakePoint]:

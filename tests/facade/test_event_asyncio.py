@@ -6,21 +6,13 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 
 import pytest
-from support.fake_backend import FakeDriver, fake, until
+from support.fake_backend import until
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import DriverError, EventNotAppendedError, ReleasedError
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 def bound(device: xsem.Device, commands: xsem.CommandList | None = None) -> xsem.Event:

@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ import pytest
 from support.at_once import in_threads, restless
 from support.fake_backend import (
     ALL,
-    FakeDriver,
     FakeStream,
     batch,
     binary,
@@ -27,6 +26,7 @@ from support.fake_backend import (
     until,
     values_of,
 )
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import (
@@ -41,14 +41,6 @@ from xsem.errors import (
 )
 from xsem.runtime.queues.completion import MARK_EVERY
 from xsem.types import SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 # ---- appended operations

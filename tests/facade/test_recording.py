@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline, until
+from support.fixtures import Opened
 
 import xsem
 import xsem.facade.device
@@ -26,8 +27,6 @@ from xsem.errors import (
 from xsem.types import Capabilities, DeviceInfo, Feature, SignalParams
 
 RECORDS = dataclasses.replace(ALL, features=ALL.features | {Feature.RECORDING})
-
-Opened = tuple[xsem.Device, FakeDriver]
 
 
 class RecordingList(FakeList):
@@ -78,11 +77,13 @@ class RecordingDriver(FakeDriver):
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    yield from _opened(monkeypatch, RECORDS)
+def recording_fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
+    yield from recording_fakes(monkeypatch, RECORDS)
 
 
-def _opened(monkeypatch: pytest.MonkeyPatch, capabilities: Capabilities, info: DeviceInfo = INFO) -> Iterator[Opened]:
+def recording_fakes(
+    monkeypatch: pytest.MonkeyPatch, capabilities: Capabilities, info: DeviceInfo = INFO
+) -> Iterator[Opened]:
     from support import fake_backend
 
     monkeypatch.setattr(fake_backend, "FakeDriver", RecordingDriver)
@@ -113,8 +114,8 @@ def test_list_without_the_declared_recording_is_refused() -> None:
     until(lambda: ("close",) in driver.log)
 
 
-def test_recorded_work_runs_when_it_is_replayed(opened: Opened) -> None:
-    device, driver = opened
+def test_recorded_work_runs_when_it_is_replayed(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     with commands.record() as recording:
         commands.append_wait(sem, 1)
@@ -133,8 +134,8 @@ def test_recorded_work_runs_when_it_is_replayed(opened: Opened) -> None:
     assert commands.query()
 
 
-def test_replay_updates_the_values_it_signals(opened: Opened) -> None:
-    device, driver = opened
+def test_replay_updates_the_values_it_signals(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem, waited = device.create_command_list(), timeline(device), timeline(device)
     with commands.record() as recording:
         commands.append_wait(waited, 1)
@@ -157,8 +158,8 @@ def test_replay_updates_the_values_it_signals(opened: Opened) -> None:
     assert sem._state.last_signalled == 8
 
 
-def test_replay_may_rewind_when_the_recording_allows_it(opened: Opened) -> None:
-    device, _ = opened
+def test_replay_may_rewind_when_the_recording_allows_it(recording_fake: Opened) -> None:
+    device, _ = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     with commands.record() as recording:
         commands.append_signal(sem, SignalParams(value=5, allow_rewind=True))
@@ -169,8 +170,8 @@ def test_replay_may_rewind_when_the_recording_allows_it(opened: Opened) -> None:
     assert caught.value.reason == "value_not_above_last"
 
 
-def test_bad_values_of_a_replay_are_refused(opened: Opened) -> None:
-    device, driver = opened
+def test_bad_values_of_a_replay_are_refused(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem, mark = device.create_command_list(), timeline(device), binary(device)
     with commands.record() as recording:
         commands.append_signal(sem, 5)
@@ -192,8 +193,8 @@ def test_bad_values_of_a_replay_are_refused(opened: Opened) -> None:
     assert first(driver).replays == []
 
 
-def test_recording_is_made_once_and_one_at_a_time(opened: Opened) -> None:
-    device, _ = opened
+def test_recording_is_made_once_and_one_at_a_time(recording_fake: Opened) -> None:
+    device, _ = recording_fake
     commands = device.create_command_list()
     recording, second = commands.record(), commands.record()
     with pytest.raises(BusyError) as caught:
@@ -213,8 +214,8 @@ def test_recording_is_made_once_and_one_at_a_time(opened: Opened) -> None:
     second.replay()
 
 
-def test_no_marker_of_xsems_gets_into_a_recording(opened: Opened) -> None:
-    device, driver = opened
+def test_no_marker_of_xsems_gets_into_a_recording(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     with commands.record() as recording:
@@ -230,8 +231,8 @@ def test_no_marker_of_xsems_gets_into_a_recording(opened: Opened) -> None:
     assert not commands.query()
 
 
-def test_event_of_recorded_work_is_not_asked(opened: Opened) -> None:
-    device, _ = opened
+def test_event_of_recorded_work_is_not_asked(recording_fake: Opened) -> None:
+    device, _ = recording_fake
     commands, event = device.create_command_list(), device.create_event()
     with commands.record():
         commands.append_barrier(signal_event=event)
@@ -240,8 +241,8 @@ def test_event_of_recorded_work_is_not_asked(opened: Opened) -> None:
     assert caught.value.reason == "capturing"
 
 
-def test_objects_of_a_recording_live_with_it(opened: Opened) -> None:
-    device, driver = opened
+def test_objects_of_a_recording_live_with_it(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     with commands.record() as recording:
         commands.append_signal(sem, 1)
@@ -259,8 +260,8 @@ def test_objects_of_a_recording_live_with_it(opened: Opened) -> None:
     assert first(driver).forgotten   # before its semaphore
 
 
-def test_objects_of_a_failed_recording_are_freed(opened: Opened) -> None:
-    device, driver = opened
+def test_objects_of_a_failed_recording_are_freed(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     driver.finish()
     recording = commands.record()
@@ -274,8 +275,8 @@ def test_objects_of_a_failed_recording_are_freed(opened: Opened) -> None:
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_failed_append_in_a_recording_does_not_keep_its_objects(opened: Opened) -> None:
-    device, driver = opened
+def test_failed_append_in_a_recording_does_not_keep_its_objects(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     driver.finish()
     with commands.record() as recording:
@@ -289,8 +290,8 @@ def test_failed_append_in_a_recording_does_not_keep_its_objects(opened: Opened) 
     until(lambda: driver.released("release_semaphore"))
 
 
-def test_released_device_frees_recordings_before_their_objects(opened: Opened) -> None:
-    device, driver = opened
+def test_released_device_frees_recordings_before_their_objects(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     with commands.record():
         commands.append_signal(sem, 1)
@@ -301,8 +302,8 @@ def test_released_device_frees_recordings_before_their_objects(opened: Opened) -
     assert len(driver.released("release_semaphore")) == 1
 
 
-def test_error_of_the_block_is_raised_when_ending_fails(opened: Opened) -> None:
-    device, driver = opened
+def test_error_of_the_block_is_raised_when_ending_fails(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands = device.create_command_list()
     recording = commands.record()
     first(driver).fail_end = DriverError("no", reason="driver")
@@ -312,8 +313,8 @@ def test_error_of_the_block_is_raised_when_ending_fails(opened: Opened) -> None:
     commands.append_barrier()
 
 
-def test_value_for_an_unrecorded_semaphore_is_refused(opened: Opened) -> None:
-    device, driver = opened
+def test_value_for_an_unrecorded_semaphore_is_refused(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem, other = device.create_command_list(), timeline(device), timeline(device)
     with commands.record() as recording:
         commands.append_signal(sem, 1)
@@ -324,8 +325,8 @@ def test_value_for_an_unrecorded_semaphore_is_refused(opened: Opened) -> None:
     assert sem._state.last_signalled == 0
 
 
-def test_pending_replay_names_its_wait_and_its_signallers(opened: Opened) -> None:
-    device, _ = opened
+def test_pending_replay_names_its_wait_and_its_signallers(recording_fake: Opened) -> None:
+    device, _ = recording_fake
     waiter, signaller = device.create_command_list(), device.create_command_list()
     drawn, filtered = timeline(device, "drawn"), timeline(device, "filtered")
     with waiter.record() as waiting:
@@ -346,9 +347,9 @@ def test_pending_replay_names_its_wait_and_its_signallers(opened: Opened) -> Non
     assert "its signal has not been submitted" in str(caught.value)
 
 
-def test_signal_behind_a_waiting_replay_does_not_count_as_done(opened: Opened) -> None:
+def test_signal_behind_a_waiting_replay_does_not_count_as_done(recording_fake: Opened) -> None:
     """Another signaller may have set the timeline's value, which does not prove the replay before it done."""
-    device, driver = opened
+    device, driver = recording_fake
     commands, gate, sem = device.create_command_list(), binary(device), timeline(device)
     with commands.record() as recording:
         commands.append_wait(gate)
@@ -358,8 +359,8 @@ def test_signal_behind_a_waiting_replay_does_not_count_as_done(opened: Opened) -
     assert [op.operation for op in device.pending()] == ["work", "signal"]
 
 
-def test_recording_is_forgotten_when_its_replays_are_done(opened: Opened) -> None:
-    device, driver = opened
+def test_recording_is_forgotten_when_its_replays_are_done(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands = device.create_command_list()
     with commands.record() as recording:
         commands.append_barrier()
@@ -374,8 +375,8 @@ def test_recording_is_forgotten_when_its_replays_are_done(opened: Opened) -> Non
     until(lambda: len(first(driver).forgotten) == 1)
 
 
-def test_recording_is_forgotten_before_its_list_is_closed(opened: Opened) -> None:
-    device, driver = opened
+def test_recording_is_forgotten_before_its_list_is_closed(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands = device.create_command_list()
     with commands.record() as recording:
         commands.append_barrier()
@@ -394,7 +395,7 @@ def test_recording_is_forgotten_between_the_appends_of_others(
     monkeypatch: pytest.MonkeyPatch, release_never_blocks: bool
 ) -> None:
     capabilities = dataclasses.replace(RECORDS, release_never_blocks=release_never_blocks)
-    for device, driver in _opened(monkeypatch, capabilities):
+    for device, driver in recording_fakes(monkeypatch, capabilities):
         commands = device.create_command_list()
         with commands.record() as recording:
             commands.append_barrier()
@@ -412,8 +413,8 @@ def test_recording_is_forgotten_between_the_appends_of_others(
         assert driver.misuse == []
 
 
-def test_block_that_raises_releases_the_recording(opened: Opened) -> None:
-    device, driver = opened
+def test_block_that_raises_releases_the_recording(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)
     recording = commands.record()
     with pytest.raises(ZeroDivisionError), recording:
@@ -425,8 +426,8 @@ def test_block_that_raises_releases_the_recording(opened: Opened) -> None:
     assert len(driver.lists[0].calls) == 1
 
 
-def test_recording_that_cannot_be_ended_leaves_the_list_usable(opened: Opened) -> None:
-    device, driver = opened
+def test_recording_that_cannot_be_ended_leaves_the_list_usable(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands = device.create_command_list()
     recording = commands.record()
     first(driver).fail_end = DriverError("no", reason="driver")
@@ -439,8 +440,8 @@ def test_recording_that_cannot_be_ended_leaves_the_list_usable(opened: Opened) -
 
 
 @pytest.mark.parametrize("what", ["list", "device"])
-def test_release_inside_the_block_waits_for_its_end(opened: Opened, what: str) -> None:
-    device, driver = opened
+def test_release_inside_the_block_waits_for_its_end(recording_fake: Opened, what: str) -> None:
+    device, driver = recording_fake
     commands = device.create_command_list()
     driver.finish()
     with commands.record():
@@ -452,7 +453,7 @@ def test_release_inside_the_block_waits_for_its_end(opened: Opened, what: str) -
 
 
 def test_replay_with_waits_counts_as_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    for device, _driver in _opened(monkeypatch, dataclasses.replace(RECORDS, max_pending=10)):
+    for device, _driver in recording_fakes(monkeypatch, dataclasses.replace(RECORDS, max_pending=10)):
         commands, sem = device.create_command_list(), timeline(device)
         with commands.record() as waiting:
             commands.append_wait(sem, 1)
@@ -465,8 +466,8 @@ def test_replay_with_waits_counts_as_a_wait(monkeypatch: pytest.MonkeyPatch) -> 
                 waiting.replay()
 
 
-def test_stopped_list_replays_nothing(opened: Opened) -> None:
-    device, driver = opened
+def test_stopped_list_replays_nothing(recording_fake: Opened) -> None:
+    device, driver = recording_fake
     commands = device.create_command_list()
     with commands.record() as recording:
         commands.append_barrier()

@@ -6,13 +6,13 @@ import dataclasses
 import os
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from support.at_once import in_threads
 from support.fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
+from support.fixtures import Opened
 from support.open_files import numbers
 
 import xsem
@@ -35,14 +35,6 @@ from xsem.types import (
 )
 
 S = SemaphoreHandleType
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
-        yield device, driver
 
 
 def imported(device: xsem.Device) -> xsem.Semaphore:
@@ -52,8 +44,8 @@ def imported(device: xsem.Device) -> xsem.Semaphore:
 
 # ---- properties
 @pytest.mark.parametrize("type", list(S))
-def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> None:
-    device, _ = opened
+def test_semaphore_knows_its_type_kind_and_label(exporting: Opened, type: S) -> None:
+    device, _ = exporting
     sem = device.create_semaphore(type, label="frames")
     assert (sem.type, sem.kind, sem.label, sem.device) == (type, type.kind, "frames", device)
     assert repr(sem) == f"<Semaphore {type.value} 'frames' on fake:0>"
@@ -63,8 +55,8 @@ def test_semaphore_knows_its_type_kind_and_label(opened: Opened, type: S) -> Non
 
 @pytest.mark.parametrize("label", [None, 5, b"frames", ["frames"], np.array([1, 2]), np.array([]), object()],
                          ids=lambda label: type(label).__name__)
-def test_bad_label_is_refused_before_the_driver_is_called(opened: Opened, label: Any) -> None:
-    device, driver = opened
+def test_bad_label_is_refused_before_the_driver_is_called(exporting: Opened, label: Any) -> None:
+    device, driver = exporting
     with OwnedHandle(os.eventfd(0)) as handle:
         theirs = SemaphoreDesc.timeline_fd(handle, device_uuid=None)
         before, files = driver.calls, numbers()
@@ -80,8 +72,8 @@ def test_bad_label_is_refused_before_the_driver_is_called(opened: Opened, label:
 @pytest.mark.parametrize("label", [
     "\x1b[31mred\x1b[0m", "two\nlines", "nul\0", "\u202edetrever", "lone \ud800", "\x9b2J",
 ], ids=ascii)
-def test_control_characters_of_a_label_are_escaped_in_messages(opened: Opened, label: str) -> None:
-    device, driver = opened
+def test_control_characters_of_a_label_are_escaped_in_messages(exporting: Opened, label: str) -> None:
+    device, driver = exporting
     driver.everything_is_done = False
     sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, label=label)
     assert sem.label == label
@@ -101,15 +93,15 @@ def test_control_characters_of_a_label_are_escaped_in_messages(opened: Opened, l
     assert str(gone.value).isprintable()
 
 
-def test_native_handle_is_the_drivers(opened: Opened) -> None:
-    device, _ = opened
+def test_native_handle_is_the_drivers(exporting: Opened) -> None:
+    device, _ = exporting
     sem = timeline(device)
     assert sem.native_handle == sem._state.token
 
 
 # ---- creation
-def test_timeline_begins_at_its_initial_value(opened: Opened) -> None:
-    device, _ = opened
+def test_timeline_begins_at_its_initial_value(exporting: Opened) -> None:
+    device, _ = exporting
     sem = device.create_semaphore(S.TIMELINE_SEMAPHORE_FD, initial_value=10)
     assert sem.value() == 10
     with pytest.raises(BadArgumentError):
@@ -125,9 +117,9 @@ def test_timeline_begins_at_its_initial_value(opened: Opened) -> None:
     ("timeline_semaphore_fd", 0, "bad_type"), (xsem.MemoryHandleType.OPAQUE_FD, 0, "bad_type"),
 ])
 def test_creation_with_bad_arguments_is_refused(
-    opened: Opened, type: Any, initial_value: Any, reason: str
+    exporting: Opened, type: Any, initial_value: Any, reason: str
 ) -> None:
-    device, driver = opened
+    device, driver = exporting
     before = driver.calls
     with pytest.raises(BadArgumentError) as caught:
         device.create_semaphore(type, initial_value=initial_value)
@@ -152,8 +144,8 @@ def test_types_that_are_not_declared_are_refused() -> None:
 
 # ---- the host's signals and waits
 @pytest.mark.parametrize("value", [None, True, 1.0, "1", -1, 2**64, np.float64(1), np.bool_(True)])
-def test_bad_value_of_a_host_signal_or_wait_is_refused(opened: Opened, value: Any) -> None:
-    device, driver = opened
+def test_bad_value_of_a_host_signal_or_wait_is_refused(exporting: Opened, value: Any) -> None:
+    device, driver = exporting
     sem = timeline(device)
     before = driver.calls
     reasons = set()
@@ -167,8 +159,8 @@ def test_bad_value_of_a_host_signal_or_wait_is_refused(opened: Opened, value: An
     assert sem._state.last_signalled == 0
 
 
-def test_binary_takes_no_value(opened: Opened) -> None:
-    device, driver = opened
+def test_binary_takes_no_value(exporting: Opened) -> None:
+    device, driver = exporting
     sem = binary(device)
     for call in (sem.host_signal, sem.host_wait):
         with pytest.raises(BadArgumentError) as caught:
@@ -184,16 +176,16 @@ def test_binary_takes_no_value(opened: Opened) -> None:
     assert driver.values[sem._state.token] == 0
 
 
-def test_numpy_ints_are_values_of_host_calls(opened: Opened) -> None:
-    device, driver = opened
+def test_numpy_ints_are_values_of_host_calls(exporting: Opened) -> None:
+    device, driver = exporting
     sem = timeline(device)
     sem.host_signal(np.uint32(7))  # type: ignore[arg-type]
     sem.host_wait(np.int64(7), timeout_s=0)  # type: ignore[arg-type]
     assert type(driver.values[sem._state.token]) is int
 
 
-def test_failed_host_signal_can_be_repeated(opened: Opened) -> None:
-    device, driver = opened
+def test_failed_host_signal_can_be_repeated(exporting: Opened) -> None:
+    device, driver = exporting
     sem = timeline(device)
     sem.host_signal(3)
     driver.fail_signal = DriverError("no", reason="driver")
@@ -205,8 +197,8 @@ def test_failed_host_signal_can_be_repeated(opened: Opened) -> None:
     assert sem.value() == 5
 
 
-def test_rising_values_of_many_threads_are_stored_rising(opened: Opened) -> None:
-    device, driver = opened
+def test_rising_values_of_many_threads_are_stored_rising(exporting: Opened) -> None:
+    device, driver = exporting
     sem = timeline(device)
     stored: list[int] = []
     original = driver.host_signal
@@ -242,8 +234,8 @@ def host_signal_refused(sem: xsem.Semaphore, value: int) -> str:
     return str(caught.value)
 
 
-def test_host_signal_over_a_pending_signal_is_refused(opened: Opened) -> None:
-    device, driver = opened
+def test_host_signal_over_a_pending_signal_is_refused(exporting: Opened) -> None:
+    device, driver = exporting
     sem, commands = timeline(device), device.create_command_list()
     commands.append_signal(sem, 3)
     commands.append_signal(sem, 4)   # a prepared append, which records its value in another way
@@ -256,8 +248,8 @@ def test_host_signal_over_a_pending_signal_is_refused(opened: Opened) -> None:
     assert sem.value() == 5
 
 
-def test_host_signal_asks_the_value_before_the_lists(opened: Opened) -> None:
-    device, driver = opened
+def test_host_signal_asks_the_value_before_the_lists(exporting: Opened) -> None:
+    device, driver = exporting
     sem, commands = timeline(device), device.create_command_list()
     commands.append_signal(sem, 4)
     driver.values[sem._state.token] = 4   # the signal is done, and no fence of the list was seen reached
@@ -266,9 +258,9 @@ def test_host_signal_asks_the_value_before_the_lists(opened: Opened) -> None:
 
 
 def test_host_signal_does_not_scan_pending_waits(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    exporting: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, driver = opened
+    device, driver = exporting
     sem, other, commands = timeline(device), timeline(device), device.create_command_list()
     for value in (1, 2, 3):
         commands.append_wait(sem, value)
@@ -280,8 +272,8 @@ def test_host_signal_does_not_scan_pending_waits(
     assert driver.lists[0].markers == 0
 
 
-def test_pending_signal_that_goes_back_is_not_told_by_the_value(opened: Opened) -> None:
-    device, driver = opened
+def test_pending_signal_that_goes_back_is_not_told_by_the_value(exporting: Opened) -> None:
+    device, driver = exporting
     sem, commands = timeline(device), device.create_command_list()
     sem.host_signal(9)
     commands.append_signal(sem, SignalParams(value=2, allow_rewind=True))
@@ -308,8 +300,8 @@ def test_four_types_are_timelines() -> None:
 
 
 # ---- exports
-def test_each_export_has_a_handle_of_its_own(opened: Opened) -> None:
-    device, _ = opened
+def test_each_export_has_a_handle_of_its_own(exporting: Opened) -> None:
+    device, _ = exporting
     sem = timeline(device)
     with sem.export() as first, sem.export() as second:
         assert first.type is second.type is S.TIMELINE_SEMAPHORE_FD
@@ -318,8 +310,8 @@ def test_each_export_has_a_handle_of_its_own(opened: Opened) -> None:
         assert first.handle.fileno() != second.handle.fileno()
 
 
-def test_export_of_an_imported_semaphore_is_refused(opened: Opened) -> None:
-    device, _ = opened
+def test_export_of_an_imported_semaphore_is_refused(exporting: Opened) -> None:
+    device, _ = exporting
     with pytest.raises(UnsupportedError) as caught:
         imported(device).export()
     assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
@@ -355,8 +347,8 @@ def test_export_has_the_device_identity_of_its_importer() -> None:
             assert desc.device_uuid is None
 
 
-def test_failed_export_raises_and_exports_nothing(opened: Opened) -> None:
-    device, driver = opened
+def test_failed_export_raises_and_exports_nothing(exporting: Opened) -> None:
+    device, driver = exporting
     sem, commands = timeline(device), device.create_command_list()
 
     def fail(_semaphore: int) -> OwnedHandle:
@@ -370,5 +362,5 @@ def test_failed_export_raises_and_exports_nothing(opened: Opened) -> None:
     assert device.pending()[0].possible_signallers == ()   # no handle was exported
 
 
-def test_declared_capabilities_are_those_of_the_driver(opened: Opened) -> None:
-    assert opened[0].capabilities is ALL
+def test_declared_capabilities_are_those_of_the_driver(exporting: Opened) -> None:
+    assert exporting[0].capabilities is ALL

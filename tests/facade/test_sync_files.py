@@ -8,18 +8,17 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.fake_backend import INFO, FakeDriver, fake, timeline
+from support.fake_backend import INFO, fake, timeline
+from support.fixtures import Opened
 
-import xsem
 from xsem.errors import BusyError, DriverError
 from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 SYNC = SemaphoreHandleType.SYNC_FD
-Opened = tuple[xsem.Device, FakeDriver]
 
 
 @pytest.fixture
-def opened() -> Iterator[Opened]:
+def exporting_done() -> Iterator[Opened]:
     with fake() as (device, driver):
         driver.export_semaphore = lambda _: None  # type: ignore[assignment,method-assign]
         yield device, driver
@@ -38,8 +37,8 @@ def failing(_semaphore: int) -> OwnedHandle:
 
 # ---- one signal, one use
 @pytest.mark.parametrize("use", ["export", "wait"])
-def test_a_signal_is_for_one_export_or_one_wait(opened: Opened, use: str) -> None:
-    device, driver = opened
+def test_a_signal_is_for_one_export_or_one_wait(exporting_done: Opened, use: str) -> None:
+    device, driver = exporting_done
     commands, drawn = device.create_command_list(), device.create_semaphore(SYNC, label="drawn")
 
     def use_up() -> None:
@@ -60,9 +59,9 @@ def test_a_signal_is_for_one_export_or_one_wait(opened: Opened, use: str) -> Non
 
 @pytest.mark.parametrize("refuses", ["signal", "wait", "export"])
 def test_refused_call_does_not_consume_the_signal(
-    opened: Opened, refuses: str, monkeypatch: pytest.MonkeyPatch
+    exporting_done: Opened, refuses: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, driver = opened
+    device, driver = exporting_done
     commands, drawn = device.create_command_list(), device.create_semaphore(SYNC, label="drawn")
     other = timeline(device)
     acts: dict[str, Callable[[], object]] = {
@@ -80,8 +79,8 @@ def test_refused_call_does_not_consume_the_signal(
     acts[refuses]()
 
 
-def test_imported_sync_file_is_for_one_wait(opened: Opened) -> None:
-    device, driver = opened
+def test_imported_sync_file_is_for_one_wait(exporting_done: Opened) -> None:
+    device, driver = exporting_done
     commands, other = device.create_command_list(), device.create_command_list()
     drawn, frames = device.import_semaphore(SemaphoreDesc.sync_fd(-1), label="drawn"), timeline(device)
     driver.lists[0].fail_next = DriverError("no", reason="driver")
@@ -101,8 +100,8 @@ def test_imported_sync_file_is_for_one_wait(opened: Opened) -> None:
     assert [[call[0] for call in each.calls] for each in driver.lists] == [["wait"], []]
 
 
-def test_batch_with_a_signalled_member_signals_nothing(opened: Opened) -> None:
-    device, driver = opened
+def test_batch_with_a_signalled_member_signals_nothing(exporting_done: Opened) -> None:
+    device, driver = exporting_done
     commands, frames = device.create_command_list(), timeline(device)
     first, drawn = device.create_semaphore(SYNC), device.create_semaphore(SYNC, label="drawn")
     commands.append_signal(drawn)
@@ -113,10 +112,10 @@ def test_batch_with_a_signalled_member_signals_nothing(opened: Opened) -> None:
 
 @pytest.mark.parametrize("first", ["signal", "wait", "export"])
 def test_signal_is_unavailable_to_other_threads_until_appended(
-    opened: Opened, first: str, monkeypatch: pytest.MonkeyPatch
+    exporting_done: Opened, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On some drivers, an export before the submission of the signal would never be signalled."""
-    device, driver = opened
+    device, driver = exporting_done
     commands, other = device.create_command_list(), device.create_command_list()
     drawn = device.create_semaphore(SYNC, label="drawn")
     if first != "signal":
@@ -140,8 +139,8 @@ def test_signal_is_unavailable_to_other_threads_until_appended(
 
 
 # ---- descriptors
-def test_a_signal_that_is_done_has_the_handle_minus_one(opened: Opened) -> None:
-    device, driver = opened
+def test_a_signal_that_is_done_has_the_handle_minus_one(exporting_done: Opened) -> None:
+    device, driver = exporting_done
     commands, drawn = device.create_command_list(), device.create_semaphore(SYNC)
     commands.append_signal(drawn)
     with drawn.export() as desc:

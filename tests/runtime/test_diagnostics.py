@@ -15,19 +15,11 @@ from typing import Any
 
 import pytest
 from support.fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import DriverError, WaitTimeoutError
 from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SignalParams
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
-        yield device, driver
 
 
 def imported(device: xsem.Device, label: str = "") -> xsem.Semaphore:
@@ -51,8 +43,8 @@ def stuck(commands: xsem.CommandList) -> list[Any]:
 
 
 # ---- pending operations
-def test_nothing_is_pending_on_an_idle_device(opened: Opened) -> None:
-    device, driver = opened
+def test_nothing_is_pending_on_an_idle_device(exporting: Opened) -> None:
+    device, driver = exporting
     assert device.pending() == ()
     commands = device.create_command_list()
     assert device.pending() == ()
@@ -62,8 +54,8 @@ def test_nothing_is_pending_on_an_idle_device(opened: Opened) -> None:
     assert device.pending() == ()
 
 
-def test_all_lists_are_reported_oldest_first_each(opened: Opened) -> None:
-    device, driver = opened
+def test_all_lists_are_reported_oldest_first_each(exporting: Opened) -> None:
+    device, driver = exporting
     own, borrowed = device.create_command_list(), device.command_list(FakeStream(0x70))
     sem = timeline(device, "frames")
     for value in (1, 2):
@@ -77,8 +69,8 @@ def test_all_lists_are_reported_oldest_first_each(opened: Opened) -> None:
     assert short(device.pending()) == [("wait", 1), ("wait", 2)]
 
 
-def test_each_semaphore_of_a_batch_is_reported(opened: Opened) -> None:
-    device, _ = opened
+def test_each_semaphore_of_a_batch_is_reported(exporting: Opened) -> None:
+    device, _ = exporting
     commands = device.create_command_list()
     sems = [timeline(device, "a"), binary(device, "b")]
     commands.append_wait(sems, [7, None])
@@ -86,8 +78,8 @@ def test_each_semaphore_of_a_batch_is_reported(opened: Opened) -> None:
         ("timeline_semaphore_fd 'a'", 7), ("opaque_fd 'b'", None)]
 
 
-def test_every_operation_has_its_name(opened: Opened) -> None:
-    device, _ = opened
+def test_every_operation_has_its_name(exporting: Opened) -> None:
+    device, _ = exporting
     commands = device.create_command_list()
     memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)
     a, b = memory.map_buffer(0, 16), memory.map_buffer(16, 16)
@@ -101,8 +93,8 @@ def test_every_operation_has_its_name(opened: Opened) -> None:
     assert device.pending()[0].semaphore is None
 
 
-def test_transfers_of_a_buffer_are_reported_too(opened: Opened) -> None:
-    device, driver = opened
+def test_transfers_of_a_buffer_are_reported_too(exporting: Opened) -> None:
+    device, driver = exporting
     staging = bytearray(64)
     address = ctypes.addressof(ctypes.c_char.from_buffer(staging))
     driver.host_buffer = lambda _: (next(driver.numbers), address)  # type: ignore[assignment,method-assign]
@@ -114,8 +106,8 @@ def test_transfers_of_a_buffer_are_reported_too(opened: Opened) -> None:
     assert [op.command_list for op in device.pending()] == ["fake:0/transfer"]
 
 
-def test_failed_list_has_nothing_pending(opened: Opened) -> None:
-    device, driver = opened
+def test_failed_list_has_nothing_pending(exporting: Opened) -> None:
+    device, driver = exporting
     commands = device.create_command_list()
     commands.append_barrier()
     device.pending()
@@ -124,8 +116,8 @@ def test_failed_list_has_nothing_pending(opened: Opened) -> None:
 
 
 # ---- the operation that blocks the others
-def test_operations_before_the_stuck_wait_are_done(opened: Opened) -> None:
-    device, driver = opened
+def test_operations_before_the_stuck_wait_are_done(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem, theirs = device.create_command_list(), timeline(device), timeline(device)
     for frame in range(5):
         commands.append_wait(theirs, frame + 1)
@@ -137,8 +129,8 @@ def test_operations_before_the_stuck_wait_are_done(opened: Opened) -> None:
         ("wait", 4), "work", ("signal", 4), ("wait", 5), "work", ("signal", 5)]
 
 
-def test_one_timeline_used_both_ways_shows_the_stuck_wait_first(opened: Opened) -> None:
-    device, driver = opened
+def test_one_timeline_used_both_ways_shows_the_stuck_wait_first(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     for frame in range(3):
         commands.append_wait(sem, 2 * frame + 1)
@@ -149,8 +141,8 @@ def test_one_timeline_used_both_ways_shows_the_stuck_wait_first(opened: Opened) 
     assert stuck(commands)[0] == ("signal", 4)
 
 
-def test_work_that_hangs_behind_a_met_wait_is_first(opened: Opened) -> None:
-    device, driver = opened
+def test_work_that_hangs_behind_a_met_wait_is_first(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     commands.append_work(lambda: None)
@@ -162,8 +154,8 @@ def test_work_that_hangs_behind_a_met_wait_is_first(opened: Opened) -> None:
     assert stuck(commands) == ["work", ("signal", 4)]
 
 
-def test_value_from_elsewhere_hides_no_stuck_wait(opened: Opened) -> None:
-    device, driver = opened
+def test_value_from_elsewhere_hides_no_stuck_wait(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem, theirs = device.create_command_list(), timeline(device), timeline(device)
     commands.append_wait(theirs, 1)
     commands.append_signal(sem, 5)
@@ -171,8 +163,8 @@ def test_value_from_elsewhere_hides_no_stuck_wait(opened: Opened) -> None:
     assert stuck(commands) == short(device.pending()) == [("wait", 1), ("signal", 5)]
 
 
-def test_value_from_elsewhere_hides_no_stuck_binary_wait(opened: Opened) -> None:
-    device, driver = opened
+def test_value_from_elsewhere_hides_no_stuck_binary_wait(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem, theirs = device.create_command_list(), timeline(device), binary(device)
     commands.append_wait(theirs)
     commands.append_signal(sem, 5)
@@ -182,8 +174,8 @@ def test_value_from_elsewhere_hides_no_stuck_binary_wait(opened: Opened) -> None
     assert device.pending() == ()
 
 
-def test_value_from_elsewhere_hides_no_stuck_event(opened: Opened) -> None:
-    device, driver = opened
+def test_value_from_elsewhere_hides_no_stuck_event(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     native = FakePoint(1, "foreign")
     commands.append_barrier(wait_events=[device.event(native)])
@@ -194,8 +186,8 @@ def test_value_from_elsewhere_hides_no_stuck_event(opened: Opened) -> None:
     assert device.pending() == ()
 
 
-def test_wait_with_an_event_is_met_when_both_are(opened: Opened) -> None:
-    device, driver = opened
+def test_wait_with_an_event_is_met_when_both_are(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem, native = device.create_command_list(), timeline(device), FakePoint(1, "foreign")
     commands.append_wait(sem, 1, wait_events=[device.event(native)])
     commands.append_work(lambda: None)
@@ -205,8 +197,8 @@ def test_wait_with_an_event_is_met_when_both_are(opened: Opened) -> None:
     assert stuck(commands) == ["work"]
 
 
-def test_timeout_always_names_an_operation(opened: Opened) -> None:
-    device, driver = opened
+def test_timeout_always_names_an_operation(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     commands.append_signal(sem, 2)
@@ -215,8 +207,8 @@ def test_timeout_always_names_an_operation(opened: Opened) -> None:
     assert stuck(commands) == [("signal", 2)]
 
 
-def test_signal_with_allow_rewind_proves_no_progress(opened: Opened) -> None:
-    device, driver = opened
+def test_signal_with_allow_rewind_proves_no_progress(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_work(lambda: None)
     commands.append_signal(sem, SignalParams(value=5, allow_rewind=True))
@@ -224,8 +216,8 @@ def test_signal_with_allow_rewind_proves_no_progress(opened: Opened) -> None:
     assert short(device.pending()) == ["work", ("signal", 5)]
 
 
-def test_reached_event_proves_all_earlier_operations_done(opened: Opened) -> None:
-    device, driver = opened
+def test_reached_event_proves_all_earlier_operations_done(exporting: Opened) -> None:
+    device, driver = exporting
     commands = device.create_command_list()
     events = [device.create_event() for _ in range(5)]
     for event in events:
@@ -239,8 +231,8 @@ def test_reached_event_proves_all_earlier_operations_done(opened: Opened) -> Non
     assert short(device.pending()) == ["work", "barrier"] * 2
 
 
-def test_values_are_read_once_per_report(opened: Opened) -> None:
-    device, driver = opened
+def test_values_are_read_once_per_report(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     for value in range(1, 300):
         commands.append_signal(sem, value)
@@ -257,8 +249,8 @@ def test_values_are_read_once_per_report(opened: Opened) -> None:
     assert len(reads) == 1
 
 
-def test_cost_of_a_report_is_linear_in_the_operations(opened: Opened) -> None:
-    device, driver = opened
+def test_cost_of_a_report_is_linear_in_the_operations(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
 
     def cost(count: int) -> int:
@@ -286,8 +278,8 @@ def test_cost_of_a_report_is_linear_in_the_operations(opened: Opened) -> None:
     assert large < 20 * small
 
 
-def test_released_semaphore_still_has_its_value_in_the_report(opened: Opened) -> None:
-    device, driver = opened
+def test_released_semaphore_still_has_its_value_in_the_report(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device, "frames")
     commands.append_wait(sem, 7)
     at(driver, sem, 5)
@@ -296,8 +288,8 @@ def test_released_semaphore_still_has_its_value_in_the_report(opened: Opened) ->
     assert (op.semaphore, op.current_value) == ("timeline_semaphore_fd 'frames'", 5)
 
 
-def test_value_is_unknown_when_reading_fails(opened: Opened) -> None:
-    device, driver = opened
+def test_value_is_unknown_when_reading_fails(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 7)
 
@@ -330,8 +322,8 @@ def frames(device: xsem.Device, sem: xsem.Semaphore, count: int = 10) -> xsem.Co
     return commands
 
 
-def test_exporter_in_this_process_tells_the_value(opened: Opened, blind: Opened) -> None:
-    (exporter, driver), (device, _) = opened, blind
+def test_exporter_in_this_process_tells_the_value(exporting: Opened, blind: Opened) -> None:
+    (exporter, driver), (device, _) = exporting, blind
     theirs = timeline(exporter, "frames")
     with theirs.export() as desc:
         sem = device.import_semaphore(desc, label="frames")
@@ -345,8 +337,8 @@ def test_exporter_in_this_process_tells_the_value(opened: Opened, blind: Opened)
 
 
 @pytest.mark.parametrize("how", ["fails", "released", "device released", "collected", "by another number"])
-def test_exporter_that_cannot_tell_leaves_the_value_unknown(opened: Opened, blind: Opened, how: str) -> None:
-    (exporter, driver), (device, _) = opened, blind
+def test_exporter_that_cannot_tell_leaves_the_value_unknown(exporting: Opened, blind: Opened, how: str) -> None:
+    (exporter, driver), (device, _) = exporting, blind
     theirs = timeline(exporter)
     with theirs.export() as desc:
         assert isinstance(desc.handle, OwnedHandle)
@@ -424,8 +416,8 @@ def signallers(device: xsem.Device) -> list[tuple[str, ...]]:
     return [op.possible_signallers for op in device.pending() if op.operation == "wait"]
 
 
-def test_unexported_semaphore_has_no_possible_signaller(opened: Opened) -> None:
-    device, _ = opened
+def test_unexported_semaphore_has_no_possible_signaller(exporting: Opened) -> None:
+    device, _ = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     assert signallers(device) == [()]
@@ -433,8 +425,8 @@ def test_unexported_semaphore_has_no_possible_signaller(opened: Opened) -> None:
         commands.synchronize(timeout_s=0)
 
 
-def test_signal_behind_its_own_wait_is_named_as_such(opened: Opened) -> None:
-    device, _ = opened
+def test_signal_behind_its_own_wait_is_named_as_such(exporting: Opened) -> None:
+    device, _ = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     commands.append_signal(sem, 1)
@@ -443,8 +435,8 @@ def test_signal_behind_its_own_wait_is_named_as_such(opened: Opened) -> None:
         commands.synchronize(timeout_s=0)
 
 
-def test_signal_pending_on_another_list_is_named(opened: Opened) -> None:
-    device, _ = opened
+def test_signal_pending_on_another_list_is_named(exporting: Opened) -> None:
+    device, _ = exporting
     commands, other, sem, mark = device.create_command_list(), device.create_command_list(), timeline(device), None
     other.append_signal(sem, 3)
     other.append_signal(sem, 8)
@@ -457,8 +449,8 @@ def test_signal_pending_on_another_list_is_named(opened: Opened) -> None:
     assert signallers(device)[-1] == ("fake:0/list-2 (signal pending)",)
 
 
-def test_signal_before_the_wait_on_its_own_list_is_pending(opened: Opened) -> None:
-    device, _ = opened
+def test_signal_before_the_wait_on_its_own_list_is_pending(exporting: Opened) -> None:
+    device, _ = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_work(lambda: None)
     commands.append_signal(sem, 1)
@@ -466,8 +458,8 @@ def test_signal_before_the_wait_on_its_own_list_is_pending(opened: Opened) -> No
     assert signallers(device) == [("fake:0/list-1 (signal of 1 pending)",)]
 
 
-def test_first_of_many_signals_is_the_one_named(opened: Opened) -> None:
-    device, _ = opened
+def test_first_of_many_signals_is_the_one_named(exporting: Opened) -> None:
+    device, _ = exporting
     commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
     for value in range(1, 200):
         other.append_signal(sem, value)
@@ -476,8 +468,8 @@ def test_first_of_many_signals_is_the_one_named(opened: Opened) -> None:
     assert signallers(device) == [("fake:0/list-2 (signal of 100 pending)",)]
 
 
-def test_exporter_of_an_imported_semaphore_is_named(opened: Opened) -> None:
-    device, _ = opened
+def test_exporter_of_an_imported_semaphore_is_named(exporting: Opened) -> None:
+    device, _ = exporting
     commands, sem = device.create_command_list(), imported(device, "theirs")
     commands.append_wait(sem, 1)
     assert signallers(device) == [("the exporter, or another importer of its handle",)]
@@ -486,8 +478,8 @@ def test_exporter_of_an_imported_semaphore_is_named(opened: Opened) -> None:
         commands.synchronize(timeout_s=0)
 
 
-def test_importer_of_an_exported_semaphore_is_named(opened: Opened) -> None:
-    device, _ = opened
+def test_importer_of_an_exported_semaphore_is_named(exporting: Opened) -> None:
+    device, _ = exporting
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     assert signallers(device) == [()]
@@ -495,8 +487,8 @@ def test_importer_of_an_exported_semaphore_is_named(opened: Opened) -> None:
     assert signallers(device) == [("an importer of the exported handle",)]
 
 
-def test_signaller_that_stopped_short_is_named(opened: Opened) -> None:
-    device, driver = opened
+def test_signaller_that_stopped_short_is_named(exporting: Opened) -> None:
+    device, driver = exporting
     commands, sem = device.create_command_list(), imported(device)
     commands.append_wait(sem, 7)
     at(driver, sem, 5)
@@ -504,8 +496,8 @@ def test_signaller_that_stopped_short_is_named(opened: Opened) -> None:
         commands.synchronize(timeout_s=0)
 
 
-def test_causes_of_the_driver_need_a_pending_wait(opened: Opened) -> None:
-    device, driver = opened
+def test_causes_of_the_driver_need_a_pending_wait(exporting: Opened) -> None:
+    device, driver = exporting
     driver.timeout_causes = ("the moon is full",)
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
@@ -523,8 +515,8 @@ def test_causes_of_the_driver_need_a_pending_wait(opened: Opened) -> None:
 
 
 # ---- threads and release
-def test_pending_may_be_asked_while_others_append_and_release(opened: Opened) -> None:
-    device, driver = opened
+def test_pending_may_be_asked_while_others_append_and_release(exporting: Opened) -> None:
+    device, driver = exporting
     driver.everything_is_done = True
     stop, errors = threading.Event(), []
 
@@ -553,10 +545,10 @@ def test_pending_may_be_asked_while_others_append_and_release(opened: Opened) ->
     assert asked > 1
 
 
-def test_report_of_a_released_device_is_empty(opened: Opened) -> None:
+def test_report_of_a_released_device_is_empty(exporting: Opened) -> None:
     from xsem.runtime.diagnostics.pending import device_pending
 
-    device, driver = opened
+    device, driver = exporting
     commands = device.create_command_list()
     commands.append_barrier()
     device.release()
@@ -564,8 +556,8 @@ def test_report_of_a_released_device_is_empty(opened: Opened) -> None:
     assert driver.misuse == []
 
 
-def test_value_that_fell_is_named(opened: Opened) -> None:
-    device, driver = opened
+def test_value_that_fell_is_named(exporting: Opened) -> None:
+    device, driver = exporting
     sem, first, second = timeline(device), device.create_command_list(), device.create_command_list()
     signalled = device.create_event()
     first.append_signal(sem, 4)

@@ -115,7 +115,7 @@ def skip_check_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem.facade.device.check_list_implements", lambda *_: None)
 
 
-class Opened:
+class AllKinds:
     """One object of each public class."""
 
     def __init__(self, driver: FakeDriver) -> None:
@@ -137,8 +137,8 @@ class Opened:
 
 
 @pytest.fixture
-def opened() -> Iterator[Opened]:
-    made = Opened(Watched())
+def all_kinds() -> Iterator[AllKinds]:
+    made = AllKinds(Watched())
     yield made
     made.driver.finish()
     made.device.release()
@@ -209,23 +209,23 @@ SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device_
            "__array_interface__", "__call__"}
 
 
-def test_every_public_method_is_in_the_table(opened: Opened) -> None:
+def test_every_public_method_is_in_the_table(all_kinds: AllKinds) -> None:
     for owner in {owner for owner, _ in CALLS}:
-        kind = type(getattr(opened, owner))
+        kind = type(getattr(all_kinds, owner))
         names = {name for name in dir(kind) if not name.startswith("_") or name in SPECIAL}
         rows = {name for each, name in CALLS if each == owner}
         assert names - HARMLESS == rows, owner
 
 
-def test_in_the_child_every_method_raises_and_calls_no_driver(opened: Opened) -> None:
+def test_in_the_child_every_method_raises_and_calls_no_driver(all_kinds: AllKinds) -> None:
     def child() -> tuple[dict[tuple[str, str], str], list[str], int]:
-        driver = opened.driver
+        driver = all_kinds.driver
         assert isinstance(driver, Watched)
         driver.noted.clear()
         outcomes = {}
         for (owner, name), call in CALLS.items():
             try:
-                call(getattr(opened, owner))
+                call(getattr(all_kinds, owner))
                 outcomes[owner, name] = "nothing was raised"
             except ForkedError as error:
                 outcomes[owner, name] = error.reason
@@ -233,21 +233,21 @@ def test_in_the_child_every_method_raises_and_calls_no_driver(opened: Opened) ->
                 outcomes[owner, name] = repr(error)
         return outcomes, driver.noted, len(driver.log)
 
-    before = len(opened.driver.log)
+    before = len(all_kinds.driver.log)
     outcomes, noted, log = in_child(child)
     assert {key: outcome for key, outcome in outcomes.items() if outcome != "forked"} == {}
     assert noted == []
     assert log == before
 
 
-def test_in_the_child_release_is_harmless(opened: Opened) -> None:
+def test_in_the_child_release_is_harmless(all_kinds: AllKinds) -> None:
     def child() -> tuple[list[bool], list[str]]:
-        driver = opened.driver
+        driver = all_kinds.driver
         assert isinstance(driver, Watched)
         driver.noted.clear()
         resources: list[Any] = [
-            opened.recording, opened.event, opened.array, opened.buffer, opened.memory, opened.semaphore,
-            opened.borrowed, opened.commands, opened.device,
+            all_kinds.recording, all_kinds.event, all_kinds.array, all_kinds.buffer, all_kinds.memory,
+            all_kinds.semaphore, all_kinds.borrowed, all_kinds.commands, all_kinds.device,
         ]
         for each in resources:
             each.release()
@@ -256,9 +256,9 @@ def test_in_the_child_release_is_harmless(opened: Opened) -> None:
         released = [each.released for each in resources]
         # The finalizers are harmless, too.
         resources.clear()
-        for name in list(vars(opened)):
+        for name in list(vars(all_kinds)):
             if name != "driver":
-                delattr(opened, name)
+                delattr(all_kinds, name)
         gc.collect()
         return released, driver.noted
 
@@ -266,22 +266,22 @@ def test_in_the_child_release_is_harmless(opened: Opened) -> None:
     assert released == [False] * 9
     assert noted == []
     # The parent's objects still work.
-    assert not opened.device.released
-    opened.commands.append_signal(opened.semaphore, 7)
-    opened.commands.synchronize()
-    opened.buffer.release()
-    until(lambda: opened.driver.released("unmap_buffer"))
-    assert len(opened.driver.released("unmap_buffer")) == 1
+    assert not all_kinds.device.released
+    all_kinds.commands.append_signal(all_kinds.semaphore, 7)
+    all_kinds.commands.synchronize()
+    all_kinds.buffer.release()
+    until(lambda: all_kinds.driver.released("unmap_buffer"))
+    assert len(all_kinds.driver.released("unmap_buffer")) == 1
 
 
-def test_recording_ends_without_a_driver_call_in_the_child(opened: Opened) -> None:
-    driver = opened.driver
+def test_recording_ends_without_a_driver_call_in_the_child(all_kinds: AllKinds) -> None:
+    driver = all_kinds.driver
     assert isinstance(driver, Watched)
 
     def child() -> tuple[str, list[str]]:
         ended: list[str] = []
         driver.noted.clear()
-        vars(opened.commands._queue.driver)["end_recording"] = lambda: ended.append("end_recording")
+        vars(all_kinds.commands._queue.driver)["end_recording"] = lambda: ended.append("end_recording")
         try:
             recording.__exit__(None, None, None)
             outcome = "nothing was raised"
@@ -289,13 +289,13 @@ def test_recording_ends_without_a_driver_call_in_the_child(opened: Opened) -> No
             outcome = error.reason
         return outcome, driver.noted + ended
 
-    with opened.commands.record() as recording:
+    with all_kinds.commands.record() as recording:
         outcome, noted = in_child(child)
     assert (noted, outcome) in (([], "forked"), ([], "nothing was raised"))
 
 
-def test_the_error_names_the_device_and_spawn(opened: Opened) -> None:
-    name, text = in_child(lambda: opened.device.pending())[1:]
+def test_the_error_names_the_device_and_spawn(all_kinds: AllKinds) -> None:
+    name, text = in_child(lambda: all_kinds.device.pending())[1:]
     assert name == "ForkedError"
     assert "fake:0" in text
     assert "spawn" in text
@@ -371,22 +371,22 @@ def test_child_loads_plugins_when_a_fork_interrupts_loading(monkeypatch: pytest.
     assert "host" in in_child(lambda: [info.name for info in xsem.backends()])
 
 
-def test_locks_of_an_open_device_do_not_stop_the_child(opened: Opened) -> None:
-    device_state, queue = opened.device._device_state, opened.commands._queue
+def test_locks_of_an_open_device_do_not_stop_the_child(all_kinds: AllKinds) -> None:
+    device_state, queue = all_kinds.device._device_state, all_kinds.commands._queue
 
     def child() -> list[str]:
-        opened.semaphore.release()
-        opened.device.release()
+        all_kinds.semaphore.release()
+        all_kinds.device.release()
         try:
-            opened.commands.append_barrier()
+            all_kinds.commands.append_barrier()
         except ForkedError as error:
-            return [error.reason, repr(opened.semaphore.released)]
+            return [error.reason, repr(all_kinds.semaphore.released)]
         return []
 
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with device_state.releaser.lock, opened.device._queues.lock, queue.lock, opened.device._queues.copy_lock:
+        with device_state.releaser.lock, all_kinds.device._queues.lock, queue.lock, all_kinds.device._queues.copy_lock:
             held.set()
             go_on.wait(20)
 
@@ -421,10 +421,10 @@ def child_of_multiprocessing(device: Device, results: Any) -> None:
         results.put(error.reason)
 
 
-def test_fork_of_multiprocessing_is_detected(opened: Opened) -> None:
+def test_fork_of_multiprocessing_is_detected(all_kinds: AllKinds) -> None:
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
-    process = context.Process(target=child_of_multiprocessing, args=(opened.device, results))
+    process = context.Process(target=child_of_multiprocessing, args=(all_kinds.device, results))
     process.start()
     process.join(CHILD_S)
     assert process.exitcode == 0

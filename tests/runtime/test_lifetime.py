@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.fake_backend import ALL, FakeDriver, FakePoint, FakeStream, binary, fake, open_fake, timeline, until
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BusyError, DriverError, ReleasedError
@@ -26,14 +27,6 @@ from xsem.runtime.threads import Background
 from xsem.types import Capabilities, MemoryHandleType
 
 NEVER_BLOCKS = dataclasses.replace(ALL, release_never_blocks=True)
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 class Unread(weakref.WeakSet[Lifetime]):

@@ -5,26 +5,20 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support.at_once import in_threads
-from support.fake_backend import FakeDriver, batch, binary, fake, last_of, set_last, timeline, until, values_of
+from support.fake_backend import batch, binary, fake, last_of, set_last, timeline, until, values_of
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
 from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.types import MemoryHandleType, SignalParams, WaitParams
 
-Opened = tuple[xsem.Device, FakeDriver]
 CALLS = ["append_signal", "append_wait"]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 def kept(commands: xsem.CommandList, call: str, semaphores: Sequence[xsem.Semaphore]) -> PreparedAppend | None:

@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,19 +23,12 @@ from support.fake_backend import (
     until,
     values_of,
 )
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BusyError, DriverError, OutOfMemoryError, ReleasedError, WouldBlockError
 from xsem.runtime.queues.completion import MARK_EVERY
 from xsem.types import MemoryHandleType
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 def limited(limit: int) -> Any:

@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
+from support.fixtures import Opened
 
 import xsem
 import xsem.runtime.lifetime
@@ -25,14 +26,7 @@ from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
 
-Opened = tuple[xsem.Device, FakeDriver]
 WATCHED_S = 0.2
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 @contextlib.contextmanager

@@ -11,21 +11,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeDriver, fake, timeline, until
+from support.fake_backend import timeline, until
+from support.fixtures import Opened
 
 import xsem
 from xsem.runtime.threads import Background
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
-
-Opened = tuple[xsem.Device, FakeDriver]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 class Threads:

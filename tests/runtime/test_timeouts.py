@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, timeline, until
+from support.fixtures import Opened
 
 import xsem
 import xsem.runtime.queues.completion
@@ -23,15 +24,8 @@ from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, SLICE_NS, wait_in_slices
 from xsem.types import Feature
 
-Opened = tuple[xsem.Device, FakeDriver]
 Wait = Callable[..., None]
 WAITS = ["synchronize", "event", "host_wait"]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 @pytest.fixture(params=WAITS)

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeDriver, FakeList, fake, hold_next, open_fake, timeline, until
+from support.fake_backend import FakeDriver, FakeList, hold_next, open_fake, timeline, until
+from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError
@@ -22,14 +23,7 @@ from xsem.runtime.diagnostics.pending import overdue_lists
 from xsem.runtime.queues.operations import Operation
 from xsem.types import PendingOp
 
-Opened = tuple[xsem.Device, FakeDriver]
 AT_ONCE = 0.001
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    with fake() as (device, driver):
-        yield device, driver
 
 
 def watchers() -> list[str]:

@@ -32,7 +32,6 @@ from support.host_peers import (
     memory_desc,
     page,
     sleeps_in,
-    workers,
 )
 from support.paths import TESTS
 
@@ -135,15 +134,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return loaded
 
 
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    until(lambda: not workers())  # a worker in a wait holds the page until its sleep ends
-    assert mapped() == []
-
-
 @contextmanager
 def disturbing(program: Path, how: str, *, fd: int) -> Iterator[None]:
     with subprocess.Popen([program, "storm", how, str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL) as peer:
@@ -154,12 +144,12 @@ def disturbing(program: Path, how: str, *, fd: int) -> Iterator[None]:
             peer.kill()
 
 
-def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, device: HostDevice) -> None:
-    timeline = device.create_semaphore(TIMELINE, 0)
-    to_them, to_us = device.create_semaphore(BINARY, 0), device.create_semaphore(BINARY, 0)
-    memory, size = device.create_memory(MEMORY, 1, False)
+def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, driver: HostDevice) -> None:
+    timeline = driver.create_semaphore(TIMELINE, 0)
+    to_them, to_us = driver.create_semaphore(BINARY, 0), driver.create_semaphore(BINARY, 0)
+    memory, size = driver.create_memory(MEMORY, 1, False)
     assert size == mmap.PAGESIZE
-    buffer, address = device.map_buffer(memory, 0, 1)
+    buffer, address = driver.map_buffer(memory, 0, 1)
     objects: list[HostSemaphore | HostMemory] = [timeline, to_them, to_us, memory]
     fds = [each.fd for each in objects]
     rounds = 200
@@ -167,51 +157,51 @@ def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, 
                           stdin=subprocess.DEVNULL) as peer:
         for number in range(rounds):
             fill(address, bytes([number]))
-            device.host_signal(timeline, 2 * number + 1)
-            assert device.host_wait(timeline, 2 * number + 2, LONG_NS)
+            driver.host_signal(timeline, 2 * number + 1)
+            assert driver.host_wait(timeline, 2 * number + 2, LONG_NS)
             assert content(address, 1)[0] == number ^ 0xFF
-            device.host_signal(to_them, None)
-            assert device.host_wait(to_us, None, LONG_NS)
+            driver.host_signal(to_them, None)
+            assert driver.host_wait(to_us, None, LONG_NS)
             assert content(address, 1)[0] == number
         assert peer.wait(20) == 0
-    device.unmap_buffer(buffer)
+    driver.unmap_buffer(buffer)
     for each in (timeline, to_them, to_us):
-        device.release_semaphore(each)
-    device.release_memory(memory)
+        driver.release_semaphore(each)
+    driver.release_memory(memory)
 
 
-def test_python_takes_what_c_makes(library: ctypes.CDLL, device: HostDevice) -> None:
+def test_python_takes_what_c_makes(library: ctypes.CDLL, driver: HostDevice) -> None:
     fds = timeline_fd, binary_fd, memory_fd = (library.timeline_create(77), library.binary_create(),
                                                library.memory_create(8192))
     assert [library.recognise(fd) for fd in fds] == [IS_TIMELINE, IS_BINARY, IS_MEMORY]
     assert [os.get_inheritable(fd) for fd in fds] == [False] * 3
     page = library.timeline_open(timeline_fd)
-    timeline = device.import_semaphore(desc(TIMELINE), OwnedHandle(timeline_fd))
-    assert device.semaphore_value(timeline) == library.timeline_value(page) == 77
+    timeline = driver.import_semaphore(desc(TIMELINE), OwnedHandle(timeline_fd))
+    assert driver.semaphore_value(timeline) == library.timeline_value(page) == 77
     library.timeline_signal(page, 2**63 + 5)
-    assert device.host_wait(timeline, 2**63 + 5, 0)
-    assert not device.host_wait(timeline, 2**63 + 6, 0)
+    assert driver.host_wait(timeline, 2**63 + 5, 0)
+    assert not driver.host_wait(timeline, 2**63 + 6, 0)
     assert library.timeline_wait(page, 2**63 + 5, 0) == 1
     assert library.timeline_wait(page, 2**63 + 6, SLICE_NS) == 0
-    device.host_signal(timeline, 2**64 - 1)
+    driver.host_signal(timeline, 2**64 - 1)
     assert library.timeline_wait(page, 2**64 - 1, -1) == 1
     library.timeline_close(page)
 
-    binary = device.import_semaphore(desc(BINARY), OwnedHandle(binary_fd))
+    binary = driver.import_semaphore(desc(BINARY), OwnedHandle(binary_fd))
     library.binary_signal(binary_fd)
     library.binary_signal(binary_fd)
-    assert device.host_wait(binary, None, 0)
+    assert driver.host_wait(binary, None, 0)
     assert library.binary_wait(binary_fd, SLICE_NS) == 0
-    device.host_signal(binary, None)
+    driver.host_signal(binary, None)
     assert library.binary_wait(binary_fd, -1) == 1
-    assert not device.host_wait(binary, None, 0)
+    assert not driver.host_wait(binary, None, 0)
 
-    memory = device.import_memory(memory_desc(8192), OwnedHandle(memory_fd))
+    memory = driver.import_memory(memory_desc(8192), OwnedHandle(memory_fd))
     with pytest.raises(PermissionError):
         os.ftruncate(memory_fd, 0)
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
-    device.release_memory(memory)
+    driver.release_semaphore(timeline)
+    driver.release_semaphore(binary)
+    driver.release_memory(memory)
 
 
 @pytest.mark.parametrize("mode", [0, os.EFD_NONBLOCK], ids=["blocking", "nonblocking"])
@@ -239,11 +229,11 @@ def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
 
 
 def test_c_signal_wakes_every_sleeper(
-    library: ctypes.CDLL, device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    library: ctypes.CDLL, driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
-    timeline = device.create_semaphore(TIMELINE, 0)
-    threads = [threading.Thread(target=device.host_wait, args=(timeline, 1, LONG_NS)) for _ in range(3)]
+    timeline = driver.create_semaphore(TIMELINE, 0)
+    threads = [threading.Thread(target=driver.host_wait, args=(timeline, 1, LONG_NS)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -253,7 +243,7 @@ def test_c_signal_wakes_every_sleeper(
     for thread in threads:
         thread.join()
     library.timeline_close(opened)
-    device.release_semaphore(timeline)
+    driver.release_semaphore(timeline)
 
 
 CASES: dict[str, tuple[Callable[[], int], int]] = {
@@ -290,29 +280,29 @@ def test_c_tells_what_a_file_is(library: ctypes.CDLL, case: str) -> None:
 @pytest.mark.parametrize("how", ["sequence", "wakes"])
 @pytest.mark.parametrize("waiter", ["python", "c"])
 def test_wait_does_not_spin_while_c_disturbs_it(
-    program: Path, library: ctypes.CDLL, device: HostDevice, how: str, waiter: str
+    program: Path, library: ctypes.CDLL, driver: HostDevice, how: str, waiter: str
 ) -> None:
-    timeline = device.create_semaphore(TIMELINE, 0)
+    timeline = driver.create_semaphore(TIMELINE, 0)
     opened = library.timeline_open(timeline.fd)
     with disturbing(program, how, fd=timeline.fd):
         began, used = time.monotonic(), time.thread_time()
         if waiter == "c":
             assert library.timeline_wait(opened, 1, 600_000_000) == 0
         else:
-            assert not device.host_wait(timeline, 1, 600_000_000)
+            assert not driver.host_wait(timeline, 1, 600_000_000)
         assert time.thread_time() - used < 0.2 * (time.monotonic() - began)
     library.timeline_close(opened)
-    device.release_semaphore(timeline)
+    driver.release_semaphore(timeline)
 
 
-def test_list_does_not_spin_while_c_disturbs_it(program: Path, device: HostDevice) -> None:
-    timeline = device.create_semaphore(TIMELINE, 0)
-    commands = device.create_command_list()
+def test_list_does_not_spin_while_c_disturbs_it(program: Path, driver: HostDevice) -> None:
+    timeline = driver.create_semaphore(TIMELINE, 0)
+    commands = driver.create_command_list()
     with disturbing(program, "wakes", fd=timeline.fd):
         point = commands.append_wait([timeline], [WaitParams(value=1)], (), (), True)
         assert point is not None
         began, used = time.monotonic(), time.process_time()
-        assert not device.wait(point, 500_000_000)
+        assert not driver.wait(point, 500_000_000)
         assert time.process_time() - used < 0.2 * (time.monotonic() - began)
     commands.close()
-    device.release_semaphore(timeline)
+    driver.release_semaphore(timeline)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
 
 import pytest
 from support.fake_backend import until
@@ -16,7 +15,6 @@ from support.host_peers import (
     fail,
     failed,
     import_again,
-    mapped,
     signal_of,
     there,
     wait_for,
@@ -28,97 +26,88 @@ from xsem.types import SemaphoreHandleType
 from xsem_host.device import HostDevice
 
 
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    until(lambda: not workers())
-    assert mapped() == []
-
-
 # ---- failure
-def test_work_that_raises_stops_the_list_and_later_signals(device: HostDevice) -> None:
-    semaphore = device.create_semaphore(TIMELINE, 0)
-    commands, other = device.create_command_list(), device.create_command_list()
+def test_work_that_raises_stops_the_list_and_later_signals(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands, other = driver.create_command_list(), driver.create_command_list()
     before = barrier(commands)
     ran: list[int] = []
     go = threading.Event()
-    commands.append_barrier([device.open_event(go)], False)
+    commands.append_barrier([driver.open_event(go)], False)
     commands.append_work(fail)
     commands.append_work(lambda: ran.append(1))
     after = signal_of(commands, semaphore, 1)
     go.set()
-    assert isinstance(failed(device, after).__cause__, ZeroDivisionError)
-    assert device.done(before), "a point that was reached before must stay reached"
+    assert isinstance(failed(driver, after).__cause__, ZeroDivisionError)
+    assert driver.done(before), "a point that was reached before must stay reached"
     with pytest.raises(DriverError) as again:
         commands.append_work(lambda: ran.append(2))
     assert isinstance(again.value.__cause__, ZeroDivisionError)
     with pytest.raises(DriverError):
-        device.done(after)
-    assert device.semaphore_value(semaphore) == 0
+        driver.done(after)
+    assert driver.semaphore_value(semaphore) == 0
     assert ran == []
     assert barrier(other).wait(LONG_NS)
     until(lambda: workers() == [f"xsem-host-list-{other.key}"])
-    device.release_semaphore(semaphore)
+    driver.release_semaphore(semaphore)
 
 
-def test_work_that_exits_stops_the_list_and_not_the_process(device: HostDevice) -> None:
+def test_work_that_exits_stops_the_list_and_not_the_process(driver: HostDevice) -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     go = threading.Event()
-    commands.append_barrier([device.open_event(go)], False)
+    commands.append_barrier([driver.open_event(go)], False)
     commands.append_work(leave)
     point = barrier(commands)
     go.set()
-    assert isinstance(failed(device, point).__cause__, SystemExit)
+    assert isinstance(failed(driver, point).__cause__, SystemExit)
 
 
-def test_failure_reaches_the_waiting_lists_with_its_cause(device: HostDevice) -> None:
-    first, second, third = (device.create_command_list() for _ in range(3))
+def test_failure_reaches_the_waiting_lists_with_its_cause(driver: HostDevice) -> None:
+    first, second, third = (driver.create_command_list() for _ in range(3))
     go = threading.Event()
-    first.append_barrier([device.open_event(go)], False)
+    first.append_barrier([driver.open_event(go)], False)
     first.append_work(fail)
     last = barrier(third, barrier(second, barrier(first)))
     go.set()
-    failure = failed(device, last)
+    failure = failed(driver, last)
     assert isinstance(failure.__cause__, ZeroDivisionError)
     assert "theirs" in failure.message
 
 
-def test_each_report_of_a_failure_is_a_new_exception(device: HostDevice) -> None:
-    commands = device.create_command_list()
+def test_each_report_of_a_failure_is_a_new_exception(driver: HostDevice) -> None:
+    commands = driver.create_command_list()
     go = threading.Event()
-    commands.append_barrier([device.open_event(go)], False)
+    commands.append_barrier([driver.open_event(go)], False)
     commands.append_work(fail)
     point = barrier(commands)
     go.set()
-    one, two = failed(device, point), failed(device, point)
+    one, two = failed(driver, point), failed(driver, point)
     assert one is not two
     assert one.__cause__ is two.__cause__
 
 
 # ---- close
 @pytest.mark.timeout(20)
-def test_close_ends_a_worker_that_waits(device: HostDevice) -> None:
-    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
+def test_close_ends_a_worker_that_waits(driver: HostDevice) -> None:
+    timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
     for semaphore, value in ((timeline, 1), (binary, None)):
-        commands = device.create_command_list()
+        commands = driver.create_command_list()
         wait_for(commands, semaphore, value)
         commands.close()
-    stuck = device.create_command_list()
-    stuck.append_barrier([device.open_event(threading.Event())], False)
+    stuck = driver.create_command_list()
+    stuck.append_barrier([driver.open_event(threading.Event())], False)
     stuck.close()
     until(lambda: not workers())
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
+    driver.release_semaphore(timeline)
+    driver.release_semaphore(binary)
 
 
-def test_closed_list_ends_its_thread_and_unused_list_has_none(device: HostDevice) -> None:
+def test_closed_list_ends_its_thread_and_unused_list_has_none(driver: HostDevice) -> None:
     until(lambda: not workers())   # threads of earlier tests
-    used, unused = device.create_command_list(), device.create_command_list()
+    used, unused = driver.create_command_list(), driver.create_command_list()
     assert workers() == []
     assert barrier(used).wait(LONG_NS)
     assert len(workers()) == 1
@@ -127,9 +116,9 @@ def test_closed_list_ends_its_thread_and_unused_list_has_none(device: HostDevice
     until(lambda: not workers())
 
 
-def test_close_drops_pending_operations_and_their_points_fail(device: HostDevice) -> None:
-    semaphore = device.create_semaphore(TIMELINE, 0)
-    commands, other = device.create_command_list(), device.create_command_list()
+def test_close_drops_pending_operations_and_their_points_fail(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands, other = driver.create_command_list(), driver.create_command_list()
     ran: list[int] = []
     inside = wait_for(commands, semaphore, 1)
     until(lambda: commands._queue.empty())
@@ -139,50 +128,50 @@ def test_close_drops_pending_operations_and_their_points_fail(device: HostDevice
     commands.close()
     for point in (inside, behind):
         with pytest.raises(ReleasedError) as failure:
-            device.wait(point, LONG_NS)
+            driver.wait(point, LONG_NS)
         assert failure.value.reason == "released"
         with pytest.raises(ReleasedError):
-            device.done(point)
-    assert isinstance(failed(device, waiting).__cause__, ReleasedError)
+            driver.done(point)
+    assert isinstance(failed(driver, waiting).__cause__, ReleasedError)
     with pytest.raises(ReleasedError):
         commands.append_barrier((), False)
-    device.host_signal(semaphore, 1)
+    driver.host_signal(semaphore, 1)
     until(lambda: workers() == [])
     assert ran == []
-    device.release_semaphore(semaphore)
+    driver.release_semaphore(semaphore)
 
 
 @pytest.mark.parametrize("type", [TIMELINE, BINARY])
 @pytest.mark.timeout(20)
 def test_release_under_a_closed_list_leaves_other_files_alone(
-    device: HostDevice, type: SemaphoreHandleType
+    driver: HostDevice, type: SemaphoreHandleType
 ) -> None:
     for _ in range(5):
         value = 1 if type is TIMELINE else None
-        semaphore = device.create_semaphore(type, 0)
-        commands = device.create_command_list()
+        semaphore = driver.create_semaphore(type, 0)
+        commands = driver.create_command_list()
         wait_for(commands, semaphore, value)
         until(lambda: commands._queue.empty())  # noqa: B023
         commands.close()
-        device.release_semaphore(semaphore)
-        others = [device.create_semaphore(BINARY, 0) for _ in range(3)]
+        driver.release_semaphore(semaphore)
+        others = [driver.create_semaphore(BINARY, 0) for _ in range(3)]
         for other in others:
-            device.host_signal(other, None)
+            driver.host_signal(other, None)
         until(lambda: not workers())
         for other in others:
-            assert device.host_wait(other, None, 0), "the worker took another semaphore's signal"
-            device.release_semaphore(other)
+            assert driver.host_wait(other, None, 0), "the worker took another semaphore's signal"
+            driver.release_semaphore(other)
 
 
 @pytest.mark.timeout(20)
-def test_close_waits_for_a_copy_that_is_under_way(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_waits_for_a_copy_that_is_under_way(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, go = threading.Event(), threading.Event()
 
     def slow(dst: int, src: int, size: int) -> None:
         inside.set()
         assert go.wait(20)
 
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     monkeypatch.setattr(ctypes, "memmove", slow)
     point = there(commands.append_copy(1, 2, 3, (), True))
     assert inside.wait(20)
@@ -197,9 +186,9 @@ def test_close_waits_for_a_copy_that_is_under_way(device: HostDevice, monkeypatc
 
 
 @pytest.mark.timeout(20)
-def test_close_does_not_wait_for_work(device: HostDevice) -> None:
+def test_close_does_not_wait_for_work(driver: HostDevice) -> None:
     go = threading.Event()
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     commands.append_work(lambda: go.wait(20))
     until(lambda: commands._queue.empty())
     commands.close()
@@ -207,8 +196,8 @@ def test_close_does_not_wait_for_work(device: HostDevice) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_close_of_the_device_closes_the_lists_that_are_left(device: HostDevice) -> None:
-    semaphore = device.create_semaphore(TIMELINE, 0)
+def test_close_of_the_device_closes_the_lists_that_are_left(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
     other = HostDevice()
     joined = import_again(other, TIMELINE, semaphore)
     points = [wait_for(other.create_command_list(), joined, 1) for _ in range(3)]
@@ -218,4 +207,4 @@ def test_close_of_the_device_closes_the_lists_that_are_left(device: HostDevice) 
             other.wait(point, LONG_NS)
     until(lambda: not workers())
     other.release_semaphore(joined)
-    device.release_semaphore(semaphore)
+    driver.release_semaphore(semaphore)

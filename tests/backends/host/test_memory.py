@@ -6,7 +6,6 @@ import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from support.host_peers import MEMORY, content, covered, fill, mapped, memory_desc
@@ -18,115 +17,107 @@ from xsem_host.device import HostDevice
 LARGE = 64 << 20
 
 
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    assert mapped() == []
-
-
-def test_memory_is_shared_between_its_importers(device: HostDevice) -> None:
-    one, size = device.create_memory(MEMORY, 5000, False)
+def test_memory_is_shared_between_its_importers(driver: HostDevice) -> None:
+    one, size = driver.create_memory(MEMORY, 5000, False)
     assert size == 2 * mmap.PAGESIZE
-    other = device.import_memory(memory_desc(size), device.export_memory(one))
-    first, address = device.map_buffer(other, 4096, 100)
-    second, back = device.map_buffer(one, 4096, 100)
+    other = driver.import_memory(memory_desc(size), driver.export_memory(one))
+    first, address = driver.map_buffer(other, 4096, 100)
+    second, back = driver.map_buffer(one, 4096, 100)
     assert address != back
     assert content(back, 100) == bytes(100)
     fill(address, b"shared")
     assert content(back, 6) == b"shared"
-    device.unmap_buffer(first)
-    device.unmap_buffer(second)
-    device.release_memory(one)
-    device.release_memory(other)
+    driver.unmap_buffer(first)
+    driver.unmap_buffer(second)
+    driver.release_memory(one)
+    driver.release_memory(other)
 
 
-def test_memory_is_mapped_once_and_unmapped_with_its_last_buffer(device: HostDevice) -> None:
-    memory, _ = device.create_memory(MEMORY, 3 * mmap.PAGESIZE, False)
+def test_memory_is_mapped_once_and_unmapped_with_its_last_buffer(driver: HostDevice) -> None:
+    memory, _ = driver.create_memory(MEMORY, 3 * mmap.PAGESIZE, False)
     assert mapped() == []
-    tokens = [device.map_buffer(memory, offset, 1) for offset in (0, 1, 4097, 3 * mmap.PAGESIZE - 1)]
+    tokens = [driver.map_buffer(memory, offset, 1) for offset in (0, 1, 4097, 3 * mmap.PAGESIZE - 1)]
     assert len(mapped()) == 1
     assert [address - tokens[0][1] for _, address in tokens] == [0, 1, 4097, 3 * mmap.PAGESIZE - 1]
     for token, _ in tokens:
         assert len(mapped()) == 1
-        device.unmap_buffer(token)
+        driver.unmap_buffer(token)
     assert mapped() == []
-    token, address = device.map_buffer(memory, 0, 1)
+    token, address = driver.map_buffer(memory, 0, 1)
     assert covered(address, 3 * mmap.PAGESIZE)
-    device.unmap_buffer(token)
-    device.release_memory(memory)
+    driver.unmap_buffer(token)
+    driver.release_memory(memory)
 
 
-def test_memory_takes_one_file_descriptor_also_when_mapped(device: HostDevice) -> None:
+def test_memory_takes_one_file_descriptor_also_when_mapped(driver: HostDevice) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    memory, _ = device.create_memory(MEMORY, 1, False)
-    token, _ = device.map_buffer(memory, 0, 1)
+    memory, _ = driver.create_memory(MEMORY, 1, False)
+    token, _ = driver.map_buffer(memory, 0, 1)
     assert len(os.listdir("/proc/self/fd")) == before + 1
-    device.unmap_buffer(token)
-    device.release_memory(memory)
+    driver.unmap_buffer(token)
+    driver.release_memory(memory)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_buffer_outlives_the_file_of_its_memory(device: HostDevice) -> None:
-    memory, _ = device.create_memory(MEMORY, 1, False)
-    token, address = device.map_buffer(memory, 0, 1)
-    device.release_memory(memory)
+def test_a_buffer_outlives_the_file_of_its_memory(driver: HostDevice) -> None:
+    memory, _ = driver.create_memory(MEMORY, 1, False)
+    token, address = driver.map_buffer(memory, 0, 1)
+    driver.release_memory(memory)
     fill(address, b"x")
     assert content(address, 1) == b"x"
-    device.unmap_buffer(token)
+    driver.unmap_buffer(token)
 
 
-def test_a_thousand_buffers_leave_no_mapping(device: HostDevice) -> None:
+def test_a_thousand_buffers_leave_no_mapping(driver: HostDevice) -> None:
     for _ in range(100):
-        memory, _ = device.create_memory(MEMORY, 1, False)
-        tokens = [device.map_buffer(memory, 0, 1)[0] for _ in range(10)]
+        memory, _ = driver.create_memory(MEMORY, 1, False)
+        tokens = [driver.map_buffer(memory, 0, 1)[0] for _ in range(10)]
         for token in tokens:
-            device.unmap_buffer(token)
-        device.release_memory(memory)
+            driver.unmap_buffer(token)
+        driver.release_memory(memory)
     assert mapped() == []
 
 
 @pytest.mark.parametrize("size", [2**62, 2**63, 2**64 - 1])
-def test_memory_that_cannot_be_had_is_out_of_memory(device: HostDevice, size: int) -> None:
+def test_memory_that_cannot_be_had_is_out_of_memory(driver: HostDevice, size: int) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OutOfMemoryError) as failure:
-        device.create_memory(MEMORY, size, False)
+        driver.create_memory(MEMORY, size, False)
     assert failure.value.reason == "out_of_memory"
     assert failure.value.call in ("ftruncate", "mmap")
     assert os.listdir("/proc/self/fd") == before
     with pytest.raises(OutOfMemoryError):
-        device.host_buffer(size)
+        driver.host_buffer(size)
 
 
-def test_peer_cannot_shrink_or_grow_what_it_shares(device: HostDevice) -> None:
-    memory, size = device.create_memory(MEMORY, 4096, False)
+def test_peer_cannot_shrink_or_grow_what_it_shares(driver: HostDevice) -> None:
+    memory, size = driver.create_memory(MEMORY, 4096, False)
     for other in (0, size - 1, size + 1):
         with pytest.raises(PermissionError):
             os.ftruncate(memory.fd, other)
-    device.release_memory(memory)
+    driver.release_memory(memory)
 
 
-def test_host_buffer_is_zeroed_and_really_given_back(device: HostDevice) -> None:
-    token, address = device.host_buffer(LARGE)
+def test_host_buffer_is_zeroed_and_really_given_back(driver: HostDevice) -> None:
+    token, address = driver.host_buffer(LARGE)
     assert address % mmap.PAGESIZE == 0
     assert content(address + LARGE - 10, 10) == bytes(10)
     fill(address + LARGE - 5, b"bytes")
     assert content(address + LARGE - 10, 10) == b"\0\0\0\0\0bytes"
     assert covered(address, LARGE)
-    device.release_host_buffer(token)
+    driver.release_host_buffer(token)
     assert not covered(address, LARGE)
 
 
-def test_memory_has_the_fd_as_native_handle(device: HostDevice) -> None:
-    memory, _ = device.create_memory(MEMORY, 1, False)
-    assert device.native_handle(memory) == memory.fd
-    device.release_memory(memory)
+def test_memory_has_the_fd_as_native_handle(driver: HostDevice) -> None:
+    memory, _ = driver.create_memory(MEMORY, 1, False)
+    assert driver.native_handle(memory) == memory.fd
+    driver.release_memory(memory)
 
 
-def test_interrupted_unmapping_leaves_no_stale_address(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, size = device.create_memory(MEMORY, 4096, False)
-    mapping, _ = device.map_buffer(memory, 0, size)
+def test_interrupted_unmapping_leaves_no_stale_address(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, size = driver.create_memory(MEMORY, 4096, False)
+    mapping, _ = driver.map_buffer(memory, 0, size)
     close = linux.Pages.close
 
     def interrupted(pages: linux.Pages) -> None:
@@ -135,12 +126,12 @@ def test_interrupted_unmapping_leaves_no_stale_address(device: HostDevice, monke
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(linux.Pages, "close", interrupted)
-        device.unmap_buffer(mapping)
-    again, address = device.map_buffer(memory, 0, size)
+        driver.unmap_buffer(mapping)
+    again, address = driver.map_buffer(memory, 0, size)
     assert covered(address, size)
-    device.unmap_buffer(again)
+    driver.unmap_buffer(again)
     assert not covered(address, size)
-    device.release_memory(memory)
+    driver.release_memory(memory)
 
 
 def test_pages_stay_mapped_at_the_interpreters_exit() -> None:

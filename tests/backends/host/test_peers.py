@@ -8,7 +8,6 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from support.fake_backend import until
@@ -20,10 +19,8 @@ from support.host_peers import (
     TIMELINE,
     content,
     fill,
-    mapped,
     peer,
     sleeps_in,
-    workers,
 )
 
 from xsem.types import SignalParams, WaitParams
@@ -33,17 +30,8 @@ from xsem_host.semaphores import TIMELINE_BYTES, Timeline
 VALUE_AT, SEQUENCE_AT = 16, 24
 
 
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    until(lambda: not workers())  # a worker in a wait holds the page until its sleep ends
-    assert mapped() == []
-
-
-def timeline_of(device: HostDevice, value: int = 0) -> Timeline:
-    made = device.create_semaphore(TIMELINE, value)
+def timeline_of(driver: HostDevice, value: int = 0) -> Timeline:
+    made = driver.create_semaphore(TIMELINE, value)
     assert isinstance(made, Timeline)
     return made
 
@@ -66,27 +54,27 @@ for number in range(int(arguments[0])):
 """
 
 
-def test_two_processes_take_turns_on_semaphores_and_memory(device: HostDevice) -> None:
-    timeline = timeline_of(device)
-    to_them, to_us = device.create_semaphore(BINARY, 0), device.create_semaphore(BINARY, 0)
-    memory, _ = device.create_memory(MEMORY, 4096, False)
-    buffer, address = device.map_buffer(memory, 0, 1)
+def test_two_processes_take_turns_on_semaphores_and_memory(driver: HostDevice) -> None:
+    timeline = timeline_of(driver)
+    to_them, to_us = driver.create_semaphore(BINARY, 0), driver.create_semaphore(BINARY, 0)
+    memory, _ = driver.create_memory(MEMORY, 4096, False)
+    buffer, address = driver.map_buffer(memory, 0, 1)
     with peer(TURNS, timeline, to_them, to_us, memory, arguments=(100,), killed=False):
         for number in range(100):
             fill(address, bytes([number]))
-            device.host_signal(timeline, 2 * number + 1)
-            assert device.host_wait(timeline, 2 * number + 2, LONG_NS)
+            driver.host_signal(timeline, 2 * number + 1)
+            assert driver.host_wait(timeline, 2 * number + 2, LONG_NS)
             assert content(address, 1)[0] == number ^ 0xFF
-            device.host_signal(to_them, None)
-            assert device.host_wait(to_us, None, LONG_NS)
+            driver.host_signal(to_them, None)
+            assert driver.host_wait(to_us, None, LONG_NS)
             assert content(address, 1)[0] == number
-    device.unmap_buffer(buffer)
+    driver.unmap_buffer(buffer)
     for each in (timeline, to_them, to_us):
-        device.release_semaphore(each)
-    device.release_memory(memory)
+        driver.release_semaphore(each)
+    driver.release_memory(memory)
 
 
-def test_lists_of_two_processes_order_their_work(device: HostDevice) -> None:
+def test_lists_of_two_processes_order_their_work(driver: HostDevice) -> None:
     script = """
 from support.host_peers import *
 from xsem.types import SignalParams, WaitParams
@@ -98,8 +86,8 @@ for value in range(1, 101):
     commands.append_signal([timeline], [SignalParams(value=2 * value)], (), (), False)
 assert commands.append_barrier((), True).wait(LONG_NS)
 """
-    timeline = timeline_of(device)
-    commands = device.create_command_list()
+    timeline = timeline_of(driver)
+    commands = driver.create_command_list()
     with peer(script, timeline, killed=False):
         for value in range(1, 101):
             commands.append_signal([timeline], [SignalParams(value=2 * value - 1)], (), (), False)
@@ -108,7 +96,7 @@ assert commands.append_barrier((), True).wait(LONG_NS)
         assert point is not None
         assert point.wait(LONG_NS)
     commands.close()
-    device.release_semaphore(timeline)
+    driver.release_semaphore(timeline)
 
 
 # ---- killed peers
@@ -131,41 +119,41 @@ while True:
 """
 
 
-def test_peers_killed_at_any_moment_leave_objects_usable(device: HostDevice) -> None:
-    timeline, binary = timeline_of(device), device.create_semaphore(BINARY, 0)
+def test_peers_killed_at_any_moment_leave_objects_usable(driver: HostDevice) -> None:
+    timeline, binary = timeline_of(driver), driver.create_semaphore(BINARY, 0)
     moments = random.Random(7)
     for turn in range(1, 11):
         start = turn * 10**9
         with peer(HAMMER, timeline, binary, arguments=(start,)) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            assert device.host_wait(timeline, start + moments.randrange(1, 300), LONG_NS)
-            assert device.host_wait(binary, None, LONG_NS)
+            assert driver.host_wait(timeline, start + moments.randrange(1, 300), LONG_NS)
+            assert driver.host_wait(binary, None, LONG_NS)
             process.kill()
             process.wait()
-        after = device.semaphore_value(timeline) + 1
+        after = driver.semaphore_value(timeline) + 1
         assert start < after < start + 10**9
-        assert not device.host_wait(timeline, after, SLICE_NS)
-        device.host_signal(timeline, after)
-        assert device.host_wait(timeline, after, 0)
-        device.host_wait(binary, None, 0)  # takes the last signal of the peer, if any
-        assert not device.host_wait(binary, None, SLICE_NS)
-        device.host_signal(binary, None)
-        assert device.host_wait(binary, None, 0)
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
+        assert not driver.host_wait(timeline, after, SLICE_NS)
+        driver.host_signal(timeline, after)
+        assert driver.host_wait(timeline, after, 0)
+        driver.host_wait(binary, None, 0)  # takes the last signal of the peer, if any
+        assert not driver.host_wait(binary, None, SLICE_NS)
+        driver.host_signal(binary, None)
+        assert driver.host_wait(binary, None, 0)
+    driver.release_semaphore(timeline)
+    driver.release_semaphore(binary)
 
 
-def test_value_of_a_peer_killed_between_store_and_wake_is_seen(device: HostDevice) -> None:
-    timeline = timeline_of(device)
+def test_value_of_a_peer_killed_between_store_and_wake_is_seen(driver: HostDevice) -> None:
+    timeline = timeline_of(driver)
     met: list[bool] = []
-    thread = threading.Thread(target=lambda: met.append(device.host_wait(timeline, 5, 3600 * 10**9)))
+    thread = threading.Thread(target=lambda: met.append(driver.host_wait(timeline, 5, 3600 * 10**9)))
     thread.start()
     until(lambda: sleeps_in("futex", thread))
     os.pwrite(timeline.fd, struct.pack("=Q", 5), VALUE_AT)  # the peer got as far as this store
     thread.join()
     assert met == [True]
-    device.release_semaphore(timeline)
+    driver.release_semaphore(timeline)
 
 
 # ---- peers that overwrite the page
@@ -190,56 +178,56 @@ while True:
 
 
 @pytest.mark.parametrize("what", ["sequence", "wake-ups"])
-def test_wait_does_not_spin_while_a_peer_disturbs_it(device: HostDevice, what: str) -> None:
-    timeline = timeline_of(device)
+def test_wait_does_not_spin_while_a_peer_disturbs_it(driver: HostDevice, what: str) -> None:
+    timeline = timeline_of(driver)
     with peer(SCRIBBLE, timeline, arguments=(what,)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         began, used = time.monotonic(), time.thread_time()
-        assert not device.host_wait(timeline, 1, 700_000_000)
+        assert not driver.host_wait(timeline, 1, 700_000_000)
         assert time.thread_time() - used < 0.2 * (time.monotonic() - began)
-        device.host_signal(timeline, 1)
-        assert device.host_wait(timeline, 1, LONG_NS)
-    device.release_semaphore(timeline)
+        driver.host_signal(timeline, 1)
+        assert driver.host_wait(timeline, 1, LONG_NS)
+    driver.release_semaphore(timeline)
 
 
-def test_peer_that_overwrites_the_page_harms_only_its_values(device: HostDevice) -> None:
-    timeline = timeline_of(device)
-    commands = device.create_command_list()
+def test_peer_that_overwrites_the_page_harms_only_its_values(driver: HostDevice) -> None:
+    timeline = timeline_of(driver)
+    commands = driver.create_command_list()
     with peer(SCRIBBLE, timeline, arguments=("everything",)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         for value in range(50):
-            device.host_signal(timeline, value)
-            device.host_wait(timeline, 2**64 - 1, SLICE_NS)
-            assert 0 <= device.semaphore_value(timeline) < 2**64
+            driver.host_signal(timeline, value)
+            driver.host_wait(timeline, 2**64 - 1, SLICE_NS)
+            assert 0 <= driver.semaphore_value(timeline) < 2**64
         point = commands.append_wait([timeline], [WaitParams(value=2**63)], (), (), True)
         assert point is not None
         assert point.wait(LONG_NS)  # half of the peer's values are large enough
     commands.close()
     # The peer overwrote the magic number: no process can join, and the processes that joined before continue.
-    device.host_signal(timeline, 7)
-    assert device.host_wait(timeline, 7, 0)
-    assert device.semaphore_value(timeline) == 7
-    device.release_semaphore(timeline)
+    driver.host_signal(timeline, 7)
+    assert driver.host_wait(timeline, 7, 0)
+    assert driver.semaphore_value(timeline) == 7
+    driver.release_semaphore(timeline)
 
 
-def test_peer_that_punches_holes_leaves_zeros(device: HostDevice) -> None:
+def test_peer_that_punches_holes_leaves_zeros(driver: HostDevice) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     keep_size_and_punch = 3
-    timeline = timeline_of(device, 9)
-    memory, size = device.create_memory(MEMORY, 8192, False)
-    buffer, address = device.map_buffer(memory, 0, size)
+    timeline = timeline_of(driver, 9)
+    memory, size = driver.create_memory(MEMORY, 8192, False)
+    buffer, address = driver.map_buffer(memory, 0, size)
     fill(address, b"x" * size)
     for fd, length in ((timeline.fd, TIMELINE_BYTES), (memory.fd, size)):
         assert libc.fallocate(fd, keep_size_and_punch, ctypes.c_long(0), ctypes.c_long(length)) == 0
     assert content(address, size) == bytes(size)
-    assert device.semaphore_value(timeline) == 0
-    device.host_signal(timeline, 3)
-    assert device.host_wait(timeline, 3, 0)
-    device.unmap_buffer(buffer)
-    device.release_semaphore(timeline)
-    device.release_memory(memory)
+    assert driver.semaphore_value(timeline) == 0
+    driver.host_signal(timeline, 3)
+    assert driver.host_wait(timeline, 3, 0)
+    driver.unmap_buffer(buffer)
+    driver.release_semaphore(timeline)
+    driver.release_memory(memory)
 
 
 # ---- end of the interpreter

@@ -107,12 +107,6 @@ def pixels() -> Iterator[tuple[mmap.mmap, int]]:
     os.close(fd)
 
 
-@pytest.fixture
-def device() -> Iterator[xsem.Device]:
-    with xsem.open_device("host") as opened:
-        yield opened
-
-
 def read(device: xsem.Device, commands: xsem.CommandList, image: xsem.Buffer) -> xsem.Buffer:
     into = device.host_buffer(64)
     commands.append_copy(into, image)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import pytest
-from support.fake_backend import until
 from support.host_peers import (
     BINARY,
     LONG_NS,
@@ -19,11 +17,9 @@ from support.host_peers import (
     content,
     failed,
     fill,
-    mapped,
     signal_of,
     there,
     wait_for,
-    workers,
 )
 
 from xsem.errors import BusyError, DriverError, OutOfMemoryError
@@ -32,63 +28,54 @@ from xsem_host import queue as host_queue
 from xsem_host.device import HostDevice
 
 
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    until(lambda: not workers())
-    assert mapped() == []
-
-
 # ---- order
-def test_list_runs_in_order_behind_a_wait(device: HostDevice) -> None:
-    semaphore = device.create_semaphore(TIMELINE, 0)
-    commands = device.create_command_list()
+def test_list_runs_in_order_behind_a_wait(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands = driver.create_command_list()
     ran: list[str] = []
     wait_for(commands, semaphore, 1)
     commands.append_work(lambda: ran.append("first"))
     commands.append_work(lambda: ran.append("second"))
     point = signal_of(commands, semaphore, 2)
-    assert not device.wait(point, SLICE_NS)
-    assert not device.done(point)
+    assert not driver.wait(point, SLICE_NS)
+    assert not driver.done(point)
     assert ran == []
-    device.host_signal(semaphore, 1)
-    assert device.host_wait(semaphore, 2, LONG_NS)
-    assert device.wait(point, LONG_NS)
-    assert device.done(point)
+    driver.host_signal(semaphore, 1)
+    assert driver.host_wait(semaphore, 2, LONG_NS)
+    assert driver.wait(point, LONG_NS)
+    assert driver.done(point)
     assert ran == ["first", "second"]
-    device.release_semaphore(semaphore)
+    driver.release_semaphore(semaphore)
 
 
-def test_operation_without_a_wanted_point_gives_none(device: HostDevice) -> None:
-    semaphore = device.create_semaphore(TIMELINE, 0)
-    commands = device.create_command_list()
+def test_operation_without_a_wanted_point_gives_none(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands = driver.create_command_list()
     assert commands.append_signal([semaphore], [SignalParams(value=1)], (), (), False) is None
     assert commands.append_wait([semaphore], [WaitParams(value=1)], (), (), False) is None
     assert commands.append_barrier((), False) is None
-    assert device.wait(barrier(commands), LONG_NS)
-    device.release_semaphore(semaphore)
+    assert driver.wait(barrier(commands), LONG_NS)
+    driver.release_semaphore(semaphore)
 
 
-def test_batch_waits_for_all_and_signals_all(device: HostDevice) -> None:
-    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
-    commands = device.create_command_list()
+def test_batch_waits_for_all_and_signals_all(driver: HostDevice) -> None:
+    timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
+    commands = driver.create_command_list()
     point = there(commands.append_wait([timeline, binary], [WaitParams(value=1), WaitParams()], (), (), True))
-    device.host_signal(timeline, 1)
+    driver.host_signal(timeline, 1)
     assert not point.wait(SLICE_NS)
-    device.host_signal(binary, None)
+    driver.host_signal(binary, None)
     assert point.wait(LONG_NS)
     commands.append_signal([timeline, binary], [SignalParams(value=5), SignalParams()], (), (), False)
-    assert device.host_wait(timeline, 5, LONG_NS)
-    assert device.host_wait(binary, None, LONG_NS)
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
+    assert driver.host_wait(timeline, 5, LONG_NS)
+    assert driver.host_wait(binary, None, LONG_NS)
+    driver.release_semaphore(timeline)
+    driver.release_semaphore(binary)
 
 
-def test_lists_are_independent_and_ordered_by_points(device: HostDevice) -> None:
-    semaphore = device.create_semaphore(TIMELINE, 0)
-    blocked, free = device.create_command_list(), device.create_command_list()
+def test_lists_are_independent_and_ordered_by_points(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    blocked, free = driver.create_command_list(), driver.create_command_list()
     assert blocked.key != free.key
     ran = threading.Event()
     gate = wait_for(blocked, semaphore, 1)
@@ -96,18 +83,18 @@ def test_lists_are_independent_and_ordered_by_points(device: HostDevice) -> None
     assert ran.wait(20)
     after = barrier(free, gate)
     assert not after.wait(SLICE_NS)
-    device.host_signal(semaphore, 1)
+    driver.host_signal(semaphore, 1)
     assert after.wait(LONG_NS)
-    device.release_semaphore(semaphore)
+    driver.release_semaphore(semaphore)
 
 
 @pytest.mark.parametrize("operation", ["wait", "signal", "copy", "fill", "barrier"])
-def test_every_operation_waits_for_its_points_first(device: HostDevice, operation: str) -> None:
-    timeline = device.create_semaphore(TIMELINE, 1)
-    buffer, address = device.host_buffer(8)
-    commands = device.create_command_list()
+def test_every_operation_waits_for_its_points_first(driver: HostDevice, operation: str) -> None:
+    timeline = driver.create_semaphore(TIMELINE, 1)
+    buffer, address = driver.host_buffer(8)
+    commands = driver.create_command_list()
     gate = threading.Event()
-    points = [device.open_event(gate)]
+    points = [driver.open_event(gate)]
     if operation == "wait":
         made = commands.append_wait([timeline], [WaitParams(value=1)], points, (), True)
     elif operation == "signal":
@@ -120,17 +107,17 @@ def test_every_operation_waits_for_its_points_first(device: HostDevice, operatio
         made = commands.append_barrier(points, True)
     point = there(made)
     assert not point.wait(SLICE_NS)
-    assert device.semaphore_value(timeline) == 1
+    assert driver.semaphore_value(timeline) == 1
     assert content(address, 8) == bytes(8)
     gate.set()
     assert point.wait(LONG_NS)
     commands.close()
-    device.release_host_buffer(buffer)
-    device.release_semaphore(timeline)
+    driver.release_host_buffer(buffer)
+    driver.release_semaphore(timeline)
 
 
-def test_many_threads_append_to_many_lists(device: HostDevice) -> None:
-    lists = [device.create_command_list() for _ in range(4)]
+def test_many_threads_append_to_many_lists(driver: HostDevice) -> None:
+    lists = [driver.create_command_list() for _ in range(4)]
     counts = [0] * 4
 
     def count(index: int) -> None:
@@ -150,49 +137,49 @@ def test_many_threads_append_to_many_lists(device: HostDevice) -> None:
     assert counts == [500] * 4
 
 
-def test_blocked_lists_do_not_spin(device: HostDevice) -> None:
-    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
-    lists = [device.create_command_list() for _ in range(4)]
+def test_blocked_lists_do_not_spin(driver: HostDevice) -> None:
+    timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
+    lists = [driver.create_command_list() for _ in range(4)]
     wait_for(lists[0], timeline, 1)
     wait_for(lists[1], binary)
-    point = barrier(lists[2], device.open_event(threading.Event()))
-    barrier(lists[3], device.open_event(Future()))
+    point = barrier(lists[2], driver.open_event(threading.Event()))
+    barrier(lists[3], driver.open_event(Future()))
     began, used = time.monotonic(), time.process_time()
-    assert not device.wait(point, 600_000_000)
+    assert not driver.wait(point, 600_000_000)
     assert time.process_time() - used < 0.2 * (time.monotonic() - began)
     for commands in lists:
         commands.close()
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
+    driver.release_semaphore(timeline)
+    driver.release_semaphore(binary)
 
 
 # ---- borrowed events
 @pytest.mark.parametrize("make", [threading.Event, Future])
-def test_borrowed_event_holds_a_list(device: HostDevice, make: Any) -> None:
+def test_borrowed_event_holds_a_list(driver: HostDevice, make: Any) -> None:
     native = make()
-    commands = device.create_command_list()
-    event = device.open_event(native)
+    commands = driver.create_command_list()
+    event = driver.open_event(native)
     point = barrier(commands, event)
     assert not point.wait(SLICE_NS)
-    assert not device.done(event)
+    assert not driver.done(event)
     native.set() if isinstance(native, threading.Event) else native.set_result(None)
     assert point.wait(LONG_NS)
-    assert device.done(event)
-    assert device.wait(event, 0)
-    device.release_point(event)
+    assert driver.done(event)
+    assert driver.wait(event, 0)
+    driver.release_point(event)
 
 
-def test_event_of_an_unsupported_type_is_a_type_error(device: HostDevice) -> None:
+def test_event_of_an_unsupported_type_is_a_type_error(driver: HostDevice) -> None:
     with pytest.raises(TypeError, match="not object"):
-        device.open_event(object())
+        driver.open_event(object())
 
 
 @pytest.mark.parametrize("end", ["exception", "cancelled"])
-def test_future_without_a_result_fails_the_waiting_list(device: HostDevice, end: str) -> None:
+def test_future_without_a_result_fails_the_waiting_list(driver: HostDevice, end: str) -> None:
     native: Future[None] = Future()
-    semaphore = device.create_semaphore(TIMELINE, 0)
-    commands = device.create_command_list()
-    event = device.open_event(native)
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands = driver.create_command_list()
+    event = driver.open_event(native)
     barrier(commands, event)
     after = signal_of(commands, semaphore, 1)
     if end == "cancelled":
@@ -200,41 +187,41 @@ def test_future_without_a_result_fails_the_waiting_list(device: HostDevice, end:
     else:
         native.set_exception(ZeroDivisionError("theirs"))
     for point in (event, after):
-        failure = failed(device, point)
+        failure = failed(driver, point)
         assert not isinstance(failure.__cause__, CancelledError)
         assert end == "cancelled" or isinstance(failure.__cause__, ZeroDivisionError)
         with pytest.raises(DriverError):
-            device.done(point)
-    assert device.semaphore_value(semaphore) == 0
-    device.release_semaphore(semaphore)
+            driver.done(point)
+    assert driver.semaphore_value(semaphore) == 0
+    driver.release_semaphore(semaphore)
 
 
-def test_waiting_for_a_future_leaves_one_callback_with_it(device: HostDevice) -> None:
+def test_waiting_for_a_future_leaves_one_callback_with_it(driver: HostDevice) -> None:
     native: Future[None] = Future()
-    event = device.open_event(native)
+    event = driver.open_event(native)
     for _ in range(20):
-        assert not device.wait(event, 1000)
+        assert not driver.wait(event, 1000)
     assert len(native._done_callbacks) == 1  # type: ignore[attr-defined]
 
 
 # ---- limits
-def test_more_lists_than_declared_are_refused(device: HostDevice) -> None:
-    made = [device.create_command_list() for _ in range(device.capabilities.independent_lists)]
+def test_more_lists_than_declared_are_refused(driver: HostDevice) -> None:
+    made = [driver.create_command_list() for _ in range(driver.capabilities.independent_lists)]
     with pytest.raises(BusyError) as refusal:
-        device.create_command_list()
+        driver.create_command_list()
     assert refusal.value.reason == "too_many_lists"
     made.pop().close()
-    device.create_command_list()
+    driver.create_command_list()
     assert len({each.key for each in made}) == len(made)
 
 
 def test_list_whose_worker_cannot_start_has_nothing_appended(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     ran: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr(host_queue, "start_new_thread", full)
@@ -247,12 +234,12 @@ def test_list_whose_worker_cannot_start_has_nothing_appended(
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
 def test_list_works_on_the_last_thread_that_can_be_had(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch, error: Exception
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(thread: threading.Thread) -> None:
         raise error
 
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     ran: list[int] = []
     monkeypatch.setattr(threading.Thread, "start", full)
     commands.append_work(lambda: ran.append(1))
@@ -266,26 +253,26 @@ def test_list_works_on_the_last_thread_that_can_be_had(
     [(b"x", 1), (b"x", 3 << 20), (b"abc", 3_000_003), (bytes(range(256)), 256), (bytes(range(251)) * 5000, 2_510_000)],
     ids=lambda value: str(len(value) if isinstance(value, bytes) else value),
 )
-def test_copy_and_fill_of_any_length(device: HostDevice, pattern: bytes, size: int) -> None:
-    one, address = device.host_buffer(size + 2)
-    two, target = device.host_buffer(size + 2)
+def test_copy_and_fill_of_any_length(driver: HostDevice, pattern: bytes, size: int) -> None:
+    one, address = driver.host_buffer(size + 2)
+    two, target = driver.host_buffer(size + 2)
     fill(address, b"<" + bytes(size) + b">")
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     commands.append_fill(address + 1, pattern, size, (), False)
     point = there(commands.append_copy(target, address, size + 2, (), True))
     assert point.wait(LONG_NS)
     assert content(target, size + 2) == b"<" + pattern * (size // len(pattern)) + b">"
     commands.close()
-    device.release_host_buffer(one)
-    device.release_host_buffer(two)
+    driver.release_host_buffer(one)
+    driver.release_host_buffer(two)
 
 
-def test_copy_within_a_buffer_may_overlap(device: HostDevice) -> None:
-    buffer, address = device.host_buffer(10)
+def test_copy_within_a_buffer_may_overlap(driver: HostDevice) -> None:
+    buffer, address = driver.host_buffer(10)
     fill(address, b"0123456789")
-    commands = device.create_command_list()
+    commands = driver.create_command_list()
     point = there(commands.append_copy(address + 2, address, 8, (), True))
     assert point.wait(LONG_NS)
     assert content(address, 10) == b"0101234567"
     commands.close()
-    device.release_host_buffer(buffer)
+    driver.release_host_buffer(buffer)

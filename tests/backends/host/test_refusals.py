@@ -18,7 +18,6 @@ from support.host_peers import (
     SEALS,
     TIMELINE,
     desc,
-    mapped,
     memfd,
     memory_desc,
     page,
@@ -33,14 +32,6 @@ from xsem_host import linux
 from xsem_host.device import CAPABILITIES, HostDevice
 
 MFD_HUGETLB = 4
-
-
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    assert mapped() == []
 
 
 def reopened(fd: int, mode: int) -> int:
@@ -114,53 +105,53 @@ MEMORIES: Cases = {
 
 
 @pytest.mark.parametrize("case", TIMELINES)
-def test_import_of_a_timeline_refuses(device: HostDevice, case: str) -> None:
+def test_import_of_a_timeline_refuses(driver: HostDevice, case: str) -> None:
     make, reason = TIMELINES[case]
-    refused(make(), reason, device, desc(TIMELINE))
+    refused(make(), reason, driver, desc(TIMELINE))
 
 
 @pytest.mark.parametrize("case", BINARIES)
-def test_import_of_a_binary_refuses(device: HostDevice, case: str) -> None:
+def test_import_of_a_binary_refuses(driver: HostDevice, case: str) -> None:
     make, reason = BINARIES[case]
-    refused(make(), reason, device, desc(BINARY))
+    refused(make(), reason, driver, desc(BINARY))
 
 
 @pytest.mark.parametrize("case", MEMORIES)
-def test_import_of_memory_refuses(device: HostDevice, case: str) -> None:
+def test_import_of_memory_refuses(driver: HostDevice, case: str) -> None:
     make, reason = MEMORIES[case]
-    refused(make(), reason, device, memory_desc(4096))
+    refused(make(), reason, driver, memory_desc(4096))
 
 
-def test_import_of_memory_refuses_a_size_beyond_all_files(device: HostDevice) -> None:
-    refused(memfd(4096, name="m"), "short_page", device, memory_desc(2**64 - 1))
+def test_import_of_memory_refuses_a_size_beyond_all_files(driver: HostDevice) -> None:
+    refused(memfd(4096, name="m"), "short_page", driver, memory_desc(2**64 - 1))
 
 
-def test_import_accepts_memory_with_a_name_like_a_timelines(device: HostDevice) -> None:
+def test_import_accepts_memory_with_a_name_like_a_timelines(driver: HostDevice) -> None:
     for name in ("xsem-timeline-frames", "my xsem-timeline"):
-        device.release_memory(device.import_memory(memory_desc(4096), OwnedHandle(memfd(4096, name=name))))
+        driver.release_memory(driver.import_memory(memory_desc(4096), OwnedHandle(memfd(4096, name=name))))
 
 
-def test_import_without_a_handle_is_refused(device: HostDevice) -> None:
+def test_import_without_a_handle_is_refused(driver: HostDevice) -> None:
     for call in (
-        lambda: device.import_semaphore(desc(BINARY), None),
-        lambda: device.import_semaphore(desc(TIMELINE), None),
-        lambda: device.import_memory(memory_desc(1), None),
+        lambda: driver.import_semaphore(desc(BINARY), None),
+        lambda: driver.import_semaphore(desc(TIMELINE), None),
+        lambda: driver.import_memory(memory_desc(1), None),
     ):
         with pytest.raises(spi.ImportFailure) as failure:
             call()
         assert getattr(failure.value.error, "reason", None) == "no_handle"
 
 
-def test_import_of_a_handle_that_is_closed_is_refused(device: HostDevice) -> None:
+def test_import_of_a_handle_that_is_closed_is_refused(driver: HostDevice) -> None:
     handle = OwnedHandle(os.eventfd(0))
     handle.close()
     with pytest.raises(spi.ImportFailure) as failure:
-        device.import_semaphore(desc(BINARY), handle)
+        driver.import_semaphore(desc(BINARY), handle)
     assert failure.value.fate == "left"
 
 
 @pytest.mark.timeout(30)
-def test_refusals_in_threads_close_no_other_files(device: HostDevice) -> None:
+def test_refusals_in_threads_close_no_other_files(driver: HostDevice) -> None:
     cases: list[tuple[tuple[Callable[[], int], str], SemaphoreDesc | MemoryDesc]]
     cases = [*((case, desc(TIMELINE)) for case in TIMELINES.values()),
              *((case, desc(BINARY)) for case in BINARIES.values()),
@@ -173,7 +164,7 @@ def test_refusals_in_threads_close_no_other_files(device: HostDevice) -> None:
         try:
             for _ in range(3):
                 for (make, reason), wanted in cases:
-                    refused(make(), reason, device, wanted)
+                    refused(make(), reason, driver, wanted)
         except BaseException as error:
             failures.append(error)
 
@@ -212,16 +203,16 @@ def no_more_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_full_file_table_is_said_to_be_full(device: HostDevice) -> None:
-    timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
-    memory, _ = device.create_memory(MEMORY, 1, False)
+def test_a_full_file_table_is_said_to_be_full(driver: HostDevice) -> None:
+    timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
+    memory, _ = driver.create_memory(MEMORY, 1, False)
     before = numbers()
     calls: list[Callable[[], object]] = [
-        lambda: device.create_semaphore(TIMELINE, 0),
-        lambda: device.create_semaphore(BINARY, 0),
-        lambda: device.create_memory(MEMORY, 1, False),
-        lambda: device.export_semaphore(timeline),
-        lambda: device.export_memory(memory),
+        lambda: driver.create_semaphore(TIMELINE, 0),
+        lambda: driver.create_semaphore(BINARY, 0),
+        lambda: driver.create_memory(MEMORY, 1, False),
+        lambda: driver.export_semaphore(timeline),
+        lambda: driver.export_memory(memory),
     ]
     for call in calls:
         with no_more_files(), pytest.raises(BusyError) as failure:
@@ -229,77 +220,77 @@ def test_a_full_file_table_is_said_to_be_full(device: HostDevice) -> None:
         assert failure.value.reason == "fd_limit"
         assert (failure.value.code, failure.value.code_name) == (errno.EMFILE, "EMFILE")
     assert numbers() == before
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
-    device.release_memory(memory)
+    driver.release_semaphore(timeline)
+    driver.release_semaphore(binary)
+    driver.release_memory(memory)
 
 
-def test_import_with_a_full_file_table_leaves_the_handle(device: HostDevice) -> None:
+def test_import_with_a_full_file_table_leaves_the_handle(driver: HostDevice) -> None:
     with OwnedHandle(os.eventfd(0)) as handle:
         with no_more_files(), pytest.raises(spi.ImportFailure) as failure:
-            device.import_semaphore(desc(BINARY), handle)  # /proc/self/fdinfo cannot be opened
+            driver.import_semaphore(desc(BINARY), handle)  # /proc/self/fdinfo cannot be opened
         assert failure.value.fate == "left"
         assert isinstance(failure.value.error, BusyError)
         os.fstat(handle.fileno())
 
 
-def test_import_without_address_space_leaves_the_handle(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_address_space_leaves_the_handle(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(size: int, flags: int, fd: int) -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     monkeypatch.setattr(linux, "_map", full)
     wanted: SemaphoreDesc | MemoryDesc
     for fd, wanted in ((memfd(4096, page()), desc(TIMELINE)), (memfd(4096, name="m"), memory_desc(4096))):
-        error = refused(fd, "out_of_memory", device, wanted)
+        error = refused(fd, "out_of_memory", driver, wanted)
         assert isinstance(error, OutOfMemoryError)
         assert error.call == "mmap"
     before = numbers()
     with pytest.raises(OutOfMemoryError):
-        device.create_semaphore(TIMELINE, 0)
+        driver.create_semaphore(TIMELINE, 0)
     with pytest.raises(OutOfMemoryError):
-        device.create_memory(MEMORY, 1, False)
+        driver.create_memory(MEMORY, 1, False)
     assert numbers() == before
 
 
-def test_import_without_proc_is_refused(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_proc_is_refused(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(path: str) -> str:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     monkeypatch.setattr(os, "readlink", missing)
-    refused(os.eventfd(0), "no_proc", device, desc(BINARY))
-    refused(memfd(4096, name="m"), "no_proc", device, memory_desc(4096))
+    refused(os.eventfd(0), "no_proc", driver, desc(BINARY))
+    refused(memfd(4096, name="m"), "no_proc", driver, memory_desc(4096))
 
 
 # ---- undeclared types and features
 @pytest.mark.parametrize("type", sorted(set(SemaphoreHandleType) - CAPABILITIES.semaphore_import))
 def test_undeclared_semaphore_type_is_refused_by_the_driver(
-    device: HostDevice, type: SemaphoreHandleType
+    driver: HostDevice, type: SemaphoreHandleType
 ) -> None:
     with pytest.raises(spi.ImportFailure) as failure:
-        device.import_semaphore(SemaphoreDesc(type=type, handle=1), None)
+        driver.import_semaphore(SemaphoreDesc(type=type, handle=1), None)
     assert failure.value.fate == "left"
     assert isinstance(failure.value.error, UnsupportedError)
     assert failure.value.error.capability == f"semaphore.import.{type.value}"
     with pytest.raises(UnsupportedError):
-        device.create_semaphore(type, 0)
+        driver.create_semaphore(type, 0)
 
 
 @pytest.mark.parametrize("type", sorted(set(MemoryHandleType) - CAPABILITIES.memory_import))
-def test_undeclared_memory_type_is_refused_by_the_driver(device: HostDevice, type: MemoryHandleType) -> None:
+def test_undeclared_memory_type_is_refused_by_the_driver(driver: HostDevice, type: MemoryHandleType) -> None:
     with pytest.raises(spi.ImportFailure) as failure:
-        device.import_memory(MemoryDesc(type=type, handle=1, allocation_size=1), None)
+        driver.import_memory(MemoryDesc(type=type, handle=1, allocation_size=1), None)
     assert failure.value.fate == "left"
     assert isinstance(failure.value.error, UnsupportedError)
     assert failure.value.error.capability == f"memory.import.{type.value}"
     with pytest.raises(UnsupportedError):
-        device.create_memory(type, 1, False)
+        driver.create_memory(type, 1, False)
 
 
-def test_images_recordings_and_borrowed_queues_are_unsupported(device: HostDevice) -> None:
-    commands = device.create_command_list()
+def test_images_recordings_and_borrowed_queues_are_unsupported(driver: HostDevice) -> None:
+    commands = driver.create_command_list()
     for call in (
-        lambda: device.map_mipmapped_array(None, None),  # type: ignore[arg-type]
-        lambda: device.open_command_list(1, True),
+        lambda: driver.map_mipmapped_array(None, None),  # type: ignore[arg-type]
+        lambda: driver.open_command_list(1, True),
         lambda: commands.begin_recording(),
     ):
         with pytest.raises(UnsupportedError):

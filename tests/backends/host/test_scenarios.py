@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
-
-
-@pytest.fixture
-def device() -> Iterator[xsem.Device]:
-    with xsem.open_device("host") as device:
-        yield device
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from support.fake_backend import until
-from support.host_peers import BINARY, LONG_NS, SLICE_NS, TIMELINE, desc, import_again, mapped, sleeps_in
+from support.host_peers import BINARY, LONG_NS, SLICE_NS, TIMELINE, desc, import_again, sleeps_in
 from support.open_files import is_open
 
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
@@ -22,47 +21,39 @@ from xsem_host.device import HostDevice
 BOTH = [TIMELINE, BINARY]
 
 
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    made = HostDevice()
-    yield made
-    made.close()
-    assert mapped() == []
-
-
 def wanted(type: SemaphoreHandleType, value: int = 1) -> int | None:
     return value if type is TIMELINE else None
 
 
 # ---- binary
-def test_binary_wait_resets_and_two_signals_are_one(device: HostDevice) -> None:
-    one = device.create_semaphore(BINARY, 0)
-    other = import_again(device, BINARY, one)
-    assert not device.host_wait(other, None, 0)
-    device.host_signal(one, None)
-    device.host_signal(one, None)
-    assert device.host_wait(other, None, SLICE_NS)
-    assert not device.host_wait(one, None, 0)
-    device.release_semaphore(one)
-    device.release_semaphore(other)
+def test_binary_wait_resets_and_two_signals_are_one(driver: HostDevice) -> None:
+    one = driver.create_semaphore(BINARY, 0)
+    other = import_again(driver, BINARY, one)
+    assert not driver.host_wait(other, None, 0)
+    driver.host_signal(one, None)
+    driver.host_signal(one, None)
+    assert driver.host_wait(other, None, SLICE_NS)
+    assert not driver.host_wait(one, None, 0)
+    driver.release_semaphore(one)
+    driver.release_semaphore(other)
 
 
 @pytest.mark.parametrize("mode", [0, os.EFD_NONBLOCK], ids=["blocking", "nonblocking"])
 @pytest.mark.timeout(10)
-def test_binary_signal_never_blocks_at_the_counters_maximum(device: HostDevice, mode: int) -> None:
+def test_binary_signal_never_blocks_at_the_counters_maximum(driver: HostDevice, mode: int) -> None:
     fd = os.eventfd(0, os.EFD_CLOEXEC | mode)
     os.write(fd, struct.pack("=Q", 2**64 - 2))
-    token = device.import_semaphore(desc(BINARY), OwnedHandle(fd))
-    device.host_signal(token, None)
-    assert device.host_wait(token, None, SLICE_NS)
-    assert not device.host_wait(token, None, 0)
-    device.release_semaphore(token)
+    token = driver.import_semaphore(desc(BINARY), OwnedHandle(fd))
+    driver.host_signal(token, None)
+    assert driver.host_wait(token, None, SLICE_NS)
+    assert not driver.host_wait(token, None, 0)
+    driver.release_semaphore(token)
 
 
 def test_binary_signal_works_when_another_fills_the_counter(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = device.create_semaphore(BINARY, 0)
+    token = driver.create_semaphore(BINARY, 0)
     write = os.eventfd_write
 
     def late(fd: int, value: int) -> None:
@@ -70,40 +61,40 @@ def test_binary_signal_works_when_another_fills_the_counter(
         write(fd, value)
 
     monkeypatch.setattr(os, "eventfd_write", late)
-    device.host_signal(token, None)
+    driver.host_signal(token, None)
     monkeypatch.undo()
-    assert device.host_wait(token, None, SLICE_NS)
-    device.release_semaphore(token)
+    assert driver.host_wait(token, None, SLICE_NS)
+    driver.release_semaphore(token)
 
 
 @pytest.mark.parametrize("mode", [0, os.EFD_NONBLOCK], ids=["blocking", "nonblocking"])
 @pytest.mark.timeout(20)
-def test_binary_wakes_exactly_one_of_several_waiters(device: HostDevice, mode: int) -> None:
-    token = device.import_semaphore(desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | mode)))
+def test_binary_wakes_exactly_one_of_several_waiters(driver: HostDevice, mode: int) -> None:
+    token = driver.import_semaphore(desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | mode)))
     got: list[int] = []
     stop = threading.Event()
 
     def wait(number: int) -> None:
         while not stop.is_set():
-            if device.host_wait(token, None, SLICE_NS):
+            if driver.host_wait(token, None, SLICE_NS):
                 got.append(number)
 
     threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for count in range(1, 21):
-        device.host_signal(token, None)
+        driver.host_signal(token, None)
         until(functools.partial(lambda wanted: len(got) == wanted, count))
     stop.set()
     for thread in threads:
         thread.join()
     assert len(got) == 20
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
 
 
 @pytest.mark.timeout(10)
-def test_loser_of_a_race_for_a_signal_is_not_held(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = device.import_semaphore(desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC)))
+def test_loser_of_a_race_for_a_signal_is_not_held(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = driver.import_semaphore(desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC)))
     ready = linux.readable
 
     def stolen(fd: int, timeout_ns: int) -> bool:
@@ -113,74 +104,74 @@ def test_loser_of_a_race_for_a_signal_is_not_held(device: HostDevice, monkeypatc
         return seen
 
     monkeypatch.setattr(semaphores, "readable", stolen)
-    device.host_signal(token, None)
-    assert not device.host_wait(token, None, SLICE_NS)
-    device.release_semaphore(token)
+    driver.host_signal(token, None)
+    assert not driver.host_wait(token, None, SLICE_NS)
+    driver.release_semaphore(token)
 
 
-def test_value_of_a_binary_is_unsupported(device: HostDevice) -> None:
-    token = device.create_semaphore(BINARY, 0)
+def test_value_of_a_binary_is_unsupported(driver: HostDevice) -> None:
+    token = driver.create_semaphore(BINARY, 0)
     with pytest.raises(UnsupportedError):
-        device.semaphore_value(token)
-    device.release_semaphore(token)
+        driver.semaphore_value(token)
+    driver.release_semaphore(token)
 
 
 # ---- timeline
-def test_timeline_compares_unsigned_over_64_bits_and_may_go_back(device: HostDevice) -> None:
-    one = device.create_semaphore(TIMELINE, 3)
-    other = import_again(device, TIMELINE, one)
-    assert device.semaphore_value(other) == 3
-    assert device.host_wait(other, 3, 0)
+def test_timeline_compares_unsigned_over_64_bits_and_may_go_back(driver: HostDevice) -> None:
+    one = driver.create_semaphore(TIMELINE, 3)
+    other = import_again(driver, TIMELINE, one)
+    assert driver.semaphore_value(other) == 3
+    assert driver.host_wait(other, 3, 0)
     for value in (2**31, 2**32 + 1, 2**62, 2**63, 2**64 - 1):
-        assert not device.host_wait(other, value, 0)
-        device.host_signal(one, value)
-        assert device.host_wait(other, value, 0)
-        assert device.semaphore_value(other) == value
-    device.host_signal(other, 1)
-    assert device.semaphore_value(one) == 1
-    device.release_semaphore(one)
-    device.release_semaphore(other)
+        assert not driver.host_wait(other, value, 0)
+        driver.host_signal(one, value)
+        assert driver.host_wait(other, value, 0)
+        assert driver.semaphore_value(other) == value
+    driver.host_signal(other, 1)
+    assert driver.semaphore_value(one) == 1
+    driver.release_semaphore(one)
+    driver.release_semaphore(other)
 
 
-def test_timeline_without_a_value_is_refused(device: HostDevice) -> None:
-    token = device.create_semaphore(TIMELINE, 3)
-    for call in (lambda: device.host_signal(token, None), lambda: device.host_wait(token, None, 0)):
+def test_timeline_without_a_value_is_refused(driver: HostDevice) -> None:
+    token = driver.create_semaphore(TIMELINE, 3)
+    for call in (lambda: driver.host_signal(token, None), lambda: driver.host_wait(token, None, 0)):
         with pytest.raises(BadArgumentError) as refusal:
             call()
         assert refusal.value.reason == "value_required"
-    assert device.semaphore_value(token) == 3
-    device.release_semaphore(token)
+    assert driver.semaphore_value(token) == 3
+    driver.release_semaphore(token)
 
 
 @pytest.mark.timeout(10)
-def test_timeline_jump_by_two_to_the_32_wakes_a_sleeper(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeline_jump_by_two_to_the_32_wakes_a_sleeper(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
-    one = device.create_semaphore(TIMELINE, 0)
+    one = driver.create_semaphore(TIMELINE, 0)
     met: list[bool] = []
-    thread = threading.Thread(target=lambda: met.append(device.host_wait(one, 2**32, LONG_NS)))
+    thread = threading.Thread(target=lambda: met.append(driver.host_wait(one, 2**32, LONG_NS)))
     thread.start()
     until(lambda: sleeps_in("futex", thread))
-    device.host_signal(one, 2**32)
+    driver.host_signal(one, 2**32)
     thread.join()
     assert met == [True]
-    device.release_semaphore(one)
+    driver.release_semaphore(one)
 
 
 @pytest.mark.timeout(10)
-def test_timeline_signal_wakes_every_sleeper(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeline_signal_wakes_every_sleeper(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
-    token = device.create_semaphore(TIMELINE, 0)
+    token = driver.create_semaphore(TIMELINE, 0)
     met: list[bool] = []
-    threads = [threading.Thread(target=lambda: met.append(device.host_wait(token, 1, LONG_NS))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: met.append(driver.host_wait(token, 1, LONG_NS))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         until(functools.partial(sleeps_in, "futex", thread))
-    device.host_signal(token, 1)
+    driver.host_signal(token, 1)
     for thread in threads:
         thread.join()
     assert met == [True] * 3
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
 
 
 class Overtaken:
@@ -200,47 +191,47 @@ class Overtaken:
 
 @pytest.mark.timeout(10)
 def test_timeline_signal_between_look_and_sleep_is_not_missed(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
-    token = device.create_semaphore(TIMELINE, 0)
+    token = driver.create_semaphore(TIMELINE, 0)
     monkeypatch.setattr(token, "_value", Overtaken(token))  # type: ignore[arg-type]
-    assert device.host_wait(token, 1, LONG_NS)
-    device.release_semaphore(token)
+    assert driver.host_wait(token, 1, LONG_NS)
+    driver.release_semaphore(token)
 
 
-def test_timelines_of_many_threads_lose_no_wake_up(device: HostDevice) -> None:
-    one, two = device.create_semaphore(TIMELINE, 0), device.create_semaphore(TIMELINE, 0)
+def test_timelines_of_many_threads_lose_no_wake_up(driver: HostDevice) -> None:
+    one, two = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(TIMELINE, 0)
 
     def answer() -> None:
         for value in range(1, 501):
-            assert device.host_wait(one, value, LONG_NS)
-            device.host_signal(two, value)
+            assert driver.host_wait(one, value, LONG_NS)
+            driver.host_signal(two, value)
 
     thread = threading.Thread(target=answer)
     thread.start()
     for value in range(1, 501):
-        device.host_signal(one, value)
-        assert device.host_wait(two, value, LONG_NS)
+        driver.host_signal(one, value)
+        assert driver.host_wait(two, value, LONG_NS)
     thread.join()
-    device.release_semaphore(one)
-    device.release_semaphore(two)
+    driver.release_semaphore(one)
+    driver.release_semaphore(two)
 
 
 # ---- waiting
 @pytest.mark.parametrize("type", BOTH)
-def test_wait_does_not_spin(device: HostDevice, type: SemaphoreHandleType) -> None:
-    token = device.create_semaphore(type, 0)
+def test_wait_does_not_spin(driver: HostDevice, type: SemaphoreHandleType) -> None:
+    token = driver.create_semaphore(type, 0)
     began, used = time.monotonic(), time.thread_time()
-    assert not device.host_wait(token, wanted(type), 400_000_000)
+    assert not driver.host_wait(token, wanted(type), 400_000_000)
     assert time.thread_time() - used < 0.2 * (time.monotonic() - began)
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
 
 
 def test_timeline_wait_does_not_spin_when_each_sleep_ends_early(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = device.create_semaphore(TIMELINE, 0)
+    token = driver.create_semaphore(TIMELINE, 0)
     looks = 0
 
     def restless(address: int, expected: int, timeout_ns: int) -> None:
@@ -248,16 +239,16 @@ def test_timeline_wait_does_not_spin_when_each_sleep_ends_early(
         looks += 1
 
     monkeypatch.setattr(semaphores, "futex_wait", restless)
-    assert not device.host_wait(token, 1, 300_000_000)
+    assert not driver.host_wait(token, 1, 300_000_000)
     # 64 reads without a pause, then at most one per millisecond. Without the pauses there would be tens of thousands.
     assert looks < 64 + 350
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
 
 
 def test_binary_wait_does_not_spin_when_others_are_faster(
-    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = device.create_semaphore(BINARY, 0)
+    token = driver.create_semaphore(BINARY, 0)
     looks = 0
 
     def restless(fd: int, timeout_ns: int) -> bool:
@@ -266,75 +257,75 @@ def test_binary_wait_does_not_spin_when_others_are_faster(
         return True
 
     monkeypatch.setattr(semaphores, "readable", restless)
-    assert not device.host_wait(token, None, 300_000_000)
+    assert not driver.host_wait(token, None, 300_000_000)
     assert looks < 64 + 350
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
 
 
 @pytest.mark.parametrize("type", BOTH)
 @pytest.mark.timeout(10)
-def test_wait_without_end_can_be_met(device: HostDevice, type: SemaphoreHandleType) -> None:
-    token = device.create_semaphore(type, 0)
+def test_wait_without_end_can_be_met(driver: HostDevice, type: SemaphoreHandleType) -> None:
+    token = driver.create_semaphore(type, 0)
     met: list[bool] = []
-    thread = threading.Thread(target=lambda: met.append(device.host_wait(token, wanted(type), 2**80)))
+    thread = threading.Thread(target=lambda: met.append(driver.host_wait(token, wanted(type), 2**80)))
     thread.start()
     until(lambda: sleeps_in("futex" if type is TIMELINE else "poll", thread))
-    device.host_signal(token, wanted(type))
+    driver.host_signal(token, wanted(type))
     thread.join()
     assert met == [True]
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
 
 
 # ---- release
 @pytest.mark.parametrize("type", BOTH)
 @pytest.mark.timeout(10)
-def test_release_leaves_the_file_to_a_wait_that_is_inside(device: HostDevice, type: SemaphoreHandleType) -> None:
-    token = device.create_semaphore(type, 0)
-    other = import_again(device, type, token)
+def test_release_leaves_the_file_to_a_wait_that_is_inside(driver: HostDevice, type: SemaphoreHandleType) -> None:
+    token = driver.create_semaphore(type, 0)
+    other = import_again(driver, type, token)
     fd = token.fd
     met: list[bool] = []
-    thread = threading.Thread(target=lambda: met.append(device.host_wait(token, wanted(type), LONG_NS)))
+    thread = threading.Thread(target=lambda: met.append(driver.host_wait(token, wanted(type), LONG_NS)))
     thread.start()
     until(lambda: sleeps_in("futex" if type is TIMELINE else "poll", thread))
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
     os.fstat(fd)  # the number must not become another file's while the wait uses it
-    device.host_signal(other, wanted(type))
+    driver.host_signal(other, wanted(type))
     thread.join()
     assert met == [True]
     assert not is_open(fd)
-    device.release_semaphore(other)
+    driver.release_semaphore(other)
 
 
 @pytest.mark.parametrize("type", BOTH)
 def test_use_after_release_is_refused_and_closes_no_other_file(
-    device: HostDevice, type: SemaphoreHandleType
+    driver: HostDevice, type: SemaphoreHandleType
 ) -> None:
-    token = device.create_semaphore(type, 0)
-    device.release_semaphore(token)
+    token = driver.create_semaphore(type, 0)
+    driver.release_semaphore(token)
     other = os.eventfd(0)  # takes the number that is free since the release
-    device.release_semaphore(token)
+    driver.release_semaphore(token)
     os.fstat(other)
     with pytest.raises(ReleasedError):
-        device.host_signal(token, wanted(type))
+        driver.host_signal(token, wanted(type))
     with pytest.raises(ReleasedError):
-        device.host_wait(token, wanted(type), 0)
+        driver.host_wait(token, wanted(type), 0)
     os.close(other)
 
 
 @pytest.mark.parametrize("type", BOTH)
-def test_a_semaphore_takes_one_file_descriptor(device: HostDevice, type: SemaphoreHandleType) -> None:
+def test_a_semaphore_takes_one_file_descriptor(driver: HostDevice, type: SemaphoreHandleType) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    tokens = [device.create_semaphore(type, 0) for _ in range(10)]
+    tokens = [driver.create_semaphore(type, 0) for _ in range(10)]
     assert len(os.listdir("/proc/self/fd")) == before + 10
     for token in tokens:
-        device.release_semaphore(token)
+        driver.release_semaphore(token)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_native_handle_is_the_fd(device: HostDevice) -> None:
+def test_native_handle_is_the_fd(driver: HostDevice) -> None:
     for type in BOTH:
-        token = device.create_semaphore(type, 0)
-        assert device.native_handle(token) == token.fd
-        device.release_semaphore(token)
+        token = driver.create_semaphore(type, 0)
+        assert driver.native_handle(token) == token.fd
+        driver.release_semaphore(token)
     with pytest.raises(UnsupportedError):
-        device.native_handle(None)
+        driver.native_handle(None)

@@ -1,0 +1,49 @@
+"""Fixtures of several folders, which their conftest.py imports, and the check of a refusal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import xsem
+from support.fake_backend import FakeDriver, fake
+from xsem.errors import BadArgumentError, XsemError
+from xsem.types import OwnedHandle
+
+Opened = tuple[xsem.Device, FakeDriver]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """The fake backend's device and its driver."""
+    with fake() as (device, driver):
+        yield device, driver
+
+
+@pytest.fixture
+def exporting(opened: Opened) -> Opened:
+    """The fake backend's device and its driver, which exports each semaphore as a new file."""
+    _, driver = opened
+    driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+    return opened
+
+
+@pytest.fixture
+def device() -> Iterator[xsem.Device]:
+    """The host device."""
+    if next(info for info in xsem.backends() if info.name == "host").unavailable is not None:
+        pytest.skip("the host device needs Linux")
+    with xsem.open_device("host") as opened:
+        yield opened
+
+
+def refused(act: Callable[[], object], reason: str, error: type[XsemError] = BadArgumentError) -> XsemError:
+    """Check that `act` raises exactly this class with this reason and a text. Return the error."""
+    with pytest.raises(XsemError) as caught:
+        act()
+    raised = caught.value
+    assert (type(raised), raised.reason) == (error, reason), f"{type(raised).__name__}, {raised.reason}: {raised}"
+    assert str(raised)
+    return raised
