@@ -47,7 +47,7 @@ def make(member: SemaphoreHandleType | MemoryHandleType, **fields: Any) -> Semap
     return MemoryDesc(type=member, **{"allocation_size": 4096, **fields})
 
 
-def refused(member: SemaphoreHandleType | MemoryHandleType, **fields: Any) -> XsemError:
+def error_of(member: SemaphoreHandleType | MemoryHandleType, **fields: Any) -> XsemError:
     with pytest.raises(XsemError) as caught:
         make(member, **fields)
     return caught.value
@@ -90,7 +90,7 @@ def test_nt_types_take_a_name_in_place_of_a_handle(member: SemaphoreHandleType |
 def test_nt_types_take_exactly_one_of_name_and_handle(
     member: SemaphoreHandleType | MemoryHandleType, fields: dict[str, Any]
 ) -> None:
-    error = refused(member, **fields)
+    error = error_of(member, **fields)
     assert type(error) is BadArgumentError
     assert error.reason == "handle_xor_name"
     assert error.handle_type is member
@@ -99,7 +99,7 @@ def test_nt_types_take_exactly_one_of_name_and_handle(
 @pytest.mark.parametrize("member", [*FD, *KMT, *NVSCI], ids=named)
 @pytest.mark.parametrize("fields", [{}, {"handle": 1}], ids=["alone", "beside a handle"])
 def test_no_other_type_takes_a_name(member: SemaphoreHandleType | MemoryHandleType, fields: dict[str, Any]) -> None:
-    error = refused(member, name="Local\\frames", **fields)
+    error = error_of(member, name="Local\\frames", **fields)
     assert type(error) is BadArgumentError
     assert error.reason == "name_not_allowed"
     assert error.handle_type is member
@@ -108,14 +108,14 @@ def test_no_other_type_takes_a_name(member: SemaphoreHandleType | MemoryHandleTy
 @pytest.mark.parametrize("member", NT, ids=named)
 @pytest.mark.parametrize("name", ["", "a\0b", b"Local", 5, True, "\ud800", "a\udfffb", "\udc00\ud800"])
 def test_a_name_is_text_that_windows_can_take(member: SemaphoreHandleType | MemoryHandleType, name: Any) -> None:
-    error = refused(member, name=name)
+    error = error_of(member, name=name)
     assert type(error) is BadArgumentError
     assert error.reason == "bad_name"
 
 
 @pytest.mark.parametrize("member", [*FD, *KMT, *NVSCI], ids=named)
 def test_a_handle_is_needed(member: SemaphoreHandleType | MemoryHandleType) -> None:
-    error = refused(member)
+    error = error_of(member)
     assert type(error) is BadHandleError
     assert error.reason == "no_handle"
     assert error.handle_type is member
@@ -123,7 +123,7 @@ def test_a_handle_is_needed(member: SemaphoreHandleType | MemoryHandleType) -> N
 
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
 def test_a_null_handle_is_refused(member: SemaphoreHandleType | MemoryHandleType) -> None:
-    error = refused(member, handle=0)
+    error = error_of(member, handle=0)
     assert type(error) is BadHandleError
     assert error.reason == "null_handle"
     assert error.handle_type is member
@@ -139,7 +139,7 @@ def test_a_name_may_have_any_character_of_unicode(member: SemaphoreHandleType | 
 def test_invalid_handle_value_of_windows_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, handle: int
 ) -> None:
-    error = refused(member, handle=handle)
+    error = error_of(member, handle=handle)
     assert (type(error), error.reason, error.handle_type) == (BadHandleError, "null_handle", member)
     assert "INVALID_HANDLE_VALUE" in error.message
 
@@ -147,7 +147,7 @@ def test_invalid_handle_value_of_windows_is_refused(
 @pytest.mark.parametrize("member", NT, ids=named)
 @pytest.mark.parametrize("handle", [-2, -6, 2**64 - 2, 2**64 - 6])
 def test_pseudo_handles_of_windows_are_refused(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
-    error = refused(member, handle=handle)
+    error = error_of(member, handle=handle)
     assert (type(error), error.reason, error.handle_type) == (BadHandleError, "pseudo_handle", member)
 
 
@@ -165,7 +165,7 @@ def test_any_other_64_bits_may_be_an_nt_handle(member: SemaphoreHandleType | Mem
 )
 def test_handle_wider_than_a_pointer_is_refused(member: SemaphoreHandleType | MemoryHandleType, handle: int) -> None:
     # ctypes would truncate it to 64 bits without an error, and the driver would follow the rest.
-    error = refused(member, handle=handle)
+    error = error_of(member, handle=handle)
     assert type(error) is BadHandleError
     assert error.reason == "handle_out_of_range"
 
@@ -178,7 +178,7 @@ def test_a_windows_handle_in_a_signed_int_is_taken(member: SemaphoreHandleType |
 @pytest.mark.parametrize("member", ALL, ids=named)
 @pytest.mark.parametrize("handle", [True, False])
 def test_bool_is_refused_as_handle(member: SemaphoreHandleType | MemoryHandleType, handle: bool) -> None:
-    error = refused(member, handle=handle)
+    error = error_of(member, handle=handle)
     assert type(error) is BadArgumentError
     assert error.reason == "not_an_int"
 
@@ -192,7 +192,7 @@ def test_negative_fd_is_refused_except_for_a_signalled_sync_file(
     if member is S.SYNC_FD and number == -1:
         assert make(member, handle=-1).handle == -1
         return
-    error = refused(member, handle=number)
+    error = error_of(member, handle=number)
     assert type(error) is BadHandleError
     assert error.reason == "negative_fd"
     assert error.handle_type is member
@@ -207,7 +207,7 @@ def test_an_fd_may_be_an_object_with_fileno(member: SemaphoreHandleType | Memory
 @pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("handle", ["3", 3.0, b"3", object])
 def test_other_objects_are_refused_as_fd(member: SemaphoreHandleType | MemoryHandleType, handle: Any) -> None:
-    error = refused(member, handle=handle)
+    error = error_of(member, handle=handle)
     assert type(error) is BadArgumentError
     assert error.reason == "not_a_handle"
     assert error.handle_type is member
@@ -216,7 +216,7 @@ def test_other_objects_are_refused_as_fd(member: SemaphoreHandleType | MemoryHan
 @pytest.mark.parametrize("member", [*NT, *KMT, *NVSCI], ids=named)
 @pytest.mark.parametrize("handle", [WithFileno(7), "3", 3.0])
 def test_types_without_fd_refuse_a_file(member: SemaphoreHandleType | MemoryHandleType, handle: Any) -> None:
-    error = refused(member, handle=handle)
+    error = error_of(member, handle=handle)
     assert type(error) is BadArgumentError
     assert error.reason == "not_an_int"
 
@@ -228,7 +228,7 @@ def test_only_fd_and_nt_types_take_an_owned_handle(member: SemaphoreHandleType |
         if member.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT):
             assert make(member, handle=owned).handle is owned
         else:
-            error = refused(member, handle=owned)
+            error = error_of(member, handle=owned)
             assert type(error) is BadArgumentError
             assert error.reason == "not_an_int"
         assert not owned.closed
@@ -254,7 +254,7 @@ def test_the_type_is_the_enums_own_member(desc: Any, value: object) -> None:
      ("4096", "not_an_int"), (None, "not_an_int")],
 )
 def test_memory_has_a_size(member: MemoryHandleType, size: Any, reason: str) -> None:
-    error = refused(member, handle=1, allocation_size=size)
+    error = error_of(member, handle=1, allocation_size=size)
     assert type(error) is BadArgumentError
     assert error.reason == reason
 
@@ -273,7 +273,7 @@ def test_dedicated_is_set_for_d3d_and_refused_for_dmabuf(member: MemoryHandleTyp
     assert isinstance(by_default, MemoryDesc)
     assert by_default.dedicated is (member in (M.D3D12_RESOURCE, M.D3D11_RESOURCE, M.D3D11_RESOURCE_KMT))
     if member is M.DMABUF_FD:
-        error = refused(member, handle=1, dedicated=True)
+        error = error_of(member, handle=1, dedicated=True)
         assert type(error) is BadArgumentError
         assert error.reason == "dedicated_dmabuf"
         assert error.handle_type is member
@@ -298,7 +298,7 @@ def test_every_form_of_a_uuid_becomes_a_uuid_object(
 @pytest.mark.parametrize("field", ["device_uuid", "driver_uuid"])
 @pytest.mark.parametrize("value", ["cuda:0", b"short", 0, True])
 def test_bad_uuid_is_refused(member: SemaphoreHandleType | MemoryHandleType, field: str, value: Any) -> None:
-    error = refused(member, handle=1, **{field: value})
+    error = error_of(member, handle=1, **{field: value})
     assert type(error) is BadArgumentError
     assert error.reason == "bad_uuid"
     assert field in str(error)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, open_fake, timeline, until
+from support.fixtures import refused
 
 import xsem
-from xsem.errors import BadArgumentError, DriverError, ReleasedError, UnsupportedError, WaitTimeoutError, XsemError
+from xsem.errors import DriverError, ReleasedError, UnsupportedError, WaitTimeoutError
 from xsem.facade.device import Device
 from xsem.types import Capabilities, Feature, MemoryDesc, MemoryHandleType, MipmapDesc
 
@@ -126,12 +127,6 @@ def device(request: pytest.FixtureRequest) -> Device:
     found = request.getfixturevalue(request.param)
     made: Device = found if isinstance(found, Device) else found[0]
     return made
-
-
-def refused(act: Callable[[], object], reason: str, error: type[XsemError] = BadArgumentError) -> None:
-    with pytest.raises(error) as caught:
-        act()
-    assert caught.value.reason == reason, caught.value
 
 
 def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:

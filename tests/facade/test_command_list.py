@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, set_last, timeline, until
-from support.fixtures import Opened
+from support.fixtures import Opened, refused
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, WrongDeviceError
@@ -40,16 +40,14 @@ def calls(driver: FakeDriver) -> list[Any]:
     ]
 
 
-def refused(driver: FakeDriver, reason: str, call: Callable[[], object],
-            error: type[xsem.XsemError] = BadArgumentError) -> xsem.XsemError:
+def refused_unasked(
+    driver: FakeDriver, reason: str, call: Callable[[], object], error: type[xsem.XsemError] = BadArgumentError
+) -> xsem.XsemError:
     """Check that `call` raises before any driver call."""
     before = calls(driver)
-    with pytest.raises(error) as caught:
-        call()
-    assert type(caught.value) is error
-    assert caught.value.reason == reason
+    raised = refused(call, reason, error)
     assert calls(driver) == before
-    return caught.value
+    return raised
 
 
 # ---- calls that reach the driver
@@ -146,7 +144,7 @@ def test_bad_parameter_is_refused(append: Append, opened: Opened, what: str) -> 
     device, driver = opened
     type, param, reason = SPELLED_WRONG[what]
     sem = semaphore(device, type)
-    error = refused(driver, reason, lambda: append(sem, param))
+    error = refused_unasked(driver, reason, lambda: append(sem, param))
     assert error.reason.endswith("out_of_range") or error.handle_type is type
 
 
@@ -169,7 +167,7 @@ def test_field_that_a_kind_does_not_have_is_refused(append: Append, opened: Open
     device, driver = opened
     type, fields, reason = FIELDS[what]
     params = (WaitParams if append.__name__ == "append_wait" else SignalParams)(**fields)
-    refused(driver, reason, lambda: append(semaphore(device, type), params))
+    refused_unasked(driver, reason, lambda: append(semaphore(device, type), params))
 
 
 def test_timeout_is_for_keyed_mutexes(opened: Opened) -> None:
@@ -178,16 +176,17 @@ def test_timeout_is_for_keyed_mutexes(opened: Opened) -> None:
     for timeout_ms in (0, 100, INFINITE, None):
         commands.append_wait(mutex, WaitParams(key=1, timeout_ms=timeout_ms))
     commands.append_wait(timeline(device), WaitParams(value=1, timeout_ms=INFINITE))
-    refused(driver, "timeout_not_allowed",
-            lambda: commands.append_wait(timeline(device), WaitParams(value=1, timeout_ms=100)))
-    refused(driver, "timeout_not_allowed", lambda: commands.append_wait(binary(device), WaitParams(timeout_ms=0)))
+    refused_unasked(driver, "timeout_not_allowed",
+                    lambda: commands.append_wait(timeline(device), WaitParams(value=1, timeout_ms=100)))
+    refused_unasked(driver, "timeout_not_allowed",
+                    lambda: commands.append_wait(binary(device), WaitParams(timeout_ms=0)))
 
 
 def test_params_of_the_other_call_are_refused(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    refused(driver, "wrong_params", lambda: commands.append_wait(sem, SignalParams(value=1)))  # type: ignore[call-overload]
-    refused(driver, "wrong_params", lambda: commands.append_signal(sem, WaitParams(value=1)))  # type: ignore[call-overload]
+    refused_unasked(driver, "wrong_params", lambda: commands.append_wait(sem, SignalParams(value=1)))  # type: ignore[call-overload]
+    refused_unasked(driver, "wrong_params", lambda: commands.append_signal(sem, WaitParams(value=1)))  # type: ignore[call-overload]
 
 
 def test_params_of_a_class_of_the_applications_own_are_taken(opened: Opened) -> None:
@@ -203,32 +202,32 @@ def test_sync_file_is_waited_for_and_not_signalled(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), device.import_semaphore(SemaphoreDesc.sync_fd(-1))
     commands.append_wait(sem)
-    refused(driver, "signal_of_sync_file", lambda: commands.append_signal(sem))
-    refused(driver, "signal_of_sync_file", lambda: commands.prepare_signal(sem))
+    refused_unasked(driver, "signal_of_sync_file", lambda: commands.append_signal(sem))
+    refused_unasked(driver, "signal_of_sync_file", lambda: commands.prepare_signal(sem))
 
 
 # ---- batches
 def test_batch_of_another_shape_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     a, b = timeline(device), timeline(device)
-    refused(driver, "params_mismatch", lambda: append([a, b], 7))
-    refused(driver, "params_mismatch", lambda: append([a, b], None))
-    refused(driver, "params_mismatch", lambda: append([a, b], [7]))
-    refused(driver, "params_mismatch", lambda: append([a], [7, 8]))
-    refused(driver, "params_mismatch", lambda: append([a, b], "78"))
-    refused(driver, "params_mismatch", lambda: append([a, b], (value for value in (7, 8))))
-    refused(driver, "empty_batch", lambda: append([], []))
-    refused(driver, "duplicate_semaphore", lambda: append([a, b, a], [7, 8, 9]))
+    refused_unasked(driver, "params_mismatch", lambda: append([a, b], 7))
+    refused_unasked(driver, "params_mismatch", lambda: append([a, b], None))
+    refused_unasked(driver, "params_mismatch", lambda: append([a, b], [7]))
+    refused_unasked(driver, "params_mismatch", lambda: append([a], [7, 8]))
+    refused_unasked(driver, "params_mismatch", lambda: append([a, b], "78"))
+    refused_unasked(driver, "params_mismatch", lambda: append([a, b], (value for value in (7, 8))))
+    refused_unasked(driver, "empty_batch", lambda: append([], []))
+    refused_unasked(driver, "duplicate_semaphore", lambda: append([a, b, a], [7, 8, 9]))
 
 
 def test_bad_semaphores_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     a, b = timeline(device), timeline(device)
     for given in ((each for each in (a, b)), {a, b}, {a: 1}, None, 7, "ab", iter([a])):
-        refused(driver, "not_a_semaphore", lambda given=given: append(given, [7, 8]))  # type: ignore[misc]
-    refused(driver, "not_a_semaphore", lambda: append([a, 7], [7, 8]))
-    refused(driver, "not_a_semaphore", lambda: append([None], [7]))
-    refused(driver, "not_a_semaphore", lambda: append(device.create_event(), 7))
+        refused_unasked(driver, "not_a_semaphore", lambda given=given: append(given, [7, 8]))  # type: ignore[misc]
+    refused_unasked(driver, "not_a_semaphore", lambda: append([a, 7], [7, 8]))
+    refused_unasked(driver, "not_a_semaphore", lambda: append([None], [7]))
+    refused_unasked(driver, "not_a_semaphore", lambda: append(device.create_event(), 7))
 
 
 BAD_MEMBERS: dict[str, Callable[[xsem.Device], tuple[Any, Any]]] = {
@@ -302,13 +301,13 @@ def test_value_not_above_the_last_one_is_refused(opened: Opened) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_signal(sem, 5)
     for value in (0, 4, 5):
-        error = refused(driver, "value_not_above_last", lambda value=value: commands.append_signal(sem, value))  # type: ignore[misc]
+        error = refused_unasked(driver, "value_not_above_last", lambda value=value: commands.append_signal(sem, value))  # type: ignore[misc]
         assert "5" in str(error)
-    refused(driver, "value_not_above_last", lambda: sem.host_signal(5))
+    refused_unasked(driver, "value_not_above_last", lambda: sem.host_signal(5))
     commands.append_signal(sem, 6)
     driver.values[sem._state.token] = 6   # the list's signals are done
     sem.host_signal(7)
-    refused(driver, "value_not_above_last", lambda: commands.append_signal(sem, 7))
+    refused_unasked(driver, "value_not_above_last", lambda: commands.append_signal(sem, 7))
 
 
 def test_value_may_go_back_with_allow_rewind(opened: Opened) -> None:
@@ -372,9 +371,9 @@ def test_value_far_above_the_last_one_is_refused() -> None:
         commands, sem = device.create_command_list(), timeline(device)
         commands.append_signal(sem, 10)
         commands.append_wait(sem, 1010)
-        refused(driver, "value_difference", lambda: commands.append_wait(sem, 1011))
-        refused(driver, "value_difference", lambda: commands.append_signal(sem, 1011))
-        refused(driver, "value_difference", lambda: sem.host_signal(1011))
+        refused_unasked(driver, "value_difference", lambda: commands.append_wait(sem, 1011))
+        refused_unasked(driver, "value_difference", lambda: commands.append_signal(sem, 1011))
+        refused_unasked(driver, "value_difference", lambda: sem.host_signal(1011))
         commands.append_signal(sem, 1010)
 
 
@@ -409,9 +408,9 @@ def test_second_wait_needs_the_exporters_reset() -> None:
     with fake(LEVEL_ZERO) as (device, driver):
         commands, sem, mark = device.create_command_list(), binary(device), timeline(device)
         commands.append_wait(sem)
-        error = refused(driver, "not_reset", lambda: commands.append_wait(sem), BusyError)
+        error = refused_unasked(driver, "not_reset", lambda: commands.append_wait(sem), BusyError)
         assert "mark_reset" in str(error)
-        refused(driver, "not_reset", lambda: commands.append_wait([mark, sem], [1, None]), BusyError)
+        refused_unasked(driver, "not_reset", lambda: commands.append_wait([mark, sem], [1, None]), BusyError)
         sem.mark_reset()
         commands.append_wait(sem)
         commands.append_wait(mark, 1)   # a timeline needs no reset
@@ -423,7 +422,7 @@ def test_failed_wait_needs_no_reset() -> None:
     with fake(LEVEL_ZERO) as (device, driver):
         commands, first, second = device.create_command_list(), binary(device), binary(device)
         commands.append_wait(second)
-        refused(driver, "not_reset", lambda: commands.append_wait([first, second], [None, None]), BusyError)
+        refused_unasked(driver, "not_reset", lambda: commands.append_wait([first, second], [None, None]), BusyError)
         driver.lists[0].fail_next = DriverError("no", reason="driver")
         with pytest.raises(DriverError):
             commands.append_wait(first)
@@ -456,7 +455,7 @@ def test_objects_of_another_device_are_refused(append: Append, opened: Opened) -
             lambda: append(ours, 1, signal_event=free),
             lambda: append(ours, 1, **{memory: [their_memory]}),
         ):
-            error = refused(driver, "wrong_device", call, WrongDeviceError)
+            error = refused_unasked(driver, "wrong_device", call, WrongDeviceError)
             assert isinstance(error, WrongDeviceError)
             assert (error.expected, error.actual) == ("fake:0", "fake:1")
         with pytest.raises(EventNotAppendedError):
@@ -467,37 +466,37 @@ def test_objects_of_another_device_are_refused(append: Append, opened: Opened) -
 def test_two_devices_of_one_id_are_two(opened: Opened) -> None:
     device, driver = opened
     with fake() as (other, _):
-        refused(driver, "wrong_device", lambda: device.create_command_list().append_wait(timeline(other), 1),
-                WrongDeviceError)
+        refused_unasked(driver, "wrong_device", lambda: device.create_command_list().append_wait(timeline(other), 1),
+                        WrongDeviceError)
 
 
 # ---- events and memory
 def test_bad_events_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     sem, event = timeline(device), device.event(FakePoint(1, "foreign"))
-    refused(driver, "not_an_event", lambda: append(sem, 1, wait_events=event))
-    refused(driver, "not_an_event", lambda: append(sem, 1, wait_events=(each for each in (event,))))
-    refused(driver, "not_an_event", lambda: append(sem, 1, wait_events=[event, FakePoint(1, "foreign")]))
-    refused(driver, "not_an_event", lambda: append(sem, 1, wait_events="ab"))
-    refused(driver, "not_an_event", lambda: append(sem, 1, wait_events=None))
-    refused(driver, "not_an_event", lambda: append(sem, 1, signal_event=FakePoint(1, "foreign")))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=event))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=(each for each in (event,))))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=[event, FakePoint(1, "foreign")]))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events="ab"))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=None))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, signal_event=FakePoint(1, "foreign")))
 
 
 def test_bad_memory_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
     which = "acquire" if append.__name__ == "append_wait" else "release"
     sem, memory = timeline(device), device.create_memory(MemoryHandleType.OPAQUE_FD, 1)
-    refused(driver, "not_a_memory", lambda: append(sem, 1, **{which: memory}))
-    refused(driver, "not_a_memory", lambda: append(sem, 1, **{which: (each for each in (memory,))}))
-    refused(driver, "not_a_memory", lambda: append(sem, 1, **{which: [memory, memory.map_buffer()]}))
-    refused(driver, "not_a_memory", lambda: append(sem, 1, **{which: None}))
-    refused(driver, "duplicate_memory", lambda: append(sem, 1, **{which: [memory, memory]}))
+    refused_unasked(driver, "not_a_memory", lambda: append(sem, 1, **{which: memory}))
+    refused_unasked(driver, "not_a_memory", lambda: append(sem, 1, **{which: (each for each in (memory,))}))
+    refused_unasked(driver, "not_a_memory", lambda: append(sem, 1, **{which: [memory, memory.map_buffer()]}))
+    refused_unasked(driver, "not_a_memory", lambda: append(sem, 1, **{which: None}))
+    refused_unasked(driver, "duplicate_memory", lambda: append(sem, 1, **{which: [memory, memory]}))
 
 
 def test_event_that_is_not_appended_cannot_be_waited_for(append: Append, opened: Opened) -> None:
     device, driver = opened
-    refused(driver, "event_not_appended", lambda: append(timeline(device), 1, wait_events=[device.create_event()]),
-            EventNotAppendedError)
+    refused_unasked(driver, "event_not_appended",
+                    lambda: append(timeline(device), 1, wait_events=[device.create_event()]), EventNotAppendedError)
 
 
 # ---- copies and fills
@@ -520,18 +519,18 @@ def test_bad_copies_and_fills_are_refused(opened: Opened) -> None:
     commands = device.create_command_list()
     memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
     a, b = memory.map_buffer(0, 1024), memory.map_buffer(1024, 512)
-    refused(driver, "size_mismatch", lambda: commands.append_copy(a, b))
-    refused(driver, "overlap", lambda: commands.append_copy(a, a))
+    refused_unasked(driver, "size_mismatch", lambda: commands.append_copy(a, b))
+    refused_unasked(driver, "overlap", lambda: commands.append_copy(a, a))
     view = a.view((512,), "uint8", offset=256)
-    refused(driver, "overlap", lambda: commands.append_copy(view, a.view((512,), "uint8")))
-    refused(driver, "not_a_buffer", lambda: commands.append_copy(a, b"1" * 1024))  # type: ignore[arg-type]
-    refused(driver, "not_a_buffer", lambda: commands.append_fill(memory, b"1"))  # type: ignore[arg-type]
+    refused_unasked(driver, "overlap", lambda: commands.append_copy(view, a.view((512,), "uint8")))
+    refused_unasked(driver, "not_a_buffer", lambda: commands.append_copy(a, b"1" * 1024))  # type: ignore[arg-type]
+    refused_unasked(driver, "not_a_buffer", lambda: commands.append_fill(memory, b"1"))  # type: ignore[arg-type]
     for pattern in (b"", b"123", "0", 0, memoryview(b"0"), None):
-        refused(driver, "bad_pattern", lambda pattern=pattern: commands.append_fill(a, pattern))  # type: ignore[misc]
+        refused_unasked(driver, "bad_pattern", lambda pattern=pattern: commands.append_fill(a, pattern))  # type: ignore[misc]
     with fake() as (other, _):
         theirs = other.create_memory(MemoryHandleType.OPAQUE_FD, 4096).map_buffer(0, 1024)
-        refused(driver, "wrong_device", lambda: commands.append_copy(a, theirs), WrongDeviceError)
-        refused(driver, "wrong_device", lambda: commands.append_fill(theirs, b"0"), WrongDeviceError)
+        refused_unasked(driver, "wrong_device", lambda: commands.append_copy(a, theirs), WrongDeviceError)
+        refused_unasked(driver, "wrong_device", lambda: commands.append_fill(theirs, b"0"), WrongDeviceError)
 
 
 def test_copy_keeps_its_buffers(opened: Opened) -> None:
@@ -564,7 +563,7 @@ def test_work_is_called_at_once_and_in_order(opened: Opened) -> None:
 @pytest.mark.parametrize("work", [None, 7, "work", b""])
 def test_work_that_cannot_be_called_is_refused(opened: Opened, work: Any) -> None:
     device, driver = opened
-    refused(driver, "not_callable", lambda: device.create_command_list().append_work(work))
+    refused_unasked(driver, "not_callable", lambda: device.create_command_list().append_work(work))
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), KeyboardInterrupt(), SystemExit(3)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.fake_backend import ALL, FakeDriver, until
+from support.fixtures import refused
 
 import xsem
 from xsem import spi
@@ -80,12 +81,11 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
     return with_backends
 
 
-def refused(act: Any, error: type[XsemError], reason: str) -> Any:
-    with pytest.raises(error) as caught:
-        act()
-    assert caught.value.reason == reason, caught.value
-    assert caught.value.backend == "acme" or reason.startswith("bad_")
-    return caught.value
+def acme_refused(act: Any, reason: str, error: type[XsemError] = BadArgumentError) -> Any:
+    """Check the refusal. It names the backend."""
+    raised = refused(act, reason, error)
+    assert raised.backend == "acme" or reason.startswith("bad_")
+    return raised
 
 
 # ---- by name and index
@@ -127,21 +127,21 @@ def test_each_call_opens_a_device_of_its_own(use: Any) -> None:
 )
 def test_bad_device_id_is_refused(use: Any, name: Any) -> None:
     backend = use(Acme(info(0)))
-    refused(lambda: xsem.open_device(name), BadArgumentError, "bad_device_id")
+    acme_refused(lambda: xsem.open_device(name), "bad_device_id")
     assert not backend.asked
 
 
 @pytest.mark.parametrize("name", [["acme"], ("acme",), {"acme"}, 0, b"acme", 1.5], ids=repr)
 def test_bad_backend_name_is_refused(use: Any, name: Any) -> None:
     backend = use(Acme(info(0)))
-    refused(lambda: xsem.devices(name), BadArgumentError, "bad_device_id")
+    acme_refused(lambda: xsem.devices(name), "bad_device_id")
     assert backend.asked == 0
 
 
 @pytest.mark.parametrize("name", ["acme:3", "acme:999999999"])
 def test_unknown_index_is_refused_with_the_candidates(use: Any, name: str) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1)))
-    error = refused(lambda: xsem.open_device(name), DeviceNotFoundError, "no_such_device")
+    error = acme_refused(lambda: xsem.open_device(name), "no_such_device", DeviceNotFoundError)
     assert error.candidates == (info(0, uuid=ONE), info(1))
     for part in (f"index {int(name[5:])}", "acme:0", "acme:1", "Acme 0", str(ONE)):
         assert part in str(error)
@@ -150,7 +150,7 @@ def test_unknown_index_is_refused_with_the_candidates(use: Any, name: str) -> No
 
 def test_ambiguous_device_is_refused_with_the_candidates(use: Any) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1, uuid=TWO)))
-    error = refused(lambda: xsem.open_device("acme"), DeviceNotFoundError, "ambiguous_device")
+    error = acme_refused(lambda: xsem.open_device("acme"), "ambiguous_device", DeviceNotFoundError)
     assert error.candidates == backend.infos
     for part in ("acme:0", "acme:1", str(ONE), str(TWO)):
         assert part in str(error)
@@ -160,7 +160,7 @@ def test_ambiguous_device_is_refused_with_the_candidates(use: Any) -> None:
 def test_backend_without_devices_is_reported(use: Any) -> None:
     backend = use(Acme())
     for name in ("acme", "acme:0"):
-        error = refused(lambda name=name: xsem.open_device(name), DeviceNotFoundError, "no_device")
+        error = acme_refused(lambda name=name: xsem.open_device(name), "no_device", DeviceNotFoundError)
         assert error.candidates == ()
     assert not backend.opened
 
@@ -201,7 +201,7 @@ def test_a_luid_finds_its_device(use: Any) -> None:
 )
 def test_unknown_uuid_or_luid_is_refused_with_the_candidates(use: Any, name: str, wish: dict[str, Any]) -> None:
     backend = use(Acme(info(0, uuid=ONE, luid=b"00000000"), info(1, uuid=TWO, luid=b"11111111"), info(2)))
-    error = refused(lambda: xsem.open_device(name, **wish), DeviceNotFoundError, "no_such_device")
+    error = acme_refused(lambda: xsem.open_device(name, **wish), "no_such_device", DeviceNotFoundError)
     assert error.candidates == backend.infos
     for value in wish.values():
         assert (value.hex() if isinstance(value, bytes) else str(value)) in str(error)
@@ -210,7 +210,7 @@ def test_unknown_uuid_or_luid_is_refused_with_the_candidates(use: Any, name: str
 
 def test_one_uuid_on_two_devices_is_ambiguous(use: Any) -> None:
     backend = use(Acme(info(0, uuid=ONE), info(1, uuid=ONE), info(2, uuid=TWO)))
-    error = refused(lambda: xsem.open_device("acme", uuid=ONE), DeviceNotFoundError, "ambiguous_device")
+    error = acme_refused(lambda: xsem.open_device("acme", uuid=ONE), "ambiguous_device", DeviceNotFoundError)
     assert error.candidates == backend.infos[:2]
     xsem.open_device("acme:1", uuid=ONE).release()
     assert backend.opened == [1]
@@ -225,7 +225,7 @@ def test_one_uuid_on_two_devices_is_ambiguous(use: Any) -> None:
 )
 def test_bad_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str) -> None:
     backend = use(Acme(info(0, uuid=ONE, luid=b"00000000")))
-    refused(lambda: xsem.open_device("acme", **wish), BadArgumentError, reason)
+    acme_refused(lambda: xsem.open_device("acme", **wish), reason)
     assert not backend.opened
 
 
@@ -234,14 +234,14 @@ def test_listed_device_is_refused_when_its_uuid_changed(use: Any, now: dict[str,
     # CUDA_VISIBLE_DEVICES has changed, or the listing is from another process.
     backend = use(Acme(info(0, **now)))
     listed = info(0, uuid=ONE)
-    error = refused(lambda: xsem.open_device(listed), DeviceNotFoundError, "no_such_device")
+    error = acme_refused(lambda: xsem.open_device(listed), "no_such_device", DeviceNotFoundError)
     assert error.candidates == (info(0, **now),)
     assert not backend.opened
 
 
 def test_listed_device_is_refused_when_its_luid_changed(use: Any) -> None:
     use(Acme(info(0, luid=b"11111111")))
-    refused(lambda: xsem.open_device(info(0, luid=b"00000000")), DeviceNotFoundError, "no_such_device")
+    acme_refused(lambda: xsem.open_device(info(0, luid=b"00000000")), "no_such_device", DeviceNotFoundError)
 
 
 def test_listed_device_without_uuid_is_opened_by_index(use: Any) -> None:
@@ -266,7 +266,7 @@ def test_native_context_of_another_device_is_refused(
     use: Any, name: str, wish: dict[str, Any]
 ) -> None:
     backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
-    error = refused(lambda: xsem.open_device(name, native=1, **wish), DeviceNotFoundError, "no_such_device")
+    error = acme_refused(lambda: xsem.open_device(name, native=1, **wish), "no_such_device", DeviceNotFoundError)
     assert error.candidates == (info(1, uuid=TWO),)
     assert backend.drivers[0].log == [("close",)]
     assert not backend.drivers[0].loud
@@ -274,27 +274,27 @@ def test_native_context_of_another_device_is_refused(
 
 def test_native_context_that_differs_from_info_is_refused(use: Any) -> None:
     backend = use(Adopting(info(0, uuid=ONE), info(1, uuid=TWO)))
-    refused(lambda: xsem.open_device(info(0, uuid=TWO), native=0), DeviceNotFoundError, "no_such_device")
+    acme_refused(lambda: xsem.open_device(info(0, uuid=TWO), native=0), "no_such_device", DeviceNotFoundError)
     assert backend.drivers[0].log == [("close",)]
 
 
 def test_backend_refuses_a_bad_native_context(use: Any) -> None:
     backend = use(Adopting(info(0)))
-    error = refused(lambda: xsem.open_device("acme", native="context"), BadArgumentError, "bad_native")
+    error = acme_refused(lambda: xsem.open_device("acme", native="context"), "bad_native")
     assert error.backend == "acme"
     assert not backend.drivers
 
 
 def test_native_context_is_unsupported_without_adopt(use: Any) -> None:
     use(Acme(info(0)))
-    error = refused(lambda: xsem.open_device("acme", native=5), UnsupportedError, "unsupported")
+    error = acme_refused(lambda: xsem.open_device("acme", native=5), "unsupported", UnsupportedError)
     assert error.capability == "native_context"
 
 
 def test_device_that_declares_native_context_needs_adopt(use: Any) -> None:
     declared = Capabilities(features=frozenset({Feature.NATIVE_CONTEXT}))
     backend = use(Acme(info(0), declared=declared))
-    error = refused(lambda: xsem.open_device("acme"), BackendUnavailableError, "broken_promise")
+    error = acme_refused(lambda: xsem.open_device("acme"), "broken_promise", BackendUnavailableError)
     assert "adopt" in str(error)
     assert backend.drivers[0].log == [("close",)]
     use(Adopting(info(0), declared=declared))
@@ -312,7 +312,7 @@ def test_driver_that_lacks_declared_calls_is_closed(use: Any) -> None:
             return self.drivers[-1]
 
     backend = use(Backend(info(0)))
-    refused(lambda: xsem.open_device("acme"), BackendUnavailableError, "broken_promise")
+    acme_refused(lambda: xsem.open_device("acme"), "broken_promise", BackendUnavailableError)
     assert backend.drivers[0].log == [("close",)]
     assert not backend.drivers[0].loud
 
@@ -340,7 +340,7 @@ def test_error_of_open_names_the_backend(use: Any) -> None:
             raise DriverError("no context", reason="driver", call="acmeOpen", code=2)
 
     use(Backend(info(0)))
-    assert refused(lambda: xsem.open_device("acme"), DriverError, "driver").backend == "acme"
+    assert acme_refused(lambda: xsem.open_device("acme"), "driver", DriverError).backend == "acme"
 
 
 # ---- listings

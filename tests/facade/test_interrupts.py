@@ -75,7 +75,7 @@ def imported(scene: Scene) -> Callable[[], object]:
     return lambda: scene.device.import_semaphore(desc).release()
 
 
-def refused(scene: Scene) -> Callable[[], object]:
+def refused_import(scene: Scene) -> Callable[[], object]:
     """Import a timeline's fd as a binary semaphore."""
     desc = SemaphoreDesc.opaque_fd(scene.sem.native_handle, device_uuid=None)
 
@@ -210,7 +210,7 @@ OPERATIONS: dict[str, Act] = {
     "objects that are dropped": dropped,
     "export": plain(lambda scene: scene.sem.export().close()),
     "import_semaphore": imported,
-    "import that is refused": refused,
+    "import that is refused": refused_import,
     "handles": plain(owned),
     "with blocks": plain(in_a_with_block),
     "value": plain(lambda scene: scene.sem.value()),

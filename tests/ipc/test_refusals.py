@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fixtures import refused
 from support.open_files import numbers
 
 import xsem
@@ -67,13 +68,6 @@ def desc(fd: Any) -> SemaphoreDesc:
     return SemaphoreDesc.opaque_fd(fd, device_uuid=None)
 
 
-def refused(reason: str, call: Callable[[], object], error: type[xsem.XsemError] = xsem.BadArgumentError) -> Any:
-    with pytest.raises(error) as caught:
-        call()
-    assert caught.value.reason == reason
-    return caught.value
-
-
 def raw(sock: socket.socket, data: bytes, *fds: int) -> None:
     sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
 
@@ -83,8 +77,8 @@ def test_peer_closing_with_unread_data_is_a_closed_peer(pair: Pair) -> None:
     a, b = pair
     ipc.send(a, payload=b"unread")
     b.close()
-    refused("peer_closed", lambda: ipc.receive(a))
-    refused("peer_closed", lambda: ipc.receive(a))
+    refused(lambda: ipc.receive(a), "peer_closed")
+    refused(lambda: ipc.receive(a), "peer_closed")
 
 
 def test_message_arrives_when_its_peer_closes_with_unread_data(pair: Pair, fd: int) -> None:
@@ -95,7 +89,7 @@ def test_message_arrives_when_its_peer_closes_with_unread_data(pair: Pair, fd: i
     with ipc.receive(a) as message:
         assert message.payload == b"the last one"
         assert len(message.semaphores) == 1
-    refused("peer_closed", lambda: ipc.receive(a))
+    refused(lambda: ipc.receive(a), "peer_closed")
 
 
 def test_peer_closing_within_a_message_truncates_it(stream: Pair) -> None:
@@ -103,14 +97,14 @@ def test_peer_closing_within_a_message_truncates_it(stream: Pair) -> None:
     ipc.send(a, payload=b"unread")
     b.send(b"XSEM\1\0")
     b.close()
-    refused("truncated_message", lambda: ipc.receive(a))
+    refused(lambda: ipc.receive(a), "truncated_message")
 
 
 def test_receive_fds_refuses_a_peer_closing_with_unread_data(pair: Pair) -> None:
     a, b = pair
     a.send(b"unread")
     b.close()
-    refused("peer_closed", lambda: ipc.receive_fds(a, 16, 1))
+    refused(lambda: ipc.receive_fds(a, 16, 1), "peer_closed")
 
 
 def test_peer_that_closes_within_a_message_ends_the_send(stream: Pair) -> None:
@@ -173,7 +167,7 @@ def test_socket_without_a_peer_is_refused(
     sockets = make(kind, tmp_path)
     sock = sockets[0]
     for call in (lambda: ipc.send(sock, desc(fd)), lambda: ipc.receive(sock), lambda: ipc.receive_fds(sock, 1, 1)):
-        refused(reason, call)
+        refused(call, reason)
     for each in sockets:
         each.close()
 
@@ -181,7 +175,7 @@ def test_socket_without_a_peer_is_refused(
 def test_socket_whose_number_was_closed_is_refused(pair: Pair) -> None:
     number = pair[0].fileno()
     os.close(number)
-    refused("closed_fd", lambda: ipc.receive(pair[0]), xsem.BadHandleError)
+    refused(lambda: ipc.receive(pair[0]), "closed_fd", xsem.BadHandleError)
     pair[0].detach()
 
 
@@ -208,7 +202,7 @@ def test_refusal_of_the_kernel_is_an_error_of_the_tree(number: int, error: type[
         sock.error = number
         b.send(b"XSEM")
         for call in (lambda: ipc.send(sock), lambda: ipc.receive(sock)):
-            caught = refused(reason, call, error)
+            caught = refused(call, reason, error)
             assert isinstance(caught.__cause__, OSError)
             if reason == "system_call_failed":
                 assert (caught.code, caught.code_name) == (number, errno.errorcode[number])
@@ -217,7 +211,7 @@ def test_refusal_of_the_kernel_is_an_error_of_the_tree(number: int, error: type[
 def test_packet_longer_than_the_sockets_buffer_is_refused(packets: Pair) -> None:
     a, b = packets
     a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    refused("payload_too_long", lambda: ipc.send(a, payload=b"x" * 65536))
+    refused(lambda: ipc.send(a, payload=b"x" * 65536), "payload_too_long")
     ipc.send(a, payload=b"short")
     assert ipc.receive(b).payload == b"short"
 
@@ -245,7 +239,7 @@ class File:
 def test_object_that_gives_no_descriptor_is_refused(
     pair: Pair, answer: object, error: type[xsem.XsemError], reason: str
 ) -> None:
-    refused(reason, lambda: ipc.send(pair[0], desc(File(answer))), error)
+    refused(lambda: ipc.send(pair[0], desc(File(answer))), reason, error)
     with pytest.raises(BlockingIOError):
         pair[1].recv(1, socket.MSG_DONTWAIT)
 
@@ -253,16 +247,16 @@ def test_object_that_gives_no_descriptor_is_refused(
 def test_closed_file_is_refused_by_send_and_import(pair: Pair) -> None:
     with open(os.devnull) as file:
         closed = desc(file)
-    refused("closed_fd", lambda: ipc.send(pair[0], closed), xsem.BadHandleError)
+    refused(lambda: ipc.send(pair[0], closed), "closed_fd", xsem.BadHandleError)
     with xsem.open_device("host") as device:
-        refused("closed_fd", lambda: device.import_semaphore(closed), xsem.BadHandleError)
+        refused(lambda: device.import_semaphore(closed), "closed_fd", xsem.BadHandleError)
 
 
 @pytest.mark.parametrize("timeout_s", ["1", "", b"socket", -1, float("nan"), True, 1j, [1]], ids=repr)
 def test_invalid_timeout_is_refused(pair: Pair, timeout_s: Any) -> None:
     for call in (lambda: ipc.send(pair[0], timeout_s=timeout_s), lambda: ipc.receive(pair[1], timeout_s=timeout_s),
                  lambda: ipc.receive_fds(pair[1], 1, 1, timeout_s=timeout_s)):
-        refused("bad_timeout", call)
+        refused(call, "bad_timeout")
 
 
 @pytest.mark.parametrize("timeout_s", [10**400, 1e300, float("inf"), None], ids=["10**400", "1e300", "inf", "None"])
@@ -301,7 +295,7 @@ def test_pidfds_are_closed_when_the_message_is_refused(pidfds: Pair, fd: int) ->
     a, b = pidfds
     raw(a, b"not a message of xsem, and long enough for a header", fd)
     before = numbers()
-    refused("bad_magic", lambda: ipc.receive(b))
+    refused(lambda: ipc.receive(b), "bad_magic")
     assert numbers() == before
 
 
@@ -313,7 +307,7 @@ def test_pidfds_are_closed_when_descriptors_are_lost(pidfds: Pair, fd: int) -> N
     free = [number for number in range(1000) if number not in before]
     resource.setrlimit(resource.RLIMIT_NOFILE, (free[3], hard))
     try:
-        refused("fds_truncated", lambda: ipc.receive_fds(b, 64, 8), xsem.BadHandleError)
+        refused(lambda: ipc.receive_fds(b, 64, 8), "fds_truncated", xsem.BadHandleError)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert numbers() == before
@@ -369,16 +363,16 @@ def test_empty_packet_does_not_end_the_stream(packets: Pair, fd: int) -> None:
     ipc.send(a, payload=b"after it")
     a.close()
     before = numbers()
-    refused("bad_message", lambda: ipc.receive(b))
-    refused("bad_message", lambda: ipc.receive(b))
+    refused(lambda: ipc.receive(b), "bad_message")
+    refused(lambda: ipc.receive(b), "bad_message")
     assert numbers() == before
     assert ipc.receive(b).payload == b"after it"
-    refused("peer_closed", lambda: ipc.receive(b))
+    refused(lambda: ipc.receive(b), "peer_closed")
 
 
 def test_empty_packet_of_a_connected_peer_is_a_bad_message(packets: Pair) -> None:
     raw(packets[0], b"")
-    refused("bad_message", lambda: ipc.receive(packets[1]))
+    refused(lambda: ipc.receive(packets[1]), "bad_message")
     raw(packets[0], b"")
     assert ipc.receive_fds(packets[1], 16, 1) == (b"", [])
 
@@ -390,13 +384,13 @@ def test_descriptor_of_an_empty_packet_is_given_to_the_caller(packets: Pair, fd:
     assert data == b""
     assert same_open_file(handles[0].fileno(), fd)
     handles[0].close()
-    refused("peer_closed", lambda: ipc.receive_fds(packets[1], 16, 1))
+    refused(lambda: ipc.receive_fds(packets[1], 16, 1), "peer_closed")
 
 
 def test_empty_packets_before_the_end_are_the_end(packets: Pair) -> None:
     raw(packets[0], b"")
     packets[0].close()
-    refused("peer_closed", lambda: ipc.receive(packets[1]))
+    refused(lambda: ipc.receive(packets[1]), "peer_closed")
 
 
 # ---- timeouts
@@ -467,7 +461,7 @@ def test_payload_is_counted_in_bytes(pair: Pair, payload: Any) -> None:
 @pytest.mark.parametrize("elements", [8193, 9000, 65536])
 def test_payload_longer_in_bytes_than_in_elements_is_refused(pair: Pair, elements: int) -> None:
     view = memoryview(array.array("d", bytes(8 * elements)))
-    caught = refused("payload_too_long", lambda: ipc.send(pair[0], payload=view))
+    caught = refused(lambda: ipc.send(pair[0], payload=view), "payload_too_long")
     assert str(8 * elements) in caught.message
     ipc.send(pair[0], payload=b"next")
     assert ipc.receive(pair[1]).payload == b"next"
@@ -483,6 +477,6 @@ def _released() -> memoryview:
     "text", None, 5, [1, 2], memoryview(b"0123456789")[::2], memoryview(b"0123456789")[::-1], _released(),
 ], ids=["str", "None", "int", "list", "every other byte", "backwards", "released"])
 def test_non_contiguous_payload_is_refused(pair: Pair, payload: Any) -> None:
-    refused("bad_payload", lambda: ipc.send(pair[0], payload=payload))
+    refused(lambda: ipc.send(pair[0], payload=payload), "bad_payload")
     ipc.send(pair[0], payload=b"next")
     assert ipc.receive(pair[1]).payload == b"next"

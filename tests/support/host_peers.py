@@ -71,7 +71,7 @@ def page(*, magic: int = MAGIC, version: int = 1, kind: int = 2, value: int = 0)
     return struct.pack("=QIIQI", magic, version, kind, value, 0)
 
 
-def refused(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc | MemoryDesc) -> XsemError:
+def refused_fd(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc | MemoryDesc) -> XsemError:
     """Import `fd`, check that it is refused for that reason and stays unchanged, and close it."""
     with OwnedHandle(fd) as handle:
         with pytest.raises(spi.ImportFailure) as failure:

@@ -21,7 +21,7 @@ from support.host_peers import (
     memfd,
     memory_desc,
     page,
-    refused,
+    refused_fd,
 )
 from support.open_files import holding, numbers
 
@@ -107,23 +107,23 @@ MEMORIES: Cases = {
 @pytest.mark.parametrize("case", TIMELINES)
 def test_import_of_a_timeline_refuses(driver: HostDevice, case: str) -> None:
     make, reason = TIMELINES[case]
-    refused(make(), reason, driver, desc(TIMELINE))
+    refused_fd(make(), reason, driver, desc(TIMELINE))
 
 
 @pytest.mark.parametrize("case", BINARIES)
 def test_import_of_a_binary_refuses(driver: HostDevice, case: str) -> None:
     make, reason = BINARIES[case]
-    refused(make(), reason, driver, desc(BINARY))
+    refused_fd(make(), reason, driver, desc(BINARY))
 
 
 @pytest.mark.parametrize("case", MEMORIES)
 def test_import_of_memory_refuses(driver: HostDevice, case: str) -> None:
     make, reason = MEMORIES[case]
-    refused(make(), reason, driver, memory_desc(4096))
+    refused_fd(make(), reason, driver, memory_desc(4096))
 
 
 def test_import_of_memory_refuses_a_size_beyond_all_files(driver: HostDevice) -> None:
-    refused(memfd(4096, name="m"), "short_page", driver, memory_desc(2**64 - 1))
+    refused_fd(memfd(4096, name="m"), "short_page", driver, memory_desc(2**64 - 1))
 
 
 def test_import_accepts_memory_with_a_name_like_a_timelines(driver: HostDevice) -> None:
@@ -164,7 +164,7 @@ def test_refusals_in_threads_close_no_other_files(driver: HostDevice) -> None:
         try:
             for _ in range(3):
                 for (make, reason), wanted in cases:
-                    refused(make(), reason, driver, wanted)
+                    refused_fd(make(), reason, driver, wanted)
         except BaseException as error:
             failures.append(error)
 
@@ -241,7 +241,7 @@ def test_import_without_address_space_leaves_the_handle(driver: HostDevice, monk
     monkeypatch.setattr(linux, "_map", full)
     wanted: SemaphoreDesc | MemoryDesc
     for fd, wanted in ((memfd(4096, page()), desc(TIMELINE)), (memfd(4096, name="m"), memory_desc(4096))):
-        error = refused(fd, "out_of_memory", driver, wanted)
+        error = refused_fd(fd, "out_of_memory", driver, wanted)
         assert isinstance(error, OutOfMemoryError)
         assert error.call == "mmap"
     before = numbers()
@@ -257,8 +257,8 @@ def test_import_without_proc_is_refused(driver: HostDevice, monkeypatch: pytest.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     monkeypatch.setattr(os, "readlink", missing)
-    refused(os.eventfd(0), "no_proc", driver, desc(BINARY))
-    refused(memfd(4096, name="m"), "no_proc", driver, memory_desc(4096))
+    refused_fd(os.eventfd(0), "no_proc", driver, desc(BINARY))
+    refused_fd(memfd(4096, name="m"), "no_proc", driver, memory_desc(4096))
 
 
 # ---- undeclared types and features
