@@ -56,7 +56,7 @@ TWO = uuid.UUID("b1b2c3d4-0000-4000-8000-0123456789ab")
 PAGE = mmap.PAGESIZE
 
 
-class Opened:
+class Counted:
     """A device, with a count of the handles that its driver was given to import."""
 
     def __init__(self, device: Device, driver: FakeDriver | None) -> None:
@@ -82,19 +82,13 @@ def faked(**fields: Any) -> Iterator[tuple[Device, FakeDriver]]:
 
 
 @pytest.fixture(params=["fake", "host"])
-def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
+def counted(request: pytest.FixtureRequest) -> Iterator[Counted]:
     if request.param == "fake":
         with faked() as (device, driver):
-            yield Opened(device, driver)
+            yield Counted(device, driver)
     else:
         with xsem.open_device("host") as device:
-            yield Opened(device, None)
-
-
-@pytest.fixture
-def host() -> Iterator[Device]:
-    with xsem.open_device("host") as device:
-        yield device
+            yield Counted(device, None)
 
 
 # ---- file descriptors of another kind
@@ -193,12 +187,12 @@ def test_read_only_fd_reaches_the_driver(
 @pytest.mark.parametrize("kind", KINDS_OF_FILE)
 @pytest.mark.parametrize("member", [S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, M.OPAQUE_FD], ids=named)
 def test_host_refuses_fd_of_another_kind(
-    host: Device, kind: str, member: SemaphoreHandleType | MemoryHandleType
+    device: Device, kind: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
     make, reason = KINDS_OF_FILE[kind]
     files = make()
     with untouched(*files):
-        refused(importing(host, member, files[0]), reason, BadHandleError)
+        refused(importing(device, member, files[0]), reason, BadHandleError)
     for number in files:
         os.close(number)
 
@@ -216,7 +210,7 @@ def test_a_closed_fd_is_refused_before_the_driver(
     assert not driver.seen_handles
 
 
-def test_closed_files_sockets_and_handles_are_refused(opened: Opened) -> None:
+def test_closed_files_sockets_and_handles_are_refused(counted: Counted) -> None:
     file = os.fdopen(os.eventfd(0), "rb", buffering=0)
     file.close()
     ours = socket.socket()
@@ -225,21 +219,21 @@ def test_closed_files_sockets_and_handles_are_refused(opened: Opened) -> None:
     owned.close()
     with untouched():
         for member in (S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, M.OPAQUE_FD):
-            refused(importing(opened, member, file), "closed_fd", BadHandleError)
-            refused(importing(opened, member, ours), "closed_fd", BadHandleError)
-            error = refused(importing(opened, member, owned), "handle_closed", ReleasedError)
+            refused(importing(counted, member, file), "closed_fd", BadHandleError)
+            refused(importing(counted, member, ours), "closed_fd", BadHandleError)
+            error = refused(importing(counted, member, owned), "handle_closed", ReleasedError)
             assert error.handle_type is member
-    assert not opened.asked
+    assert not counted.asked
 
 
 @pytest.mark.parametrize("size", [1, 4096, 2**40])
-def test_memory_larger_than_its_file_is_refused(opened: Opened, size: int) -> None:
+def test_memory_larger_than_its_file_is_refused(counted: Counted, size: int) -> None:
     number = holding(bytes(size - 1)) if size <= 4096 else holding(b"x")
     reason = "fd_is_empty_file" if size == 1 else "allocation_size_beyond_file"
     with untouched(number):
-        error = refused(importing(opened, M.OPAQUE_FD, number, size), reason, BadHandleError)
+        error = refused(importing(counted, M.OPAQUE_FD, number, size), reason, BadHandleError)
         assert error.handle_type is M.OPAQUE_FD
-    assert not opened.asked
+    assert not counted.asked
     os.close(number)
 
 
@@ -267,14 +261,14 @@ def test_fd_that_xsem_cannot_classify_reaches_the_driver() -> None:
     assert len(driver.seen_handles) == 4
 
 
-def test_full_fd_table_is_reported(opened: Opened) -> None:
+def test_full_fd_table_is_reported(counted: Counted) -> None:
     import resource
 
     number = os.eventfd(0)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     filler: list[int] = []
     desc = SemaphoreDesc.opaque_fd(number, device_uuid=None)
-    act = importing(opened, S.OPAQUE_FD, number)
+    act = importing(counted, S.OPAQUE_FD, number)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(numbers()) + 1, limits[1]))
     caught: XsemError | None = None
     try:
@@ -295,7 +289,7 @@ def test_full_fd_table_is_reported(opened: Opened) -> None:
     assert caught is not None
     assert (type(caught), caught.reason) == (xsem.BusyError, "fd_limit")
     with untouched(number):
-        opened.import_semaphore(desc).release()
+        counted.import_semaphore(desc).release()
     os.close(number)
 
 
@@ -360,44 +354,44 @@ MEMORIES: dict[str, tuple[Callable[[], int], str]] = {
     ids=lambda value: value[0] if isinstance(value, tuple) else named(value),
 )
 def test_host_refuses_files_that_are_not_its_objects(
-    host: Device, member: SemaphoreHandleType | MemoryHandleType, case: tuple[str, tuple[Callable[[], int], str]]
+    device: Device, member: SemaphoreHandleType | MemoryHandleType, case: tuple[str, tuple[Callable[[], int], str]]
 ) -> None:
     make, reason = case[1]
     number = make()
     with untouched(number):
-        error = refused(importing(host, member, number, size=4096), reason, BadHandleError)
+        error = refused(importing(device, member, number, size=4096), reason, BadHandleError)
         assert error.handle_type is member
         assert error.backend == "host"
     os.close(number)
 
 
-def test_host_accepts_its_own_objects(host: Device) -> None:
+def test_host_accepts_its_own_objects(device: Device) -> None:
     for member, number in (
         (S.TIMELINE_SEMAPHORE_FD, memfd(page())),
         (S.OPAQUE_FD, os.eventfd(0, os.EFD_CLOEXEC)),
         (M.OPAQUE_FD, memfd(bytes(8192), name="m")),
     ):
         with untouched(number):
-            importing(host, member, number, size=8192)().release()
+            importing(device, member, number, size=8192)().release()
         os.close(number)
 
 
 # ---- types that the device does not declare
 @pytest.mark.parametrize("member", [*S, *M], ids=named)
 def test_a_type_that_host_does_not_declare_is_unsupported(
-    host: Device, member: SemaphoreHandleType | MemoryHandleType
+    device: Device, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
     if member in (S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD):  # M.OPAQUE_FD equals S.OPAQUE_FD, and is also declared
         return
     kind = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
     number = os.eventfd(0)
     with untouched(number):
-        error = refused(importing(host, member, number), "unsupported", UnsupportedError)
+        error = refused(importing(device, member, number), "unsupported", UnsupportedError)
     assert isinstance(error, UnsupportedError)
     assert error.capability == f"{kind}.import.{member.value}"
     assert error.backend == "host"
     os.close(number)
-    create: Any = host.create_semaphore if kind == "semaphore" else lambda member: host.create_memory(member, 4096)
+    create: Any = device.create_semaphore if kind == "semaphore" else lambda member: device.create_memory(member, 4096)
     error = refused(lambda: create(member), "unsupported", UnsupportedError)
     assert isinstance(error, UnsupportedError)
     assert error.capability == f"{kind}.export.{member.value}"
@@ -414,34 +408,34 @@ def test_import_is_unsupported_when_nothing_is_declared() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "desc", object, {"type": S.OPAQUE_FD}], ids=repr)
-def test_non_descriptor_is_refused(opened: Opened, wrong: Any) -> None:
-    refused(lambda: opened.import_semaphore(wrong), "not_a_descriptor")
-    refused(lambda: opened.import_memory(wrong), "not_a_descriptor")
+def test_non_descriptor_is_refused(counted: Counted, wrong: Any) -> None:
+    refused(lambda: counted.import_semaphore(wrong), "not_a_descriptor")
+    refused(lambda: counted.import_memory(wrong), "not_a_descriptor")
 
 
-def test_each_import_takes_its_own_descriptor(opened: Opened) -> None:
+def test_each_import_takes_its_own_descriptor(counted: Counted) -> None:
     number = os.eventfd(0)
     semaphore = SemaphoreDesc.opaque_fd(number, device_uuid=None)
     memory = MemoryDesc.opaque_fd(number, allocation_size=1, device_uuid=None)
     with untouched(number):
-        refused(lambda: opened.import_semaphore(memory), "not_a_descriptor")
-        refused(lambda: opened.import_memory(semaphore), "not_a_descriptor")
+        refused(lambda: counted.import_semaphore(memory), "not_a_descriptor")
+        refused(lambda: counted.import_memory(semaphore), "not_a_descriptor")
     os.close(number)
 
 
 @pytest.mark.parametrize("wrong", ["opaque_fd", None, 1, S, M.OPAQUE_FD], ids=repr)
-def test_create_semaphore_takes_a_member_of_the_enum(opened: Opened, wrong: Any) -> None:
-    refused(lambda: opened.create_semaphore(wrong), "bad_type")
+def test_create_semaphore_takes_a_member_of_the_enum(counted: Counted, wrong: Any) -> None:
+    refused(lambda: counted.create_semaphore(wrong), "bad_type")
 
 
 @pytest.mark.parametrize("wrong", ["opaque_fd", None, 1, M, S.OPAQUE_FD], ids=repr)
-def test_create_memory_takes_a_member_of_the_enum(opened: Opened, wrong: Any) -> None:
-    refused(lambda: opened.create_memory(wrong, 4096), "bad_type")
+def test_create_memory_takes_a_member_of_the_enum(counted: Counted, wrong: Any) -> None:
+    refused(lambda: counted.create_memory(wrong, 4096), "bad_type")
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 1, "False"])
-def test_create_memory_takes_a_bool_for_dedicated(opened: Opened, wrong: Any) -> None:
-    refused(lambda: opened.create_memory(M.OPAQUE_FD, 4096, dedicated=wrong), "not_a_bool")
+def test_create_memory_takes_a_bool_for_dedicated(counted: Counted, wrong: Any) -> None:
+    refused(lambda: counted.create_memory(M.OPAQUE_FD, 4096, dedicated=wrong), "not_a_bool")
 
 
 # ---- devices
@@ -515,21 +509,21 @@ def test_import_from_another_driver_is_refused_when_both_known() -> None:
     os.close(number)
 
 
-def test_host_refuses_a_descriptor_of_a_gpu(host: Device) -> None:
+def test_host_refuses_a_descriptor_of_a_gpu(device: Device) -> None:
     number = os.eventfd(0)
     with untouched(number):
         desc = SemaphoreDesc.opaque_fd(number, device_uuid=ONE)
-        refused(lambda: host.import_semaphore(desc), "wrong_device", WrongDeviceError)
+        refused(lambda: device.import_semaphore(desc), "wrong_device", WrongDeviceError)
     os.close(number)
 
 
-def test_export_for_another_device_is_refused_except_from_host(host: Device) -> None:
+def test_export_for_another_device_is_refused_except_from_host(device: Device) -> None:
     here, _ = fake_with_uuids(ONE)
     there, _ = fake_with_uuids(TWO)
     with here, there:
         for made in (binary(here), here.create_memory(M.OPAQUE_FD, 1)):
             refused(lambda made=made: made.export(for_device=there), "wrong_device", WrongDeviceError)  # type: ignore[misc]
-        for made in (binary(host), host.create_memory(M.OPAQUE_FD, 1)):
+        for made in (binary(device), device.create_memory(M.OPAQUE_FD, 1)):
             with made.export(for_device=there) as desc:
                 assert (desc.device_uuid, desc.driver_uuid) == (TWO, None)
             with made.export() as desc:
@@ -538,10 +532,10 @@ def test_export_for_another_device_is_refused_except_from_host(host: Device) -> 
 
 # ---- memory ranges
 @pytest.mark.parametrize("size", [0, -1, 2**64, True, 1.0, "1", None])
-def test_memory_of_no_size_is_refused(opened: Opened, size: Any) -> None:
+def test_memory_of_no_size_is_refused(counted: Counted, size: Any) -> None:
     reason = "bad_size" if type(size) is int else "not_an_int"
-    refused(lambda: opened.create_memory(M.OPAQUE_FD, size), reason)
-    refused(lambda: opened.host_buffer(size), reason)
+    refused(lambda: counted.create_memory(M.OPAQUE_FD, size), reason)
+    refused(lambda: counted.host_buffer(size), reason)
 
 
 @pytest.mark.parametrize(
@@ -566,18 +560,18 @@ def test_memory_of_no_size_is_refused(opened: Opened, size: Any) -> None:
         (None, 1, "not_an_int"),
     ],
 )
-def test_a_range_beyond_the_allocation_is_refused(opened: Opened, offset: Any, size: Any, reason: str) -> None:
-    memory = opened.create_memory(M.OPAQUE_FD, PAGE)
+def test_a_range_beyond_the_allocation_is_refused(counted: Counted, offset: Any, size: Any, reason: str) -> None:
+    memory = counted.create_memory(M.OPAQUE_FD, PAGE)
     assert memory.allocation_size == PAGE
     refused(lambda: memory.map_buffer(offset, size), reason)
     memory.map_buffer(0, PAGE).release()
 
 
-def test_an_imported_range_ends_where_the_descriptor_says(host: Device) -> None:
-    with host.create_memory(M.OPAQUE_FD, 4 * PAGE) as made, made.export() as desc:
+def test_an_imported_range_ends_where_the_descriptor_says(device: Device) -> None:
+    with device.create_memory(M.OPAQUE_FD, 4 * PAGE) as made, made.export() as desc:
         import dataclasses
 
-        with host.import_memory(dataclasses.replace(desc, allocation_size=PAGE)) as memory:
+        with device.import_memory(dataclasses.replace(desc, allocation_size=PAGE)) as memory:
             refused(lambda: memory.map_buffer(0, PAGE + 1), "out_of_range")
             refused(lambda: memory.map_buffer(PAGE), "out_of_range")
 
@@ -598,15 +592,15 @@ def test_an_imported_range_ends_where_the_descriptor_says(host: Device) -> None:
         ("timeline", 2**64, "value_out_of_range"),
     ],
 )
-def test_value_of_the_wrong_type_or_range_is_refused(opened: Opened, kind: str, value: Any, reason: str) -> None:
-    semaphore = timeline(opened.device) if kind == "timeline" else binary(opened.device)
-    commands = opened.create_command_list()
+def test_value_of_the_wrong_type_or_range_is_refused(counted: Counted, kind: str, value: Any, reason: str) -> None:
+    semaphore = timeline(counted.device) if kind == "timeline" else binary(counted.device)
+    commands = counted.create_command_list()
     for act in (commands.append_signal, commands.append_wait):
         refused(lambda act=act: act(semaphore, value), reason)  # type: ignore[misc]
     for act in (semaphore.host_signal, semaphore.host_wait):
         refused(lambda act=act: act(value), reason)  # type: ignore[misc]
     commands.synchronize()
-    assert opened.pending() == ()
+    assert counted.pending() == ()
 
 
 @pytest.mark.parametrize("kind", ["binary", "timeline"])
@@ -616,17 +610,19 @@ def test_value_of_the_wrong_type_or_range_is_refused(opened: Opened, kind: str, 
      ({"skip_nvscibuf_memsync": True}, "flag_not_allowed")],
     ids=str,
 )
-def test_parameters_of_another_kind_are_refused(opened: Opened, kind: str, fields: dict[str, Any], reason: str) -> None:
-    semaphore = timeline(opened.device) if kind == "timeline" else binary(opened.device)
+def test_parameters_of_another_kind_are_refused(
+    counted: Counted, kind: str, fields: dict[str, Any], reason: str
+) -> None:
+    semaphore = timeline(counted.device) if kind == "timeline" else binary(counted.device)
     fields = {"value": 1 if kind == "timeline" else None, **fields}
-    commands = opened.create_command_list()
+    commands = counted.create_command_list()
     refused(lambda: commands.append_signal(semaphore, SignalParams(**fields)), reason)
     refused(lambda: commands.append_wait(semaphore, WaitParams(**fields)), reason)
 
 
-def test_a_value_going_back_is_refused(opened: Opened) -> None:
-    semaphore = timeline(opened.device)
-    commands = opened.create_command_list()
+def test_a_value_going_back_is_refused(counted: Counted) -> None:
+    semaphore = timeline(counted.device)
+    commands = counted.create_command_list()
     refused(lambda: commands.append_signal(semaphore, 0), "value_not_above_last")
     commands.append_signal(semaphore, 5)
     for value in (5, 4, 0):
@@ -636,18 +632,18 @@ def test_a_value_going_back_is_refused(opened: Opened) -> None:
     commands.append_signal(semaphore, 3)
 
 
-def test_bad_initial_values_are_refused(opened: Opened) -> None:
-    refused(lambda: opened.create_semaphore(S.OPAQUE_FD, initial_value=1), "value_not_allowed")
+def test_bad_initial_values_are_refused(counted: Counted) -> None:
+    refused(lambda: counted.create_semaphore(S.OPAQUE_FD, initial_value=1), "value_not_allowed")
     for value, reason in ((-1, "value_out_of_range"), (2**64, "value_out_of_range"), (True, "not_an_int")):
-        refused(lambda value=value: opened.create_semaphore(  # type: ignore[misc]
+        refused(lambda value=value: counted.create_semaphore(  # type: ignore[misc]
             S.TIMELINE_SEMAPHORE_FD, initial_value=value), reason)
 
 
 # ---- events, other devices, released objects
-def test_an_event_that_is_not_appended_is_refused(opened: Opened) -> None:
-    event = opened.create_event()
-    commands = opened.create_command_list()
-    semaphore = timeline(opened.device)
+def test_an_event_that_is_not_appended_is_refused(counted: Counted) -> None:
+    event = counted.create_event()
+    commands = counted.create_command_list()
+    semaphore = timeline(counted.device)
     acts: list[Callable[[], object]] = [
         event.query,
         lambda: event.wait(timeout_s=0),
@@ -662,14 +658,14 @@ def test_an_event_that_is_not_appended_is_refused(opened: Opened) -> None:
     commands.append_signal(semaphore, 1, signal_event=event)
 
 
-def test_objects_of_another_device_are_refused(opened: Opened) -> None:
+def test_objects_of_another_device_are_refused(counted: Counted) -> None:
     with faked() as (other, _):
-        theirs, ours = timeline(other), timeline(opened.device)
-        commands, their_list = opened.create_command_list(), other.create_command_list()
+        theirs, ours = timeline(other), timeline(counted.device)
+        commands, their_list = counted.create_command_list(), other.create_command_list()
         event = other.create_event()
         their_list.append_barrier(signal_event=event)
         memory = other.create_memory(M.OPAQUE_FD, 4096)
-        mine = opened.create_memory(M.OPAQUE_FD, 4096).map_buffer()
+        mine = counted.create_memory(M.OPAQUE_FD, 4096).map_buffer()
         acts: list[Callable[[], object]] = [
             lambda: commands.append_wait(theirs, 1),
             lambda: commands.append_signal(theirs, 1),
@@ -688,19 +684,20 @@ def test_objects_of_another_device_are_refused(opened: Opened) -> None:
         for act in acts:
             error = refused(act, "wrong_device", WrongDeviceError)
             assert isinstance(error, WrongDeviceError)
-            assert error.expected == opened.info.id
+            assert error.expected == counted.info.id
             assert error.actual == "fake:0"
         commands.append_signal(ours, 1)
 
 
-def test_released_objects_are_refused(opened: Opened) -> None:
-    commands = opened.create_command_list()
-    semaphore, memory, event = timeline(opened.device), opened.create_memory(M.OPAQUE_FD, PAGE), opened.create_event()
+def test_released_objects_are_refused(counted: Counted) -> None:
+    commands = counted.create_command_list()
+    semaphore, event = timeline(counted.device), counted.create_event()
+    memory = counted.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer()
     commands.append_barrier(signal_event=event)
-    if opened.driver is not None:
-        opened.driver.lists[0].reach_all()
-    kept = timeline(opened.device)
+    if counted.driver is not None:
+        counted.driver.lists[0].reach_all()
+    kept = timeline(counted.device)
     for each in (buffer, semaphore, memory, event):
         each.release()
         each.release()
@@ -742,11 +739,11 @@ def test_released_objects_are_refused(opened: Opened) -> None:
     for act in (lambda: commands.append_barrier(), lambda: commands.query(), lambda: commands.synchronize(),
                 lambda: commands.record(), lambda: commands.append_work(print)):
         refused(act, "released", ReleasedError)
-    opened.device.release()
-    for act in (lambda: opened.create_command_list(), lambda: opened.create_event(), lambda: opened.pending(),
-                lambda: opened.host_buffer(1), lambda: opened.create_semaphore(S.OPAQUE_FD),
-                lambda: opened.create_memory(M.OPAQUE_FD, 1), lambda: opened.event(threading.Event()),
-                lambda: opened.command_list(FakeStream(5)), lambda: opened.watch(after_s=1), lambda: kept.value()):
+    counted.device.release()
+    for act in (lambda: counted.create_command_list(), lambda: counted.create_event(), lambda: counted.pending(),
+                lambda: counted.host_buffer(1), lambda: counted.create_semaphore(S.OPAQUE_FD),
+                lambda: counted.create_memory(M.OPAQUE_FD, 1), lambda: counted.event(threading.Event()),
+                lambda: counted.command_list(FakeStream(5)), lambda: counted.watch(after_s=1), lambda: kept.value()):
         refused(act, "released", ReleasedError)
 
 
@@ -756,8 +753,8 @@ def test_released_objects_are_refused(opened: Opened) -> None:
      ("stream", "not_a_stream"), (None, "not_a_stream"), (object(), "not_a_stream")],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_non_stream_is_refused(opened: Opened, stream: Any, reason: str) -> None:
-    refused(lambda: opened.command_list(stream), reason)
+def test_non_stream_is_refused(counted: Counted, stream: Any, reason: str) -> None:
+    refused(lambda: counted.command_list(stream), reason)
 
 
 def test_batch_with_one_bad_member_appends_nothing() -> None:

@@ -114,18 +114,9 @@ def gpu() -> Iterator[tuple[Device, Gpu]]:
     assert not driver.misuse
 
 
-@pytest.fixture
-def host() -> Iterator[Device]:
-    if next(info for info in xsem.backends() if info.name == "host").unavailable is not None:
-        pytest.skip("the host device needs Linux")
-    with xsem.open_device("host") as device:
-        yield device
-
-
 @pytest.fixture(params=["gpu", "host"])
-def device(request: pytest.FixtureRequest) -> Device:
-    found = request.getfixturevalue(request.param)
-    made: Device = found if isinstance(found, Device) else found[0]
+def gpu_or_host(request: pytest.FixtureRequest) -> Device:
+    made: Device = request.getfixturevalue("gpu")[0] if request.param == "gpu" else request.getfixturevalue("device")
     return made
 
 
@@ -134,11 +125,11 @@ def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:
 
 
 # ---- ranges and shapes
-def test_default_buffer_is_the_whole_memory_as_bytes(device: Device) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, 3 * PAGE)
+def test_default_buffer_is_the_whole_memory_as_bytes(gpu_or_host: Device) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, 3 * PAGE)
     buffer = memory.map_buffer()
     assert (buffer.size, buffer.shape, buffer.strides, buffer.dtype) == (3 * PAGE, (3 * PAGE,), (1,), "uint8")
-    assert buffer.device is device
+    assert buffer.device is gpu_or_host
     assert f"{buffer.address:#x}" in repr(buffer)
 
 
@@ -161,9 +152,9 @@ def test_default_buffer_is_the_whole_memory_as_bytes(device: Device) -> None:
     ids=str,
 )
 def test_size_and_shape_follow_from_each_other(
-    device: Device, given: dict[str, Any], size: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
+    gpu_or_host: Device, given: dict[str, Any], size: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
 ) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     start = memory.map_buffer().address
     buffer = memory.map_buffer(**given, overlap=True)
     assert (buffer.size, buffer.shape, buffer.strides, buffer.dtype) == (size, shape, strides, dtype)
@@ -191,15 +182,15 @@ def test_size_and_shape_follow_from_each_other(
     ],
     ids=str,
 )
-def test_range_or_shape_that_does_not_fit_is_refused(device: Device, given: dict[str, Any], reason: str) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_range_or_shape_that_does_not_fit_is_refused(gpu_or_host: Device, given: dict[str, Any], reason: str) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     refused(lambda: memory.map_buffer(**given), reason)
     memory.map_buffer()
 
 
 # ---- overlap
-def test_adjacent_ranges_are_mapped_and_overlapping_ones_refused(device: Device) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_adjacent_ranges_are_mapped_and_overlapping_ones_refused(gpu_or_host: Device) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     kept = [memory.map_buffer(0, 16), memory.map_buffer(16, 16), memory.map_buffer(64, 16)]
     for offset, size in ((0, 16), (0, 1), (15, 1), (15, 2), (31, 33), (0, PAGE), (79, 1), (48, 17), (63, 100)):
         refused(lambda offset=offset, size=size: memory.map_buffer(offset, size), "overlap")  # type: ignore[misc]
@@ -208,8 +199,8 @@ def test_adjacent_ranges_are_mapped_and_overlapping_ones_refused(device: Device)
     assert [buffer.released for buffer in kept] == [False] * 5
 
 
-def test_permitted_overlap_still_blocks_the_next_mapping(device: Device) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_permitted_overlap_still_blocks_the_next_mapping(gpu_or_host: Device) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     first = memory.map_buffer(0, 32)
     second = memory.map_buffer(16, 32, overlap=True)
     first.release()
@@ -218,8 +209,8 @@ def test_permitted_overlap_still_blocks_the_next_mapping(device: Device) -> None
     memory.map_buffer(32, 8)
 
 
-def test_released_buffer_blocks_its_range_while_an_array_lives(host: Device) -> None:
-    memory = host.create_memory(M.OPAQUE_FD, PAGE)
+def test_released_buffer_blocks_its_range_while_an_array_lives(device: Device) -> None:
+    memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer()
     array: Any = buffer.numpy()
     buffer.release()
@@ -266,15 +257,15 @@ def test_one_of_two_threads_mapping_the_same_bytes_is_refused(gpu: tuple[Device,
 
 
 # ---- views
-def test_a_view_is_a_part_with_another_shape(device: Device) -> None:
-    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(4, 16))
+def test_a_view_is_a_part_with_another_shape(gpu_or_host: Device) -> None:
+    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(4, 16))
     view = buffer.view((2, 3), "float32", offset=8, strides=(16, 4))
     assert view.address == buffer.address + 8
     assert (view.shape, view.strides, view.dtype, view.size) == ((2, 3), (16, 4), "float32", 28)
     inner = view.view((4,), "uint8", offset=24)
     assert inner.address == view.address + 24
     assert inner.size == 4
-    assert view.device is device
+    assert view.device is gpu_or_host
 
 
 def test_a_views_fill_ends_where_it_ends(gpu: tuple[Device, Gpu]) -> None:
@@ -307,9 +298,9 @@ def test_a_views_fill_ends_where_it_ends(gpu: tuple[Device, Gpu]) -> None:
     ids=str,
 )
 def test_a_view_beyond_the_buffer_is_refused(
-    device: Device, shape: Any, dtype: Any, given: dict[str, Any], reason: str
+    gpu_or_host: Device, shape: Any, dtype: Any, given: dict[str, Any], reason: str
 ) -> None:
-    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(0, 64)
+    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(0, 64)
     refused(lambda: buffer.view(shape, dtype, **given), reason)
 
 
@@ -345,8 +336,8 @@ def test_releasing_a_view_does_not_release_the_buffer(gpu: tuple[Device, Gpu]) -
 
 
 # ---- arrays on the host
-def test_an_array_is_the_memory_itself(host: Device) -> None:
-    memory = host.create_memory(M.OPAQUE_FD, PAGE)
+def test_an_array_is_the_memory_itself(device: Device) -> None:
+    memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer(16, shape=(3, 4), dtype="int32", strides=(32, 4))
     array = buffer.numpy()
     assert (array.shape, array.strides, array.dtype) == ((3, 4), (32, 4), np.int32)
@@ -362,8 +353,8 @@ def test_an_array_is_the_memory_itself(host: Device) -> None:
     assert not np.shares_memory(buffer.copy_to_host(), array)
 
 
-def test_two_processes_devices_see_one_memory(host: Device) -> None:
-    made = host.create_memory(M.OPAQUE_FD, PAGE)
+def test_two_processes_devices_see_one_memory(device: Device) -> None:
+    made = device.create_memory(M.OPAQUE_FD, PAGE)
     with xsem.open_device("host") as other, made.export() as desc, other.import_memory(desc) as again:
         made.map_buffer().numpy()[7] = 42
         assert again.map_buffer().numpy()[7] == 42
@@ -463,8 +454,8 @@ def test_other_devices_have_neither_interface(gpu: tuple[Device, Gpu], dlpack: t
     assert buffer.__dlpack_device__() == dlpack
 
 
-def test_host_buffer_has_array_interface_and_no_cuda_one(host: Device) -> None:
-    buffer = host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 3), dtype="float64", strides=(64, 8))
+def test_host_buffer_has_array_interface_and_no_cuda_one(device: Device) -> None:
+    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 3), dtype="float64", strides=(64, 8))
     assert buffer.__array_interface__ == {
         "shape": (2, 3), "strides": (64, 8), "typestr": "<f8", "data": (buffer.address, False), "version": 3,
     }
@@ -489,8 +480,8 @@ def test_page_locked_memory_of_a_gpu_is_a_host_array(gpu: tuple[Device, Gpu]) ->
     until(lambda: not driver.staging)
 
 
-def test_bfloat16_is_exported_by_dlpack_and_not_by_numpy(device: Device) -> None:
-    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(4,), dtype="bfloat16")
+def test_bfloat16_is_exported_by_dlpack_and_not_by_numpy(gpu_or_host: Device) -> None:
+    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(4,), dtype="bfloat16")
     assert "dltensor" in repr(buffer.__dlpack__())
     acts: list[Callable[[], object]] = [
         buffer.copy_to_host, lambda: buffer.copy_from_host([1, 2, 3, 4]), buffer.numpy,
@@ -502,8 +493,8 @@ def test_bfloat16_is_exported_by_dlpack_and_not_by_numpy(device: Device) -> None
     buffer.view((4,), "uint16").copy_from_host(np.zeros(4, "uint16"))
 
 
-def test_a_released_buffer_gives_no_array(device: Device) -> None:
-    buffer = mapped(device)
+def test_a_released_buffer_gives_no_array(gpu_or_host: Device) -> None:
+    buffer = mapped(gpu_or_host)
     host = buffer.__dlpack_device__() == (1, 0)
     buffer.release()
     with pytest.raises(ReleasedError):
@@ -517,8 +508,8 @@ def test_a_released_buffer_gives_no_array(device: Device) -> None:
             act()
 
 
-def test_dlpack_is_versioned_when_the_consumer_supports_it(device: Device) -> None:
-    buffer = mapped(device)
+def test_dlpack_is_versioned_when_the_consumer_supports_it(gpu_or_host: Device) -> None:
+    buffer = mapped(gpu_or_host)
     where = buffer.__dlpack_device__()
     assert "dltensor_versioned" in repr(buffer.__dlpack__(max_version=(1, 0)))
     assert "dltensor_versioned" in repr(buffer.__dlpack__(max_version=(2, 3), dl_device=where, copy=False, stream=1))
@@ -528,8 +519,8 @@ def test_dlpack_is_versioned_when_the_consumer_supports_it(device: Device) -> No
         assert "versioned" not in text
 
 
-def test_dlpack_makes_no_copy_and_changes_no_device(device: Device) -> None:
-    buffer = mapped(device)
+def test_dlpack_makes_no_copy_and_changes_no_device(gpu_or_host: Device) -> None:
+    buffer = mapped(gpu_or_host)
     here = buffer.__dlpack_device__()
     elsewhere = (2, 0) if here == (1, 0) else (1, 0)
     with pytest.raises(BufferError, match="copy"):
@@ -540,8 +531,8 @@ def test_dlpack_makes_no_copy_and_changes_no_device(device: Device) -> None:
         buffer.__dlpack__(dl_device=(here[0], here[1] + 1))
 
 
-def test_dlpack_of_odd_strides_or_addresses_is_refused(device: Device) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_dlpack_of_odd_strides_or_addresses_is_refused(gpu_or_host: Device) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     with pytest.raises(BufferError, match="strides"):
         memory.map_buffer(0, shape=(2,), dtype="float32", strides=(6,)).__dlpack__()
     with pytest.raises(BufferError, match="aligned"):
@@ -582,8 +573,8 @@ LAYOUTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
-def test_copy_to_host_returns_the_values_copied_in(device: Device, given: dict[str, Any]) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_copy_to_host_returns_the_values_copied_in(gpu_or_host: Device, given: dict[str, Any]) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer(**given)
     values = (np.arange(np.prod(given["shape"], dtype=int)) % 2).reshape(given["shape"]).astype(given["dtype"])
     buffer.copy_from_host(values)
@@ -594,8 +585,8 @@ def test_copy_to_host_returns_the_values_copied_in(device: Device, given: dict[s
 
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
-def test_bytes_between_the_rows_are_unchanged(device: Device, given: dict[str, Any]) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_bytes_between_the_rows_are_unchanged(gpu_or_host: Device, given: dict[str, Any]) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     whole = memory.map_buffer()
     whole.copy_from_host(np.full(PAGE, 0xAA, np.uint8))
     buffer = memory.map_buffer(**given, overlap=True)
@@ -619,8 +610,8 @@ def test_bytes_between_the_rows_are_unchanged(device: Device, given: dict[str, A
     ],
     ids=lambda value: value if isinstance(value, str) else str(getattr(value, "dtype", "list")),
 )
-def test_lossless_conversion_is_accepted(device: Device, dtype: str, values: Any) -> None:
-    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
+def test_lossless_conversion_is_accepted(gpu_or_host: Device, dtype: str, values: Any) -> None:
+    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
     buffer.copy_from_host(values)
     assert np.array_equal(buffer.copy_to_host(), np.asarray(values))
 
@@ -642,14 +633,14 @@ def test_lossless_conversion_is_accepted(device: Device, dtype: str, values: Any
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_lossy_conversion_is_refused(device: Device, dtype: str, values: Any, reason: str) -> None:
-    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
+def test_lossy_conversion_is_refused(gpu_or_host: Device, dtype: str, values: Any, reason: str) -> None:
+    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
     refused(lambda: buffer.copy_from_host(values), reason)
 
 
 @pytest.mark.parametrize("timeout_s", [-1, float("nan"), True, "1"])
-def test_bad_timeout_is_refused(device: Device, timeout_s: Any) -> None:
-    buffer = mapped(device)
+def test_bad_timeout_is_refused(gpu_or_host: Device, timeout_s: Any) -> None:
+    buffer = mapped(gpu_or_host)
     refused(lambda: buffer.copy_to_host(timeout_s=timeout_s), "bad_timeout")
     refused(lambda: buffer.copy_from_host(np.zeros(PAGE, np.uint8), timeout_s=timeout_s), "bad_timeout")
 
@@ -942,8 +933,8 @@ def test_non_descriptor_of_an_image_is_refused(images: tuple[Device, ImageGpu], 
     refused(lambda: memory.map_mipmapped_array(wrong), "not_a_descriptor")
 
 
-def test_images_are_unsupported_when_not_declared(device: Device) -> None:
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+def test_images_are_unsupported_when_not_declared(gpu_or_host: Device) -> None:
+    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
     refused(lambda: memory.map_mipmapped_array(image()), "unsupported", UnsupportedError)
 
 
