@@ -107,7 +107,7 @@ TESTED = {
     "XSEM-BUF-007": "facade/bad_input: a_range_beyond_the_allocation_is_refused; facade/buffer: "
                     "adjacent_ranges_are_mapped_and_overlapping_ones_refused",
     "XSEM-BUF-008": "facade/buffer: a_view_is_a_part_with_another_shape range_or_shape_that_does_not_fit_is_refused",
-    "XSEM-BUF-009": "backends/cuda/structs: buffer_descriptor; runtime/lifetime: "
+    "XSEM-BUF-009": "backends/cuda/structs: buffer_descriptor; runtime/lifetime_threads: "
                     "buffers_are_freed_before_memory_before_the_device; backends/cuda/device: "
                     "everything_is_destroyed_once_by_its_own_function",
     "XSEM-MIP-005": "facade/buffer: image_unsuitable_for_the_memory_is_refused",
@@ -115,14 +115,16 @@ TESTED = {
                     "everything_is_destroyed_once_by_its_own_function",
     "XSEM-LIFE-001": "runtime/lifetime: release_twice_frees_once use_of_a_released_object_is_refused "
                      "release_returns_at_once_and_frees_at_the_marker",
-    "XSEM-LIFE-009": "runtime/lifetime: object_is_freed_when_all_its_lists_reach_their_markers "
-                     "buffers_are_freed_before_memory_before_the_device "
+    "XSEM-LIFE-009": "runtime/lifetime: object_is_freed_when_all_its_lists_reach_their_markers; "
+                     "runtime/lifetime_threads: buffers_are_freed_before_memory_before_the_device "
                      "memory_released_first_is_freed_after_its_buffer",
-    "XSEM-LIFE-010": "runtime/lifetime: exit_makes_no_driver_call dropped_fence_is_released_by_a_later_call "
-                     "finalizer_may_release_while_any_lock_is_held other_calls_go_on_while_an_unmap_blocks; "
-                     "backends/cuda/failures: no_driver_call_at_exit",
-    "XSEM-LIFE-011": "facade/buffer: an_array_outlives_everything_that_it_came_from; runtime/lifetime: "
-                     "objects_keep_their_device objects_of_a_capture_stay_until_the_device_closes",
+    "XSEM-LIFE-010": "runtime/lifetime: exit_makes_no_driver_call; runtime/lifetime_dropped: "
+                     "dropped_fence_is_released_by_a_later_call finalizer_may_release_while_any_lock_is_held; "
+                     "runtime/lifetime_threads: other_calls_go_on_while_an_unmap_blocks; backends/cuda/failures: "
+                     "no_driver_call_at_exit",
+    "XSEM-LIFE-011": "facade/buffer: an_array_outlives_everything_that_it_came_from; runtime/lifetime_dropped: "
+                     "objects_keep_their_device; runtime/lifetime_holds: "
+                     "objects_of_a_capture_stay_until_the_device_closes",
     "XSEM-ERR-003": "backends/cuda/failures: each_code_of_the_driver_has_its_error; backends/cuda/call: "
                     "documented_code_is_not_from_earlier_work",
     "XSEM-ERR-004": "backends/cuda/call: undocumented_code_is_from_earlier_work",

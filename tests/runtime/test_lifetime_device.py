@@ -1,0 +1,176 @@
+"""A released device closes once, after all of its objects."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.fake_backend import FakePoint, FakeStream, binary, fake, timeline, until
+from support.fixtures import Opened
+from support.releasing import memory
+
+import xsem
+from xsem.errors import ReleasedError
+from xsem.runtime.lifetime import Lifetime
+
+
+def test_device_with_live_objects_closes_when_all_is_done(opened: Opened) -> None:
+    device, driver = opened
+    mem, sem, event = memory(device), timeline(device), device.create_event()
+    buffer = mem.map_buffer()
+    borrowed_event = device.event(FakePoint(99, "foreign"))
+    own, borrowed = device.create_command_list(), device.command_list(FakeStream(7))
+    own.append_wait(sem, 1, acquire=[mem])
+    own.append_fill(buffer, b"0", wait_events=[borrowed_event], signal_event=event)
+    borrowed.append_signal(binary(device), wait_events=[event])
+    device.release()
+    device.release()
+    assert ("close",) not in driver.log
+    driver.finish()
+    until(lambda: ("close",) in driver.log)
+    assert driver.log[-1] == ("close",)
+    assert driver.log.count(("close",)) == 1
+
+
+def test_device_is_released_by_the_end_of_with() -> None:
+    with fake() as (device, driver), device:
+        timeline(device)
+    assert driver.log[-1] == ("close",)
+
+
+def test_device_released_by_many_threads_closes_once() -> None:
+    for _ in range(20):
+        with fake() as (device, driver):
+            for _ in range(5):
+                memory(device).map_buffer()
+            start = threading.Barrier(4)
+
+            def release(device: xsem.Device = device, start: threading.Barrier = start) -> None:
+                start.wait()
+                device.release()
+
+            each = [threading.Thread(target=release) for _ in range(4)]
+            for thread in each:
+                thread.start()
+            for thread in each:
+                thread.join()
+        assert driver.log.count(("close",)) == 1
+
+
+def test_object_created_during_device_release_is_released() -> None:
+    with fake() as (device, driver):
+        device_state = device._device_state
+        stop = threading.Event()
+        made: list[Any] = []
+
+        def make() -> None:
+            while not stop.is_set():
+                try:
+                    made.append(timeline(device))
+                except ReleasedError:
+                    return
+
+        makers = [threading.Thread(target=make) for _ in range(3)]
+        for maker in makers:
+            maker.start()
+        until(lambda: len(made) > 30)
+        device.release()
+        stop.set()
+        for maker in makers:
+            maker.join(10)
+        assert all(sem.released for sem in made)
+        until(lambda: ("close",) in driver.log)
+        assert set(device_state.releaser.lifetimes) == set()
+
+
+def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> None:
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    commands.append_wait(sem, 1)
+    inside, leave = threading.Event(), threading.Event()
+    original = driver.done
+
+    def done(point: FakePoint) -> bool:
+        inside.set()
+        leave.wait(10)
+        return original(point)   # records a misuse if the device is closed
+
+    commands.query()
+    driver.done = done  # type: ignore[method-assign]
+    poller = threading.Thread(target=commands._queue.poll)
+    poller.start()
+    assert inside.wait(10)
+    driver.done = original  # type: ignore[method-assign]
+    driver.finish()
+    device.release()
+    until(lambda: driver.released("release_semaphore"))
+    sem._device_state.releaser.submit(commands._lifetime)
+    assert driver.released("close_list") == []
+    leave.set()
+    poller.join(10)
+    until(lambda: ("close",) in driver.log)
+    assert driver.misuse == []
+
+
+def test_device_is_released_while_another_thread_frees_objects(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = opened
+    releaser = device._device_state.releaser
+    first, second = timeline(device), timeline(device)
+    freeing, go = threading.Event(), threading.Event()
+    free = driver.release_semaphore
+
+    def held(token: Any) -> None:
+        freeing.set()
+        assert go.wait(30)
+        free(token)
+
+    class Read(weakref.WeakSet[Lifetime]):
+        """During iteration, the free of an element returns, and the element may be removed."""
+
+        def __iter__(self) -> Iterator[Lifetime]:
+            for lifetime in super().__iter__():
+                yield lifetime
+                go.set()
+                for _ in range(20):
+                    if len(self) == before:
+                        time.sleep(0.005)
+
+    releaser.lifetimes = Read(list(releaser.lifetimes))
+    before = len(releaser.lifetimes)
+    monkeypatch.setattr(driver, "release_semaphore", held)
+    second.release()
+    assert freeing.wait(30)
+    device.release()
+    assert first.released
+    until(lambda: ("close",) in driver.log)
+
+
+def test_device_closes_after_objects_are_collected_in_a_cycle(opened: Opened) -> None:
+    device, driver = opened
+    cycle: list[Any] = [device.create_event()]   # an event starts no thread: its release waits for a later call
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    device.release()
+    until(lambda: ("close",) in driver.log)
+
+
+def test_device_closes_when_released_inside_a_collected_cycle(opened: Opened) -> None:
+    device, driver = opened
+
+    class First:
+        def __del__(self) -> None:
+            device.release()   # the event's lifetime has left the weak set and is not yet a job
+
+    cycle: list[Any] = [First()]
+    cycle += [device.create_event(), cycle]
+    del cycle
+    gc.collect()
+    until(lambda: ("close",) in driver.log)

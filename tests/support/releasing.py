@@ -1,0 +1,31 @@
+"""Helpers for tests of release: objects to free, and the end of the releasing thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import xsem
+from support.fake_backend import ALL, until
+from xsem.errors import DriverError
+from xsem.types import MemoryHandleType
+
+NEVER_BLOCKS = dataclasses.replace(ALL, release_never_blocks=True)
+
+
+def memory(device: xsem.Device) -> xsem.Memory:
+    return device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-")}
+
+
+def rest(device: xsem.Device) -> None:
+    """Wait until the releasing thread has no work left and has ended."""
+    until(lambda: device._device_state.releaser._thread._idle)
+    until(lambda: not threads())
+
+
+def failing(_token: object) -> None:
+    raise DriverError("no", reason="driver", call="cuDestroy", code=1)
