@@ -110,8 +110,8 @@ TESTED = {
     "XSEM-BUF-009": "backends/cuda/structs: buffer_descriptor; runtime/lifetime_threads: "
                     "buffers_are_freed_before_memory_before_the_device; backends/cuda/device: "
                     "everything_is_destroyed_once_by_its_own_function",
-    "XSEM-MIP-005": "facade/buffer: image_unsuitable_for_the_memory_is_refused",
-    "XSEM-MIP-006": "facade/buffer: a_released_image_has_no_levels_any_more; backends/cuda/device: "
+    "XSEM-MIP-005": "facade/buffer_images: image_unsuitable_for_the_memory_is_refused",
+    "XSEM-MIP-006": "facade/buffer_images: a_released_image_has_no_levels_any_more; backends/cuda/device: "
                     "everything_is_destroyed_once_by_its_own_function",
     "XSEM-LIFE-001": "runtime/lifetime: release_twice_frees_once use_of_a_released_object_is_refused "
                      "release_returns_at_once_and_frees_at_the_marker",
@@ -122,7 +122,7 @@ TESTED = {
                      "dropped_fence_is_released_by_a_later_call finalizer_may_release_while_any_lock_is_held; "
                      "runtime/lifetime_threads: other_calls_go_on_while_an_unmap_blocks; backends/cuda/failures: "
                      "no_driver_call_at_exit",
-    "XSEM-LIFE-011": "facade/buffer: an_array_outlives_everything_that_it_came_from; runtime/lifetime_dropped: "
+    "XSEM-LIFE-011": "facade/buffer_arrays: an_array_outlives_everything_that_it_came_from; runtime/lifetime_dropped: "
                      "objects_keep_their_device; runtime/lifetime_holds: "
                      "objects_of_a_capture_stay_until_the_device_closes",
     "XSEM-ERR-003": "backends/cuda/failures: each_code_of_the_driver_has_its_error; backends/cuda/call: "

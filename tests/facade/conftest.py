@@ -1,5 +1,6 @@
 """Fixtures of the tests of the facade."""
 
 from support.fixtures import device, exporting, opened
+from support.real_bytes import gpu, gpu_or_host
 
-__all__ = ["device", "exporting", "opened"]
+__all__ = ["device", "exporting", "gpu", "gpu_or_host", "opened"]

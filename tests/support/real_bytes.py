@@ -1,0 +1,147 @@
+"""A fake GPU whose memory is ordinary memory, so that its copies move real bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xsem
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, until
+from xsem.facade.device import Device
+from xsem.types import Capabilities, Feature, MemoryHandleType, MipmapDesc
+
+M = MemoryHandleType
+PAGE = mmap.PAGESIZE
+
+
+class Copying(FakeList):
+    """Copies real bytes at real addresses, at the append if `everything_is_done`."""
+
+    def append_copy(self, dst: int, src: int, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
+        point = super().append_copy(dst, src, size, wait_points, want_point)
+        driver = self.driver
+        assert isinstance(driver, Gpu)
+        driver.copies.append((dst, src, size))
+        if driver.everything_is_done:
+            driver.copy(dst, src, size)
+        return point
+
+    def append_level_copy(
+        self, level: int, address: int, read: bool, wait_points: Sequence[Any], want_point: bool
+    ) -> Any:
+        point = self._issue(want_point, "level", level, address, read)
+        driver = self.driver
+        assert isinstance(driver, ImageGpu)
+        if driver.everything_is_done:
+            driver.copy_level(level, address, read)
+        return point
+
+
+class Gpu(FakeDriver):
+    """Device memory backed by ordinary memory; the facade treats it as device memory."""
+
+    def __init__(self, capabilities: Capabilities = ALL) -> None:
+        super().__init__(capabilities)
+        self.everything_is_done = True
+        self.blocks: dict[int, Any] = {}
+        self.copies: list[tuple[int, int, int]] = []
+        self.staging: dict[int, Any] = {}
+        self.hold: threading.Event | None = None
+        self.held: threading.Event = threading.Event()
+        self.map_fails: Exception | None = None
+
+    def copy(self, dst: int, src: int, size: int) -> None:
+        self._inside(dst, size)
+        self._inside(src, size)
+        ctypes.memmove(dst, src, size)
+
+    def _inside(self, address: int, size: int) -> None:
+        for block in (*self.blocks.values(), *self.staging.values()):
+            start = ctypes.addressof(block)
+            if start <= address and address + size <= start + len(block):
+                return
+        raise AssertionError(f"{size} bytes at {address:#x} belong to no block")
+
+    def create_command_list(self) -> FakeList:
+        self.lists.append(Copying(self, 0x1000 + len(self.lists)))
+        return self.lists[-1]
+
+    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[int, int]:
+        token, whole = super().create_memory(type, size, dedicated)
+        self.blocks[token] = ctypes.create_string_buffer(whole)
+        return token, whole
+
+    def map_buffer(self, memory: int, offset: int, size: int) -> tuple[int, int]:
+        if self.hold is not None:
+            self.held.set()
+            assert self.hold.wait(10)
+        if self.map_fails is not None:
+            raise self.map_fails
+        return next(self.numbers), ctypes.addressof(self.blocks[memory]) + offset
+
+    def host_buffer(self, size: int) -> tuple[int, int]:
+        token = next(self.numbers)
+        self.staging[token] = ctypes.create_string_buffer(size)
+        return token, ctypes.addressof(self.staging[token])
+
+    def release_host_buffer(self, buffer: int) -> None:
+        del self.staging[buffer]
+
+    def bytes_of(self, memory: xsem.Memory) -> Any:
+        return np.frombuffer(self.blocks[memory._memory], np.uint8)
+
+
+@pytest.fixture
+def gpu() -> Iterator[tuple[Device, Gpu]]:
+    driver = Gpu()
+    with Device(INFO, driver) as device:
+        yield device, driver
+        driver.finish()
+    until(lambda: ("close",) in driver.log)
+    assert not driver.staging
+    assert not driver.loud
+    assert not driver.misuse
+
+
+@pytest.fixture(params=["gpu", "host"])
+def gpu_or_host(request: pytest.FixtureRequest) -> Device:
+    made: Device = request.getfixturevalue("gpu")[0] if request.param == "gpu" else request.getfixturevalue("device")
+    return made
+
+
+def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:
+    return device.create_memory(M.OPAQUE_FD, size).map_buffer()
+
+
+class ImageGpu(Gpu):
+    def __init__(self, feature: Feature = Feature.MIPMAPPED_ARRAY) -> None:
+        import dataclasses
+
+        super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature}))
+        self.levels: dict[int, bytes] = {}
+
+    def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
+        if self.map_fails is not None:
+            raise self.map_fails
+        token = next(self.numbers)
+        self.log.append(("map_mipmapped_array", token))
+        return token
+
+    def mipmap_level(self, array: int, level: int) -> int:
+        return 1000 * array + level
+
+    def copy_level(self, level: int, address: int, read: bool) -> None:
+        staging, = (each for each in self.staging.values() if ctypes.addressof(each) == address)
+        if read:
+            staging.raw = self.levels.get(level, bytes(len(staging)))
+        else:
+            self.levels[level] = staging.raw
+
+    def release_array(self, array: int) -> None:
+        self.log.append(("release_array", array))
