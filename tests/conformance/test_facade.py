@@ -24,7 +24,7 @@ TESTED = {
     "XSEM-DISC-009": "plugins: another_version_of_the_interface_is_reported",
     "XSEM-DISC-010": "facade/discovery: native_context_selects_its_device; backends/cuda/device: "
                      "borrowed_context_is_used_and_left_alone",
-    "XSEM-CAP-007": "facade/bad_input: import_is_unsupported_when_nothing_is_declared "
+    "XSEM-CAP-007": "facade/bad_input_types: import_is_unsupported_when_nothing_is_declared "
                     "a_type_that_host_does_not_declare_is_unsupported",
     "XSEM-CAP-008": "plugins: device_without_its_declared_calls_is_refused",
     "XSEM-CAP-009": "conformance/facade: capabilities_declare_nothing_by_default",
@@ -62,7 +62,8 @@ TESTED = {
     "XSEM-DESC-017": "backends/cuda/structs: mipmapped_array_descriptor",
     "XSEM-OWN-001": "runtime/handle_import: every_form_of_handle_is_borrowed "
                     "number_that_the_driver_detached_stays_open the_driver_gets_a_duplicate_of_its_own "
-                    "any_other_exception_means_unknown; facade/bad_input: refusal_of_the_driver_leaks_no_handle",
+                    "any_other_exception_means_unknown; facade/bad_input_failures: "
+                    "refusal_of_the_driver_leaks_no_handle",
     "XSEM-OWN-002": "data/handles: many_threads_close_handle_once exactly_one_of_close_and_detach_wins "
                     "closed_or_detached_handle_has_no_number",
     "XSEM-OWN-003": "runtime/handle_import: duplicate_is_closed_when_fate_is_unknown_and_file_same "
@@ -94,10 +95,11 @@ TESTED = {
     "XSEM-LIST-004": "facade/bad_input: released_objects_are_refused; backends/host/queue: "
                      "list_runs_in_order_behind_a_wait; backends/cuda/queue: "
                      "own_stream_is_destroyed_once_and_a_borrowed_one_is_not",
-    "XSEM-DEV-001": "facade/bad_input: device_bound_import_from_another_device_is_refused "
+    "XSEM-DEV-001": "facade/bad_input_types: device_bound_import_from_another_device_is_refused "
                     "import_from_another_driver_is_refused_when_both_known",
-    "XSEM-DEV-002": "facade/bad_input: host_refuses_a_descriptor_of_a_gpu matching_or_missing_device_uuid_is_accepted",
-    "XSEM-DEV-003": "facade/bad_input: device_bound_import_from_another_device_is_refused; data/descriptors: "
+    "XSEM-DEV-002": "facade/bad_input_types: host_refuses_a_descriptor_of_a_gpu "
+                    "matching_or_missing_device_uuid_is_accepted",
+    "XSEM-DEV-003": "facade/bad_input_types: device_bound_import_from_another_device_is_refused; data/descriptors: "
                     "constructors_of_device_bound_types_need_device_uuid",
     "XSEM-DEV-004": "facade/bad_input: objects_of_another_device_are_refused; facade/command_list: "
                     "objects_of_another_device_are_refused",
