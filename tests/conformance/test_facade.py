@@ -69,12 +69,12 @@ TESTED = {
     "XSEM-OWN-003": "runtime/handle_import: duplicate_is_closed_when_fate_is_unknown_and_file_same "
                     "nothing_is_closed_when_fate_is_unknown_and_fd_closed "
                     "number_is_leaked_when_fate_cannot_be_determined",
-    "XSEM-BIN-005": "facade/command_list: second_wait_needs_the_exporters_reset",
+    "XSEM-BIN-005": "facade/command_list_values: second_wait_needs_the_exporters_reset",
     "XSEM-BIN-006": "facade/command_list: sync_file_is_waited_for_and_not_signalled",
     "XSEM-BIN-007": "facade/sync_files: a_signal_is_for_one_export_or_one_wait "
                     "a_signal_that_is_done_has_the_handle_minus_one",
-    "XSEM-TL-010": "facade/command_list: value_not_above_the_last_one_is_refused value_may_go_back_with_allow_rewind "
-                   "value_far_above_the_last_one_is_refused",
+    "XSEM-TL-010": "facade/command_list_values: value_not_above_the_last_one_is_refused "
+                   "value_may_go_back_with_allow_rewind value_far_above_the_last_one_is_refused",
     "XSEM-BATCH-005": "facade/command_list: batch_of_another_shape_is_refused",
     "XSEM-BATCH-006": "facade/command_list: batch_with_one_bad_member_is_not_appended_at_all "
                       "failed_batch_changes_nothing",
@@ -85,7 +85,7 @@ TESTED = {
     "XSEM-EVT-008": "facade/event: callback_is_called_once_on_the_notifier_thread "
                     "callback_of_a_done_event_is_called_on_the_notifier; facade/event_asyncio: "
                     "await_returns_when_the_work_is_done",
-    "XSEM-ORD-011": "facade/command_list: work_is_called_at_once_and_in_order "
+    "XSEM-ORD-011": "facade/command_list_work: work_is_called_at_once_and_in_order "
                     "work_that_raises_stops_its_list_and_no_other; backends/host/scenarios: "
                     "work_runs_on_the_worker_in_its_turn",
     "XSEM-WBS-004": "runtime/timeouts: message_names_the_stuck_operation "

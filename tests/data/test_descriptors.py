@@ -1,4 +1,4 @@
-"""Descriptors of semaphores and memory: the arguments that each handle type accepts, checked at construction."""
+"""A descriptor checks the size, the device and the driver of its handle type, and is equal by its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of an application in ranges, values, events and released objects: each has a class and a reason."""
+"""Errors of an application in ranges, values, events and released objects have a class and a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of another kind: an import refuses them before the driver call, and closes none of the caller's."""
+"""An import refuses files of another kind before the driver call, and closes none of the caller's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handle types and devices that do not match: an import refuses them before the driver call."""
+"""An import refuses handle types and devices that do not match, before the driver call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers: their ranges and shapes, the overlap of mappings, and views."""
+"""A buffer has a range and a shape that fit its memory, overlaps others only by permission, and has views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers as arrays of other libraries, without a copy."""
+"""A buffer is an array of other libraries, without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of buffers to and from the host."""
+"""Copies move values between a buffer and the host."""
 
 from __future__ import annotations
 

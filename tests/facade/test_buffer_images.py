@@ -1,4 +1,4 @@
-"""Images in memory: their levels, and copies of levels."""
+"""An image in memory has levels, and copies move their elements."""
 
 from __future__ import annotations
 

@@ -1,24 +1,21 @@
-"""Arguments of append_wait and append_signal: each rule, its error, and no change after a refusal."""
+"""An append gives the driver its arguments, or refuses them before any driver call."""
 
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, set_last, timeline, until
-from support.fixtures import Opened, refused
+from support.fake_backend import INFO, FakePoint, FakeStream, binary, fake, set_last, timeline
+from support.fixtures import Opened, calls, refused_unasked
 
 import xsem
-from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, WrongDeviceError
+from xsem.errors import BadArgumentError, DriverError, EventNotAppendedError, WrongDeviceError
 from xsem.types import INFINITE, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
 
 S = SemaphoreHandleType
-LEVEL_ZERO = dataclasses.replace(ALL, resets_on_wait=False)
-
 Append = Callable[..., None]
 
 
@@ -31,23 +28,6 @@ def append(request: pytest.FixtureRequest, opened: Opened) -> Append:
 
 def semaphore(device: xsem.Device, type: S) -> xsem.Semaphore:
     return device.create_semaphore(type)
-
-
-def calls(driver: FakeDriver) -> list[Any]:
-    """The operations appended to all lists, without xsem's own markers."""
-    return [
-        call for each in driver.lists for call, own in zip(each.calls, each.quiet_calls, strict=True) if not own
-    ]
-
-
-def refused_unasked(
-    driver: FakeDriver, reason: str, call: Callable[[], object], error: type[xsem.XsemError] = BadArgumentError
-) -> xsem.XsemError:
-    """Check that `call` raises before any driver call."""
-    before = calls(driver)
-    raised = refused(call, reason, error)
-    assert calls(driver) == before
-    return raised
 
 
 # ---- calls that reach the driver
@@ -295,148 +275,6 @@ def test_failed_batch_changes_nothing(
     append(sems, [5, 6], signal_event=event)
 
 
-# ---- values
-def test_value_not_above_the_last_one_is_refused(opened: Opened) -> None:
-    device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    commands.append_signal(sem, 5)
-    for value in (0, 4, 5):
-        error = refused_unasked(driver, "value_not_above_last", lambda value=value: commands.append_signal(sem, value))  # type: ignore[misc]
-        assert "5" in str(error)
-    refused_unasked(driver, "value_not_above_last", lambda: sem.host_signal(5))
-    commands.append_signal(sem, 6)
-    driver.values[sem._state.token] = 6   # the list's signals are done
-    sem.host_signal(7)
-    refused_unasked(driver, "value_not_above_last", lambda: commands.append_signal(sem, 7))
-
-
-def test_value_may_go_back_with_allow_rewind(opened: Opened) -> None:
-    device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    commands.append_signal(sem, 10_000)
-    commands.append_signal(sem, SignalParams(value=1, allow_rewind=True))
-    assert sem._state.last_signalled == 1
-    commands.append_signal(sem, 2)
-    assert len(calls(driver)) == 3
-
-
-def test_first_value_of_an_imported_timeline_is_free(opened: Opened) -> None:
-    device, _ = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    set_last(sem, None)   # as after an import: the exporter's last value is unknown
-    commands.append_signal(sem, 0)
-    commands.append_signal(sem, 1)
-
-
-def test_wait_for_a_value_signalled_long_ago_is_taken(opened: Opened) -> None:
-    device, _ = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    commands.append_signal(sem, 100)
-    commands.append_wait(sem, 1)
-
-
-def test_value_of_a_failed_append_can_be_signalled_again(opened: Opened) -> None:
-    device, driver = opened
-    commands, sems = device.create_command_list(), [timeline(device), timeline(device)]
-    commands.append_signal(sems, [3, 4])
-    driver.lists[0].fail_next = DriverError("no", reason="driver")
-    with pytest.raises(DriverError):
-        commands.append_signal(sems, [5, 6])
-    assert [sem._state.last_signalled for sem in sems] == [3, 4]
-    driver.values[sems[0]._state.token] = 3   # the list's signals are done
-    driver.fail_signal = DriverError("no", reason="driver")
-    with pytest.raises(DriverError):
-        sems[0].host_signal(5)
-    driver.fail_signal = None
-    assert sems[0]._state.last_signalled == 3
-    commands.append_signal(sems, [5, 6])
-
-
-def test_failed_append_does_not_undo_a_later_signal(opened: Opened) -> None:
-    device, driver = opened
-    commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
-
-    def during() -> None:
-        other.append_signal(sem, 9)
-        raise DriverError("no", reason="driver")
-
-    driver.lists[0].during = during
-    with pytest.raises(DriverError):
-        commands.append_signal(sem, 5)
-    assert sem._state.last_signalled == 9
-
-
-def test_value_far_above_the_last_one_is_refused() -> None:
-    with fake(dataclasses.replace(ALL, max_value_difference=1000)) as (device, driver):
-        commands, sem = device.create_command_list(), timeline(device)
-        commands.append_signal(sem, 10)
-        commands.append_wait(sem, 1010)
-        refused_unasked(driver, "value_difference", lambda: commands.append_wait(sem, 1011))
-        refused_unasked(driver, "value_difference", lambda: commands.append_signal(sem, 1011))
-        refused_unasked(driver, "value_difference", lambda: sem.host_signal(1011))
-        commands.append_signal(sem, 1010)
-
-
-def test_rising_values_of_many_threads_reach_the_driver_rising(opened: Opened) -> None:
-    device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    counter, lock = iter(range(1, 10_000)), threading.Lock()
-
-    def signal() -> None:
-        for _ in range(200):
-            with lock:
-                value = next(counter)
-            try:
-                commands.append_signal(sem, value)
-            except BadArgumentError as error:
-                refusals.append(error.reason)
-
-    refusals: list[str] = []
-    each = [threading.Thread(target=signal) for _ in range(4)]
-    for thread in each:
-        thread.start()
-    for thread in each:
-        thread.join()
-    values = [call[2][0].value for call in calls(driver) if call[0] == "signal"]
-    assert values == sorted(values)
-    assert len(values) + len(refusals) == 800
-    assert set(refusals) <= {"value_not_above_last"}
-
-
-# ---- binary semaphores that a wait does not reset
-def test_second_wait_needs_the_exporters_reset() -> None:
-    with fake(LEVEL_ZERO) as (device, driver):
-        commands, sem, mark = device.create_command_list(), binary(device), timeline(device)
-        commands.append_wait(sem)
-        error = refused_unasked(driver, "not_reset", lambda: commands.append_wait(sem), BusyError)
-        assert "mark_reset" in str(error)
-        refused_unasked(driver, "not_reset", lambda: commands.append_wait([mark, sem], [1, None]), BusyError)
-        sem.mark_reset()
-        commands.append_wait(sem)
-        commands.append_wait(mark, 1)   # a timeline needs no reset
-        commands.append_wait(mark, 1)
-        commands.append_signal(sem)
-
-
-def test_failed_wait_needs_no_reset() -> None:
-    with fake(LEVEL_ZERO) as (device, driver):
-        commands, first, second = device.create_command_list(), binary(device), binary(device)
-        commands.append_wait(second)
-        refused_unasked(driver, "not_reset", lambda: commands.append_wait([first, second], [None, None]), BusyError)
-        driver.lists[0].fail_next = DriverError("no", reason="driver")
-        with pytest.raises(DriverError):
-            commands.append_wait(first)
-        commands.append_wait(first)
-
-
-def test_reset_is_optional_when_a_wait_resets(opened: Opened) -> None:
-    device, _ = opened
-    commands, sem = device.create_command_list(), binary(device)
-    for _ in range(3):
-        commands.append_wait(sem)
-    sem.mark_reset()
-
-
 # ---- other devices
 def test_objects_of_another_device_are_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
@@ -497,126 +335,6 @@ def test_event_that_is_not_appended_cannot_be_waited_for(append: Append, opened:
     device, driver = opened
     refused_unasked(driver, "event_not_appended",
                     lambda: append(timeline(device), 1, wait_events=[device.create_event()]), EventNotAppendedError)
-
-
-# ---- copies and fills
-def test_copy_and_fill_reach_the_driver(opened: Opened) -> None:
-    device, driver = opened
-    commands = device.create_command_list()
-    memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-    a, b = memory.map_buffer(0, 1024), memory.map_buffer(1024, 1024)
-    done = device.create_event()
-    commands.append_copy(a, b)
-    commands.append_fill(a, b"\1\2", signal_event=done)
-    commands.append_fill(b, bytearray(b"\0"), wait_events=[done])  # type: ignore[arg-type]
-    assert calls(driver) == [
-        ("copy", a.address, b.address, 1024), ("fill", a.address, b"\1\2", 1024), ("fill", b.address, b"\0", 1024),
-    ]
-
-
-def test_bad_copies_and_fills_are_refused(opened: Opened) -> None:
-    device, driver = opened
-    commands = device.create_command_list()
-    memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-    a, b = memory.map_buffer(0, 1024), memory.map_buffer(1024, 512)
-    refused_unasked(driver, "size_mismatch", lambda: commands.append_copy(a, b))
-    refused_unasked(driver, "overlap", lambda: commands.append_copy(a, a))
-    view = a.view((512,), "uint8", offset=256)
-    refused_unasked(driver, "overlap", lambda: commands.append_copy(view, a.view((512,), "uint8")))
-    refused_unasked(driver, "not_a_buffer", lambda: commands.append_copy(a, b"1" * 1024))  # type: ignore[arg-type]
-    refused_unasked(driver, "not_a_buffer", lambda: commands.append_fill(memory, b"1"))  # type: ignore[arg-type]
-    for pattern in (b"", b"123", "0", 0, memoryview(b"0"), None):
-        refused_unasked(driver, "bad_pattern", lambda pattern=pattern: commands.append_fill(a, pattern))  # type: ignore[misc]
-    with fake() as (other, _):
-        theirs = other.create_memory(MemoryHandleType.OPAQUE_FD, 4096).map_buffer(0, 1024)
-        refused_unasked(driver, "wrong_device", lambda: commands.append_copy(a, theirs), WrongDeviceError)
-        refused_unasked(driver, "wrong_device", lambda: commands.append_fill(theirs, b"0"), WrongDeviceError)
-
-
-def test_copy_keeps_its_buffers(opened: Opened) -> None:
-    device, driver = opened
-    commands = device.create_command_list()
-    memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-    a, b = memory.map_buffer(0, 1024), memory.map_buffer(1024, 1024)
-    commands.append_copy(a, b)
-    a.release()
-    b.release()
-    memory.release()
-    until(lambda: driver.lists[0].markers == 1)
-    assert driver.log == []
-    driver.finish()
-    until(lambda: len(driver.log) == 3)
-
-
-# ---- work
-def test_work_is_called_at_once_and_in_order(opened: Opened) -> None:
-    device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    seen: list[Any] = []
-    commands.append_wait(sem, 1)
-    commands.append_work(lambda: seen.append((threading.current_thread(), len(driver.lists[0].calls))))
-    commands.append_signal(sem, 2)
-    assert seen == [(threading.current_thread(), 1)]
-    assert [op.operation for op in device.pending()] == ["wait", "work", "signal"]
-
-
-@pytest.mark.parametrize("work", [None, 7, "work", b""])
-def test_work_that_cannot_be_called_is_refused(opened: Opened, work: Any) -> None:
-    device, driver = opened
-    refused_unasked(driver, "not_callable", lambda: device.create_command_list().append_work(work))
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), KeyboardInterrupt(), SystemExit(3)])
-def test_work_that_raises_stops_its_list_and_no_other(opened: Opened, error: BaseException) -> None:
-    device, driver = opened
-    commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
-
-    def work() -> None:
-        raise error
-
-    with pytest.raises(type(error)) as raised:
-        commands.append_work(work)
-    assert raised.value is error
-    before = calls(driver)
-    for ask in (commands.query, commands.synchronize, commands.append_barrier, lambda: commands.append_work(print),
-                lambda: commands.append_signal(sem, 1), lambda: commands.append_wait(sem, 1)):
-        with pytest.raises(DriverError) as caught:
-            ask()
-        assert caught.value.reason == "work_failed"
-        assert caught.value.from_earlier_work
-        assert caught.value.__cause__ is error
-    assert calls(driver) == before
-    other.append_signal(sem, 1)
-    commands.release()
-
-
-def test_error_of_an_append_inside_work_stops_the_list(opened: Opened) -> None:
-    device, _ = opened
-    commands, sem = device.create_command_list(), timeline(device)
-
-    def work() -> None:
-        commands.append_signal(sem, 1)
-        commands.append_signal(sem, 1)
-
-    with pytest.raises(BadArgumentError):
-        commands.append_work(work)
-    with pytest.raises(DriverError):
-        commands.query()
-
-
-def test_work_may_append_to_other_lists_that_work_meanwhile(opened: Opened) -> None:
-    device, driver = opened
-    commands, other, sem = device.create_command_list(), device.create_command_list(), timeline(device)
-
-    def work() -> None:
-        thread = threading.Thread(target=lambda: other.append_signal(sem, 1))
-        thread.start()
-        thread.join(10)
-        assert not thread.is_alive()
-        commands.append_work(lambda: commands.append_signal(sem, 2))
-
-    commands.append_work(work)
-    assert [call[0] for call in calls(driver)] == ["signal", "signal"]
 
 
 # ---- streams

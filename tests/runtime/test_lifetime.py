@@ -1,4 +1,4 @@
-"""Release: an object is freed at the markers of its lists, once, and is refused from then on."""
+"""Release frees an object at the markers of its lists, once. Later uses of the object are refused."""
 
 from __future__ import annotations
 

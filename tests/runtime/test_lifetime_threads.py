@@ -1,4 +1,4 @@
-"""Release: the order in which objects are freed, and the thread that frees them."""
+"""Release frees objects in a fixed order, on one thread."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -46,4 +47,21 @@ def refused(act: Callable[[], object], reason: str, error: type[XsemError] = Bad
     raised = caught.value
     assert (type(raised), raised.reason) == (error, reason), f"{type(raised).__name__}, {raised.reason}: {raised}"
     assert str(raised)
+    return raised
+
+
+def calls(driver: FakeDriver) -> list[Any]:
+    """The operations appended to all lists, without xsem's own markers."""
+    return [
+        call for each in driver.lists for call, own in zip(each.calls, each.quiet_calls, strict=True) if not own
+    ]
+
+
+def refused_unasked(
+    driver: FakeDriver, reason: str, call: Callable[[], object], error: type[xsem.XsemError] = BadArgumentError
+) -> xsem.XsemError:
+    """Check that `call` raises before any driver call."""
+    before = calls(driver)
+    raised = refused(call, reason, error)
+    assert calls(driver) == before
     return raised
