@@ -31,14 +31,14 @@ TESTED = {
     "XSEM-IMP-012": "backends/cuda/structs: semaphore_descriptor_of_each_type memory_descriptor_of_each_type "
                     "dedicated_flag_is_set_when_asked_for; runtime/handle_import: "
                     "import_without_fd_makes_no_duplicate",
-    "XSEM-DESC-001": "data/descriptors: negative_fd_is_refused_except_for_a_signalled_sync_file "
+    "XSEM-DESC-001": "data/descriptors_handles: negative_fd_is_refused_except_for_a_signalled_sync_file "
                      "an_fd_may_be_an_object_with_fileno",
-    "XSEM-DESC-002": "data/descriptors: nt_types_take_exactly_one_of_name_and_handle a_null_handle_is_refused "
+    "XSEM-DESC-002": "data/descriptors_handles: nt_types_take_exactly_one_of_name_and_handle a_null_handle_is_refused "
                      "invalid_handle_value_of_windows_is_refused",
-    "XSEM-DESC-003": "data/descriptors: a_handle_is_needed a_null_handle_is_refused no_other_type_takes_a_name",
-    "XSEM-DESC-004": "data/descriptors: handle_wider_than_a_pointer_is_refused a_null_handle_is_refused "
+    "XSEM-DESC-003": "data/descriptors_handles: a_handle_is_needed a_null_handle_is_refused no_other_type_takes_a_name",
+    "XSEM-DESC-004": "data/descriptors_handles: handle_wider_than_a_pointer_is_refused a_null_handle_is_refused "
                      "no_other_type_takes_a_name",
-    "XSEM-DESC-005": "data/descriptors: a_name_is_text_that_windows_can_take no_other_type_takes_a_name",
+    "XSEM-DESC-005": "data/descriptors_handles: a_name_is_text_that_windows_can_take no_other_type_takes_a_name",
     "XSEM-DESC-006": "data/descriptors: memory_has_a_size memory_must_say_its_size",
     "XSEM-DESC-007": "data/descriptors: dedicated_is_set_for_d3d_and_refused_for_dmabuf",
     "XSEM-DESC-008": "data/descriptors: dedicated_is_set_for_d3d_and_refused_for_dmabuf",
@@ -47,8 +47,8 @@ TESTED = {
     "XSEM-DESC-010": "data/descriptors: every_member_has_a_constructor_of_its_name "
                      "a_descriptor_is_frozen_and_equal_by_its_fields; project/imports: "
                      "every_module_imports_without_linux_modules",
-    "XSEM-DESC-011": "data/descriptors: the_type_is_the_enums_own_member bool_is_refused_as_handle "
-                     "other_objects_are_refused_as_fd",
+    "XSEM-DESC-011": "data/descriptors: the_type_is_the_enums_own_member; data/descriptors_handles: "
+                     "bool_is_refused_as_handle other_objects_are_refused_as_fd",
     "XSEM-DESC-012": "data/params: value_beyond_the_range_is_refused non_int_is_refused; facade/command_list: "
                      "bad_parameter_is_refused field_that_a_kind_does_not_have_is_refused",
     "XSEM-DESC-013": "data/params: value_beyond_the_range_is_refused; facade/command_list: bad_parameter_is_refused "
@@ -57,7 +57,7 @@ TESTED = {
                      "facade/command_list: timeout_is_for_keyed_mutexes; backends/cuda/structs: wait_parameters",
     "XSEM-DESC-015": "facade/command_list: bad_parameter_is_refused field_that_a_kind_does_not_have_is_refused; "
                      "backends/cuda/structs: signal_parameters wait_parameters",
-    "XSEM-DESC-016": "data/descriptors: images_that_cuda_would_refuse_are_refused "
+    "XSEM-DESC-016": "data/descriptors_images: images_that_cuda_would_refuse_are_refused "
                      "every_shape_that_cuda_knows_is_taken levels_end_at_one_element other_formats_are_refused",
     "XSEM-DESC-017": "backends/cuda/structs: mipmapped_array_descriptor",
     "XSEM-OWN-001": "runtime/handle_import: every_form_of_handle_is_borrowed "

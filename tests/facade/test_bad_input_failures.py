@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from support.bad_input import FD_TYPES, importing, named
+from support.bad_input import importing
+from support.descriptors import FD, named
 from support.fake_backend import ALL, INFO, FakeDriver, until
 from support.fixtures import refused
 from support.open_files import holding, is_open, untouched
@@ -70,7 +71,7 @@ FATES: dict[str, tuple[str, Callable[[OwnedHandle], object]]] = {
 }
 
 
-@pytest.mark.parametrize("member", FD_TYPES, ids=named)
+@pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("fate", FATES)
 def test_refusal_of_the_driver_leaks_no_handle(fate: str, member: SemaphoreHandleType | MemoryHandleType) -> None:
     said: Any

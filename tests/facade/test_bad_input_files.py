@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support.bad_input import FD_TYPES, Counted, importing, named
+from support.bad_input import Counted, importing
+from support.descriptors import FD, named
 from support.fake_backend import open_fake
 from support.fixtures import refused
 from support.open_files import closed_number, holding, numbers, untouched
@@ -70,7 +71,7 @@ KINDS_OF_FILE: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_FILE)
-@pytest.mark.parametrize("member", FD_TYPES, ids=named)
+@pytest.mark.parametrize("member", FD, ids=named)
 def test_fd_of_another_kind_is_refused_before_the_driver(
     kind: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
@@ -89,7 +90,7 @@ def test_fd_of_another_kind_is_refused_before_the_driver(
         os.close(number)
 
 
-@pytest.mark.parametrize("member", FD_TYPES, ids=named)
+@pytest.mark.parametrize("member", FD, ids=named)
 def test_read_only_fd_reaches_the_driver(
     member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
@@ -117,7 +118,7 @@ def test_host_refuses_fd_of_another_kind(
         os.close(number)
 
 
-@pytest.mark.parametrize("member", FD_TYPES, ids=named)
+@pytest.mark.parametrize("member", FD, ids=named)
 @pytest.mark.parametrize("number", ["closed", 2**20, 2**31, 2**70])
 def test_a_closed_fd_is_refused_before_the_driver(
     number: int | str, member: SemaphoreHandleType | MemoryHandleType

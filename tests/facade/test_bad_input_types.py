@@ -8,7 +8,8 @@ import uuid
 from typing import Any
 
 import pytest
-from support.bad_input import FD_TYPES, Counted, importing, named
+from support.bad_input import Counted, importing
+from support.descriptors import FD, named
 from support.fake_backend import FakeDriver, binary, open_fake
 from support.fixtures import refused
 from support.open_files import holding, untouched
@@ -51,7 +52,7 @@ def test_import_is_unsupported_when_nothing_is_declared() -> None:
     device, driver = open_fake(xsem.Capabilities())
     number = os.eventfd(0)
     with device, untouched(number):
-        for member in FD_TYPES:
+        for member in FD:
             refused(importing(device, member, number), "unsupported", UnsupportedError)
     assert not driver.seen_handles
     os.close(number)

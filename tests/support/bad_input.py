@@ -11,11 +11,7 @@ import pytest
 import xsem
 from support.fake_backend import FakeDriver, open_fake
 from xsem.facade.device import Device
-from xsem.types import MemoryDesc, MemoryHandleType, OsHandleKind, SemaphoreDesc, SemaphoreHandleType
-
-FD_TYPES: list[SemaphoreHandleType | MemoryHandleType] = [
-    member for member in (*SemaphoreHandleType, *MemoryHandleType) if member.os_handle_kind is OsHandleKind.FD
-]
+from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 
 
 class Counted:
@@ -61,7 +57,3 @@ def importing(
         return lambda: device.import_semaphore(desc)
     memory = MemoryDesc(type=member, handle=handle, allocation_size=size)
     return lambda: device.import_memory(memory)
-
-
-def named(member: SemaphoreHandleType | MemoryHandleType) -> str:
-    return f"{type(member).__name__.removesuffix('HandleType')}-{member.name}"
