@@ -132,7 +132,7 @@ TESTED = {
     "XSEM-ERR-004": "backends/cuda/call: undocumented_code_is_from_earlier_work",
     "XSEM-ERR-005": "errors: pickle_keeps_class_fields_and_text; project/errors: page_has_every_reason",
     "XSEM-ERR-006": "runtime/timeouts: error_has_the_pending_operations_as_data",
-    "XSEM-ERR-007": "runtime/queue: append_is_refused_exactly_when_the_driver_would_block "
+    "XSEM-ERR-007": "runtime/queue_limit: append_is_refused_exactly_when_the_driver_would_block "
                     "refused_append_leaves_everything_as_it_was",
     "XSEM-ERR-008": "backends/cuda/device: driver_that_does_not_start_says_why "
                     "missing_library_is_told_apart_from_an_old_one",

@@ -383,6 +383,13 @@ def hold_next(stream: FakeList) -> tuple[threading.Event, threading.Event]:
     return inside, go
 
 
+def finish(commands: xsem.CommandList, driver: FakeDriver) -> None:
+    """Complete all operations of the first list, and let xsem notice it."""
+    commands.query()   # appends a marker
+    driver.lists[0].reach_all()
+    assert commands.query()
+
+
 def values_of(driver: FakeDriver, *operations: str, at: int = 0) -> list[tuple[int | None, ...]]:
     """Return the values of these operations of a list, in order; by default of each signal and wait."""
     wanted = operations or ("signal", "wait")
