@@ -19,14 +19,14 @@ TESTED = {
                      "unknown_uuid_or_luid_is_refused_with_the_candidates",
     "XSEM-DISC-007": "facade/discovery: a_uuid_finds_its_device a_luid_finds_its_device a_device_is_opened_by_its_id; "
                      "data/uuids: every_form_gives_the_same_uuid",
-    "XSEM-DISC-008": "plugins: failing_plugin_import_does_not_affect_others "
+    "XSEM-DISC-008": "plugins_loading: failing_plugin_import_does_not_affect_others; plugins: "
                      "raising_hook_is_reported_and_its_earlier_backends_stay",
     "XSEM-DISC-009": "plugins: another_version_of_the_interface_is_reported",
     "XSEM-DISC-010": "facade/discovery: native_context_selects_its_device; backends/cuda/device: "
                      "borrowed_context_is_used_and_left_alone",
     "XSEM-CAP-007": "facade/bad_input_types: import_is_unsupported_when_nothing_is_declared "
                     "a_type_that_host_does_not_declare_is_unsupported",
-    "XSEM-CAP-008": "plugins: device_without_its_declared_calls_is_refused",
+    "XSEM-CAP-008": "plugins_declarations: device_without_its_declared_calls_is_refused",
     "XSEM-CAP-009": "conformance/facade: capabilities_declare_nothing_by_default",
     "XSEM-IMP-012": "backends/cuda/structs: semaphore_descriptor_of_each_type memory_descriptor_of_each_type "
                     "dedicated_flag_is_set_when_asked_for; runtime/handle_import: "
