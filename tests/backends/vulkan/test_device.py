@@ -7,13 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.open_files import numbers
-from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment, use_swiftshader
+from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment
 
 import xsem
 from xsem.errors import (
@@ -28,17 +27,6 @@ from xsem_vulkan import VulkanBackend, loader
 from xsem_vulkan import constants as vk
 
 _DEDICATED = vk.VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO
-
-
-@pytest.fixture
-def swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_swiftshader(monkeypatch)
-
-
-@pytest.fixture
-def device(swiftshader: None) -> Iterator[xsem.Device]:
-    with xsem.open_device("vulkan:0") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.importer import soon
-from support.vulkan_sim import BINARY, MEMORY, driver_of, peer, use_swiftshader
+from support.vulkan_sim import BINARY, MEMORY, driver_of, peer
 
 import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
@@ -21,24 +20,6 @@ from xsem_vulkan.instance import ImageLimits, PhysicalDevice
 
 SIZE = 1 << 18
 DESC = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4, levels=3)
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[xsem.Device]:
-    use_swiftshader(monkeypatch)
-    with xsem.open_device("vulkan:0") as opened:
-        yield opened
-
-
-@pytest.fixture
-def device(exporter: xsem.Device) -> Iterator[xsem.Device]:
-    with xsem.open_device("vulkan:0") as opened:
-        yield opened
-
-
-@pytest.fixture
-def gpu(device: xsem.Device) -> Any:
-    return driver_of(device)._gpu
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from support.fake_backend import until
 from support.open_files import is_open, numbers, untouched
-from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, use_swiftshader
+from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of
 
 import xsem
 from xsem.errors import (
@@ -36,25 +35,6 @@ from xsem_vulkan.nodes import check_sync_file
 SIZE = 8192
 DMABUF = MemoryHandleType.DMABUF_FD
 SYNC = SemaphoreHandleType.SYNC_FD
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[xsem.Device]:
-    use_swiftshader(monkeypatch)
-    with xsem.open_device("vulkan:0") as opened:
-        yield opened
-
-
-@pytest.fixture
-def device(exporter: xsem.Device) -> Iterator[xsem.Device]:
-    """Open a second VkDevice, with its own instance and queue."""
-    with xsem.open_device("vulkan:0") as opened:
-        yield opened
-
-
-@pytest.fixture
-def gpu(device: xsem.Device) -> Any:
-    return driver_of(device)._gpu
 
 
 def given_back(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_backend import until
-from support.vulkan_sim import BINARY, MEMORY, Peer, driver_of, environment, list_of, peer, use_swiftshader
+from support.vulkan_sim import BINARY, MEMORY, Peer, driver_of, environment, list_of, peer
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DeviceLostError, DriverError, OutOfMemoryError
@@ -19,13 +19,6 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.addresses import AddressSpace, Place
 
 SIZE = 4096
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[xsem.Device]:
-    use_swiftshader(monkeypatch)
-    with xsem.open_device("vulkan:0") as opened:
-        yield opened
 
 
 @pytest.fixture
