@@ -1,0 +1,194 @@
+"""A refused import of the Vulkan backend leaves the caller's file and nothing else, on SwiftShader."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.fake_backend import until
+from support.open_files import is_open, numbers, untouched
+from support.vulkan_imports import SIZE, declares
+from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of
+
+import xsem
+from xsem.errors import BadArgumentError, BadHandleError, DeviceLostError, OutOfMemoryError, UnsupportedError
+from xsem.spi import ImportFailure
+from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_vulkan import constants as vk
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "memory"])
+def test_file_not_exported_by_vulkan_is_refused(device: xsem.Device, kind: str) -> None:
+    uuid = device.info.uuid
+    driver = driver_of(device)
+    for path in ("/dev/null", "/"):
+        own = OwnedHandle(os.open(path, os.O_RDONLY))
+        number = own.fileno()
+        with pytest.raises(ImportFailure) as raised:
+            if kind == "semaphore":
+                driver.import_semaphore(SemaphoreDesc.opaque_fd(own, device_uuid=uuid), own)
+            else:
+                driver.import_memory(MemoryDesc.opaque_fd(own, allocation_size=4096, device_uuid=uuid), own)
+        error = raised.value.error
+        assert isinstance(error, BadHandleError)
+        assert error.reason == "refused_by_driver"
+        assert error.call == ("vkImportSemaphoreFdKHR" if kind == "semaphore" else "vkAllocateMemory")
+        assert error.code is not None
+        assert error.code < 0
+        assert raised.value.fate == "unknown"   # SwiftShader closes it, contrary to the specification
+        if is_open(number):
+            own.close()
+        else:
+            own.detach()
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "memory"])
+def test_refused_import_leaves_the_callers_file_and_nothing_else(device: xsem.Device, kind: str) -> None:
+    uuid = device.info.uuid
+    read, write = os.pipe()
+    os.write(write, b"x")
+    file = os.memfd_create("not exported by Vulkan")
+    os.write(file, b"\1" * 100)   # too short for a whole page of either object
+    try:
+        for number in (read, file):
+            with untouched(number, write), pytest.raises((BadHandleError, BadArgumentError)):
+                if kind == "semaphore" and number is read:
+                    device.import_semaphore(SemaphoreDesc.opaque_fd(number, device_uuid=uuid))
+                else:
+                    device.import_memory(MemoryDesc.opaque_fd(number, allocation_size=4096, device_uuid=uuid))
+    finally:
+        for number in (read, write, file):
+            os.close(number)
+
+
+def test_memory_fd_of_another_node_never_reaches_the_driver(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
+    monkeypatch.setattr(gpu.vk, "vkAllocateMemory", pytest.fail)
+    with OwnedHandle(os.open("/dev/null", os.O_RDWR)) as handle:
+        with pytest.raises(ImportFailure) as raised:
+            driver_of(device).import_memory(
+                MemoryDesc.opaque_fd(handle, allocation_size=SIZE, device_uuid=device.info.uuid), handle)
+        assert raised.value.fate == "left"
+        assert isinstance(raised.value.error, BadHandleError)
+
+
+@pytest.mark.parametrize("type", [BINARY, TIMELINE])
+def test_semaphore_fd_of_another_node_never_reaches_the_driver(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
+) -> None:
+    driver = declares(monkeypatch, device, semaphore_import=frozenset({BINARY, TIMELINE}))
+    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
+    asked: list[int] = []
+
+    def take(_gpu: Any, wanted: Any) -> int:
+        asked.append(int(wanted.fd))
+        return vk.VK_ERROR_INITIALIZATION_FAILED
+
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", take)
+    monkeypatch.setattr(gpu.vk, "vkCreateSemaphore", lambda *_: 0)
+    monkeypatch.setattr(gpu.vk, "vkDestroySemaphore", lambda *_: None)
+    for path, fate, reaches in (("/dev/null", "left", False), ("/dev/zero", "unknown", True)):
+        with OwnedHandle(os.open(path, os.O_RDWR)) as handle:
+            desc = SemaphoreDesc(type=type, handle=handle, device_uuid=device.info.uuid)
+            with pytest.raises(ImportFailure) as raised:
+                driver.import_semaphore(desc, handle)
+            assert (raised.value.fate, asked == [handle.fileno()]) == (fate, reaches)
+            assert isinstance(raised.value.error, BadHandleError)
+            assert raised.value.error.reason == "refused_by_driver"
+
+
+def test_handle_that_is_missing_is_refused(device: xsem.Device) -> None:
+    driver = driver_of(device)
+    desc = SemaphoreDesc.opaque_fd(0, device_uuid=None)
+    with pytest.raises(ImportFailure) as raised:
+        driver.import_semaphore(desc, None)
+    assert (raised.value.error.reason, raised.value.fate) == ("no_handle", "left")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
+def test_undeclared_semaphore_type_never_reaches_the_driver(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
+) -> None:
+    # SwiftShader would accept the fd of a timeline and end the process.
+    desc = SemaphoreDesc(type=type, handle=4096, device_uuid=None)
+    monkeypatch.setattr(gpu, "vk", None)
+    try:
+        for call in (lambda: device.import_semaphore(desc), lambda: driver_of(device).import_semaphore(desc, None)):
+            with pytest.raises(UnsupportedError) as raised:
+                call()
+            assert type.value in raised.value.capability
+    finally:
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
+def test_memory_type_that_is_not_declared_is_refused(device: xsem.Device, type: MemoryHandleType) -> None:
+    desc = MemoryDesc(type=type, handle=4096, allocation_size=4096, device_uuid=None)
+    for call in (lambda: device.import_memory(desc), lambda: driver_of(device).import_memory(desc, None)):
+        with pytest.raises(UnsupportedError):
+            call()
+
+
+@pytest.mark.parametrize("fails", [
+    ("vkCreateSemaphore", -1), ("vkImportSemaphoreFdKHR", -1000072003), ("vkCreateBuffer", -1),
+    ("vkAllocateMemory", -2), ("vkBindBufferMemory", -2),
+])
+def test_import_that_fails_anywhere_leaves_nothing(
+    exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, fails: tuple[str, int]
+) -> None:
+    name, code = fails
+    semaphore = "Semaphore" in name
+    made = exporter.create_semaphore(BINARY) if semaphore else exporter.create_memory(MEMORY, SIZE)
+    alive: dict[str, int] = {}
+
+    def count(call: str, by: int) -> None:
+        real = getattr(gpu.vk, call)
+
+        def counted(*arguments: Any) -> Any:
+            answer = real(*arguments)
+            alive[call.removeprefix("vkCreate").removeprefix("vkDestroy").removeprefix("vkAllocate")
+                  .removeprefix("vkFree")] = alive.get(call, 0) + by
+            return answer
+
+        monkeypatch.setattr(gpu.vk, call, counted)
+
+    count("vkFreeMemory", 1)
+    count("vkDestroyBuffer", 1)
+    count("vkDestroySemaphore", 1)
+    monkeypatch.setattr(gpu.vk, name, lambda *_arguments: code)
+    with made.export() as desc:
+        assert isinstance(desc.handle, OwnedHandle)
+        with untouched(desc.handle.fileno()), pytest.raises((BadHandleError, OutOfMemoryError)):
+            if isinstance(desc, SemaphoreDesc):
+                device.import_semaphore(desc)
+            else:
+                device.import_memory(desc)
+    expected = {"vkCreateSemaphore": {}, "vkImportSemaphoreFdKHR": {"Semaphore": 1}, "vkCreateBuffer": {},
+                "vkAllocateMemory": {"Buffer": 1}, "vkBindBufferMemory": {"Memory": 1, "Buffer": 1}}
+    assert alive == expected[name]
+
+
+def test_fifty_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.Device) -> None:
+    semaphore, memory = exporter.create_semaphore(BINARY), exporter.create_memory(MEMORY, SIZE)
+    semaphore.export().close()   # SwiftShader makes the exported file at the first export
+    before = numbers()
+    for _ in range(50):
+        with semaphore.export() as first, memory.export() as second:
+            ours, shared = device.import_semaphore(first), device.import_memory(second)
+            ours.release()
+            shared.release()
+    device.create_command_list().synchronize(timeout_s=20)
+    until(lambda: numbers() == before)   # a thread of xsem makes the releases that may block
+
+
+def test_lost_device_is_not_reported_as_bad_handle(
+    device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", lambda *_arguments: vk.VK_ERROR_DEVICE_LOST)
+    with (xsem.open_device("vulkan:0") as other, other.create_semaphore(BINARY).export() as desc,
+          pytest.raises(DeviceLostError)):
+        device.import_semaphore(desc)
