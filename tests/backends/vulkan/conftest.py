@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.vulkan_lists import commands, other, shared
 from support.vulkan_sim import driver_of, use_swiftshader
 
 import xsem
+
+__all__ = ["commands", "device", "exporter", "gpu", "other", "shared", "swiftshader"]
 
 
 @pytest.fixture

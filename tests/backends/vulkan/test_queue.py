@@ -1,54 +1,21 @@
-"""Test command lists of the Vulkan backend on SwiftShader: order, copies, fills, points, and errors."""
+"""A command list of the Vulkan backend copies, fills and reaches its points in order, on SwiftShader."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from support.fake_backend import until
-from support.vulkan_sim import BINARY, MEMORY, Peer, driver_of, environment, list_of, peer
+from support.vulkan_lists import SIZE, contents, give
+from support.vulkan_sim import BINARY, MEMORY, Peer, driver_of, environment, list_of
 
 import xsem
-from xsem.errors import BadArgumentError, BusyError, DeviceLostError, DriverError, OutOfMemoryError
-from xsem_vulkan import constants as vk
-from xsem_vulkan.addresses import AddressSpace, Place
-
-SIZE = 4096
-
-
-@pytest.fixture
-def commands(device: xsem.Device) -> xsem.CommandList:
-    return device.create_command_list()
-
-
-@pytest.fixture
-def shared(device: xsem.Device) -> xsem.Buffer:
-    return device.create_memory(MEMORY, SIZE).map_buffer()
-
-
-@pytest.fixture
-def other(device: xsem.Device) -> Iterator[Peer]:
-    with peer() as opened:
-        yield opened
-
-
-def give(semaphore: xsem.Semaphore, to: Peer) -> int:
-    with semaphore.export() as desc:
-        assert isinstance(desc.handle, xsem.OwnedHandle)
-        return to.import_semaphore(desc.handle.detach())
-
-
-def contents(commands: xsem.CommandList, buffer: xsem.Buffer) -> Any:
-    """Return the bytes of the buffer, by a copy in the given list."""
-    host = commands.device.host_buffer(buffer.size)
-    commands.append_copy(host, buffer)
-    commands.synchronize(timeout_s=20)
-    return host.numpy().copy()
+from xsem.errors import BadArgumentError, BusyError
+from xsem_vulkan.addresses import AddressSpace
 
 
 # ---- copies and fills
@@ -129,107 +96,6 @@ def test_command_buffers_and_scratch_are_used_again(
         commands.append_fill(shared.view((9,), "uint8"), b"abc")
         commands.synchronize(timeout_s=20)
     assert len(mine._free) + len(mine._busy) == 1
-
-
-# ---- semaphores
-def test_list_waits_for_what_another_device_signals(
-    commands: xsem.CommandList, shared: xsem.Buffer, other: Peer
-) -> None:
-    semaphore = commands.device.create_semaphore(BINARY)
-    theirs = give(semaphore, other)
-    commands.append_fill(shared, b"\1")
-    commands.append_wait(semaphore)
-    host = commands.device.host_buffer(SIZE)
-    commands.append_copy(host, shared)
-    host.numpy()[:] = 0
-    assert not commands.query()
-    with pytest.raises(xsem.WaitTimeoutError):
-        commands.synchronize(timeout_s=0.05)
-    assert (host.numpy() == 0).all()
-    other.submit(signal=theirs)
-    commands.synchronize(timeout_s=20)
-    assert (host.numpy() == 1).all()
-
-
-def test_other_device_waits_for_what_the_list_signals(commands: xsem.CommandList, other: Peer) -> None:
-    semaphore = commands.device.create_semaphore(BINARY)
-    theirs = give(semaphore, other)
-    other.submit(wait=theirs)
-    assert not other.reached(0.02)
-    commands.append_signal(semaphore)
-    assert other.reached(20)
-
-
-def test_met_wait_resets_the_semaphore(commands: xsem.CommandList, other: Peer) -> None:
-    semaphore = commands.device.create_semaphore(BINARY)
-    theirs = give(semaphore, other)
-    for _ in range(3):
-        commands.append_signal(semaphore)
-        commands.append_wait(semaphore)
-        commands.synchronize(timeout_s=20)
-    commands.append_wait(semaphore)
-    assert not commands.query()
-    other.submit(signal=theirs)
-    commands.synchronize(timeout_s=20)
-
-
-def test_batch_longer_than_the_arrays_is_met_by_all(commands: xsem.CommandList, other: Peer) -> None:
-    semaphores = [commands.device.create_semaphore(BINARY) for _ in range(11)]
-    last = give(semaphores[-1], other)
-    commands.append_signal(semaphores[:-1], [None] * 10)
-    commands.append_wait(semaphores, [None] * 11)
-    assert not commands.query()
-    other.submit(signal=last)
-    commands.synchronize(timeout_s=20)
-
-
-def test_memory_changes_hands_both_ways(commands: xsem.CommandList, device: xsem.Device, other: Peer) -> None:
-    memories = [device.create_memory(MEMORY, SIZE) for _ in range(3)]
-    ours = [memory.map_buffer() for memory in memories]
-    there, back = device.create_semaphore(BINARY), device.create_semaphore(BINARY)
-    theirs = give(there, other), give(back, other)
-    with memories[0].export() as desc:
-        assert isinstance(desc.handle, xsem.OwnedHandle)
-        buffer = other.import_memory(desc.handle.detach(), desc.allocation_size)
-    for number in range(20):
-        commands.append_fill(ours[0], bytes([number]))
-        commands.append_signal(there, release=memories)
-        other.submit(other.commands.fill(Place(buffer, 0), bytes([100 + number]), SIZE // 2)[0],
-                     wait=theirs[0], signal=theirs[1])
-        commands.append_wait(back, acquire=memories)
-        found = contents(commands, ours[0])
-        assert (found[:SIZE // 2] == 100 + number).all()
-        assert (found[SIZE // 2:] == number).all()
-
-
-def test_handover_names_the_buffers_and_the_families(
-    device: xsem.Device, commands: xsem.CommandList, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # SwiftShader shares memory without any handover, so the test checks the recorded commands.
-    gpu = driver_of(device)._gpu
-    semaphore = device.create_semaphore(BINARY)
-    memories = [device.create_memory(MEMORY, SIZE) for _ in range(2)]
-    seen: list[tuple[int, ...]] = []
-    real = gpu.vk.vkCmdPipelineBarrier
-
-    def barrier(*arguments: Any) -> None:
-        for index in range(arguments[6]):
-            each = arguments[7][index]
-            seen.append((each.sType, each.buffer, each.srcQueueFamilyIndex, each.dstQueueFamilyIndex,
-                         bool(each.srcAccessMask), bool(each.dstAccessMask), each.offset, each.size))
-        real(*arguments)
-
-    monkeypatch.setattr(gpu.vk, "vkCmdPipelineBarrier", barrier)
-    commands.append_signal(semaphore, release=memories)
-    commands.append_wait(semaphore, acquire=memories[1:])
-    commands.synchronize(timeout_s=20)
-    first, second = (memory._memory.buffer for memory in memories)
-    ours, theirs, whole = gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL, vk.VK_WHOLE_SIZE
-    kind = vk.VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER
-    assert seen == [
-        (kind, first, ours, theirs, True, False, 0, whole), (kind, second, ours, theirs, True, False, 0, whole),
-        (kind, second, theirs, ours, False, True, 0, whole),
-    ]
 
 
 # ---- points
@@ -411,161 +277,6 @@ def test_release_with_a_pending_wait_returns_at_once(
     other.submit(signal=theirs)
     until(lambda: closed)
     assert not gpu.stuck
-
-
-# ---- errors
-def failing(device: xsem.Device, monkeypatch: pytest.MonkeyPatch, function: str, code: int) -> list[int]:
-    """Have a function fail as often as the returned list has elements."""
-    functions = driver_of(device)._gpu.vk
-    real = getattr(functions, function)
-    left: list[int] = []
-
-    def call(*arguments: Any) -> Any:
-        if left:
-            left.pop()
-            return code
-        return real(*arguments)
-
-    monkeypatch.setattr(functions, function, call)
-    return left
-
-
-@pytest.mark.parametrize("function", [
-    "vkQueueSubmit", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkAllocateCommandBuffers", "vkAllocateMemory",
-    "vkCreateBuffer", "vkBindBufferMemory", "vkMapMemory",
-])
-def test_append_that_fails_has_no_effect_and_the_next_works(
-    device: xsem.Device, shared: xsem.Buffer, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
-    fail = failing(device, monkeypatch, function, vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
-    commands = device.create_command_list()
-    commands.append_fill(shared, b"\1")
-    commands.synchronize(timeout_s=20)
-    mine = list_of(commands)
-    mine._recycle()
-    mine._commands._free.clear()   # so that the append allocates one
-    appended = mine._timeline.appended
-    alive = count(device, monkeypatch, ("vkCreateBuffer", "vkDestroyBuffer"), ("vkAllocateMemory", "vkFreeMemory"))
-    fail.append(1)
-    with pytest.raises(OutOfMemoryError) as raised:
-        commands.append_fill(shared.view((9,), "uint8"), b"abc")   # uses scratch memory
-    assert raised.value.call == function
-    assert fail == []
-    assert set(alive.values()) == {0}
-    assert len(mine._commands._free) == (function in ("vkQueueSubmit", "vkBeginCommandBuffer", "vkEndCommandBuffer"))
-    assert mine._timeline.appended == appended
-    assert (contents(commands, shared) == 1).all()
-    commands.append_fill(shared.view((9,), "uint8"), b"abc")
-    assert contents(commands, shared)[:10].tobytes() == b"abcabcabc\1"
-
-
-def count(device: xsem.Device, monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> dict[str, int]:
-    """Count the objects of each creating function that its destroying function has not destroyed."""
-    functions = driver_of(device)._gpu.vk
-    alive = dict.fromkeys((create for create, _ in pairs), 0)
-
-    def watch(name: str, real: Any, step: int) -> Any:
-        def call(*arguments: Any) -> Any:
-            code = real(*arguments)
-            alive[name] += step if not code else 0
-            return code
-        return call
-
-    for create, destroy in pairs:
-        monkeypatch.setattr(functions, create, watch(create, getattr(functions, create), 1))
-        monkeypatch.setattr(functions, destroy, watch(create, getattr(functions, destroy), -1))
-    return alive
-
-
-@pytest.mark.parametrize("function", ["vkCreateSemaphore", "vkCreateCommandPool", "vkAllocateCommandBuffers"])
-def test_list_that_cannot_be_made_leaves_nothing(
-    device: xsem.Device, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
-    fail = failing(device, monkeypatch, function, vk.VK_ERROR_OUT_OF_HOST_MEMORY)
-    alive = count(device, monkeypatch, ("vkCreateSemaphore", "vkDestroySemaphore"),
-                  ("vkCreateCommandPool", "vkDestroyCommandPool"))
-    fail.append(1)
-    with pytest.raises(OutOfMemoryError):
-        device.create_command_list()
-    assert set(alive.values()) == {0}
-    kept = [device.create_command_list() for _ in range(2)]
-    assert set(alive.values()) == {len(kept)}
-
-
-@pytest.mark.parametrize("function", ["vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory"])
-def test_memory_that_cannot_be_made_leaves_nothing(
-    device: xsem.Device, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
-    fail = failing(device, monkeypatch, function, vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
-    alive = count(device, monkeypatch, ("vkCreateBuffer", "vkDestroyBuffer"), ("vkAllocateMemory", "vkFreeMemory"))
-    for make in (lambda: device.create_memory(MEMORY, SIZE), lambda: device.host_buffer(SIZE)):
-        fail.append(1)
-        with pytest.raises(OutOfMemoryError) as raised:
-            make()
-        assert raised.value.call == function
-    assert set(alive.values()) == {0}
-
-
-def test_lost_device_fails_the_list_and_is_still_released(
-    monkeypatch: pytest.MonkeyPatch, device: xsem.Device
-) -> None:
-    with xsem.open_device("vulkan:0") as lost:
-        fail = failing(lost, monkeypatch, "vkQueueSubmit", vk.VK_ERROR_DEVICE_LOST)
-        commands = lost.create_command_list()
-        commands.append_barrier()
-        commands.synchronize(timeout_s=20)
-        fail.append(1)
-        with pytest.raises(DeviceLostError) as raised:
-            commands.append_barrier()
-        assert raised.value.code_name == "VK_ERROR_DEVICE_LOST"
-        monkeypatch.setattr(driver_of(lost)._gpu.vk, "vkGetSemaphoreCounterValue",
-                            lambda *_: vk.VK_ERROR_DEVICE_LOST)
-        gpu = driver_of(lost)._gpu
-    assert not gpu.stuck
-
-
-def test_counter_of_a_lost_device_is_not_taken_for_progress(
-    device: xsem.Device, commands: xsem.CommandList, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost(_device: Any, _semaphore: Any, value: Any) -> int:
-        value[0] = 2**64 - 1
-        return 0
-
-    driver = driver_of(device)
-    point = commands._queue.driver.append_barrier((), True)
-    with monkeypatch.context() as patch:
-        patch.setattr(driver._gpu.vk, "vkGetSemaphoreCounterValue", lost)
-        with pytest.raises(DeviceLostError):
-            driver.done(point)
-    assert driver.wait(point, 10**10)
-    driver.release_point(point)
-
-
-def test_device_is_not_destroyed_when_its_work_cannot_be_queried(
-    monkeypatch: pytest.MonkeyPatch, device: xsem.Device, other: Peer
-) -> None:
-    # The driver fails without a lost device: pending operations may still use all objects.
-    driver = driver_of(device)
-    token = driver.create_semaphore(BINARY, 0)
-    handle = driver.export_semaphore(token)
-    theirs = other.import_semaphore(handle.detach())
-    made = driver.create_command_list()
-    made.append_wait([token], [xsem.WaitParams()], [], [], False)
-    with monkeypatch.context() as patch:
-        patch.setattr(driver._gpu.vk, "vkGetSemaphoreCounterValue", lambda *_: vk.VK_ERROR_UNKNOWN)
-        with pytest.raises(DriverError):
-            made._timeline.reached(1)
-        made.close()
-    assert driver._gpu.stuck
-    driver.close()   # does nothing: the device ends with the process
-    assert not made._timeline.reached(1)
-    # The test frees the rest itself.
-    other.submit(signal=theirs)
-    assert made._timeline.wait(1, 10**10)
-    driver._gpu.stuck = False
-    made._commands.close()
-    driver._gpu.vk.vkDestroySemaphore(driver._gpu.handle, made._timeline.handle, driver._gpu.library.null)
-    driver.release_semaphore(token)
 
 
 # ---- addresses
