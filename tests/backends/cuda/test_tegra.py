@@ -26,7 +26,7 @@ OBJECT, OTHER, BUFFER = 0x7000_0000_1000, 0x7000_0000_2000, 0x7000_0000_3000   #
 
 
 @contextmanager
-def opened() -> Iterator[xsem.Device]:
+def tegra_device() -> Iterator[xsem.Device]:
     with xsem.open_device("cuda:0") as device:
         yield device
     # The objects of the next test have the same addresses, and the stand-in counts the signals of known objects.
@@ -43,7 +43,7 @@ def address(array: Any) -> int:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_thor_declares_fds_nvsci_and_dmabufs() -> None:
-    with opened() as device:
+    with tegra_device() as device:
         assert device.capabilities.semaphore_import == {S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, S.NVSCISYNC}
         declared = {M.OPAQUE_FD, M.NVSCIBUF}
         if hasattr(bindings().CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"):
@@ -57,7 +57,7 @@ def test_thor_declares_fds_nvsci_and_dmabufs() -> None:
                                              ({"signal": True, "wait": True}, 3)])
 def test_attributes_are_written_for_the_use_that_was_asked_for(uses: dict[str, bool], flags: int) -> None:
     attributes = np.zeros(3, "uint64")
-    with opened() as device:
+    with tegra_device() as device:
         device.nvscisync_attributes(address(attributes), **uses)
         assert attributes[0] == flags
         assert uuid.UUID(bytes=attributes[1:].tobytes()) == device.info.uuid
@@ -85,7 +85,7 @@ def test_attributes_are_written_for_the_use_that_was_asked_for(uses: dict[str, b
 def test_attributes_of_nothing_are_refused_before_the_driver(
     attributes: Any, uses: dict[str, Any], error: type[xsem.XsemError], reason: str
 ) -> None:
-    with opened() as device, pytest.raises(error) as caught:
+    with tegra_device() as device, pytest.raises(error) as caught:
         device.nvscisync_attributes(attributes, **uses)
     assert caught.value.reason == reason
     assert caught.value.call is None
@@ -93,7 +93,7 @@ def test_attributes_of_nothing_are_refused_before_the_driver(
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_signal_writes_the_callers_fence_and_a_wait_reads_one() -> None:
-    with opened() as device:
+    with tegra_device() as device:
         here = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
         there = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))   # the same object once more
         assert here.kind is SemaphoreKind.NVSCISYNC
@@ -119,7 +119,7 @@ def test_signal_writes_the_callers_fence_and_a_wait_reads_one() -> None:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_batch_gives_each_object_its_own_fence_beside_a_timeline() -> None:
-    with opened() as device, xsem.open_device("host") as host:
+    with tegra_device() as device, xsem.open_device("host") as host:
         timeline = host.create_semaphore(S.TIMELINE_SEMAPHORE_FD)
         with timeline.export(for_device=device) as desc:
             shared = device.import_semaphore(desc)
@@ -138,7 +138,7 @@ def test_batch_gives_each_object_its_own_fence_beside_a_timeline() -> None:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_fence_of_another_object_is_an_invalid_value() -> None:
-    with opened() as device:
+    with tegra_device() as device:
         here, other = (device.import_semaphore(xsem.SemaphoreDesc.nvscisync(each)) for each in (OBJECT, OTHER))
         commands, written = device.create_command_list(), fence()
         commands.append_signal(here, SignalParams(nvscisync_fence=address(written)))
@@ -151,7 +151,7 @@ def test_fence_of_another_object_is_an_invalid_value() -> None:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_signal_without_a_fence_is_refused() -> None:
-    with opened() as device:
+    with tegra_device() as device:
         semaphore = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
         with pytest.raises(xsem.BadArgumentError) as refused:
             device.create_command_list().append_signal(semaphore)
@@ -164,7 +164,7 @@ def test_signal_without_a_fence_is_refused() -> None:
 # ---- memory
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_nvscibuf_is_mapped_as_buffer_and_one_level_image() -> None:
-    with opened() as device:
+    with tegra_device() as device:
         memory = device.import_memory(xsem.MemoryDesc.nvscibuf(BUFFER, allocation_size=1 << 16))
         buffer = memory.map_buffer(0, 4096)
         buffer.copy_from_host(np.full(4096, 9, "uint8"))
@@ -180,7 +180,7 @@ def test_nvscibuf_is_mapped_as_buffer_and_one_level_image() -> None:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_dmabuf_is_mapped_as_a_buffer_and_never_as_an_image() -> None:
-    with opened() as device, xsem.open_device("host") as host:
+    with tegra_device() as device, xsem.open_device("host") as host:
         there = host.create_memory(M.OPAQUE_FD, 1 << 16)
         with there.export(for_device=device) as exported:
             assert isinstance(exported.handle, xsem.OwnedHandle)
@@ -201,7 +201,7 @@ def test_dmabuf_is_mapped_as_a_buffer_and_never_as_an_image() -> None:
 
 @on_stand_in
 def test_attributes_are_unsupported_where_nvscisync_is() -> None:
-    with opened() as device:
+    with tegra_device() as device:
         with pytest.raises(xsem.UnsupportedError) as caught:
             device.nvscisync_attributes(4096, signal=True)
         assert (caught.value.reason, caught.value.capability) == ("unsupported", "semaphore.import.nvscisync")
@@ -211,6 +211,6 @@ def test_attributes_are_unsupported_where_nvscisync_is() -> None:
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra", SIMCUDA_MISSING="cuDeviceGetNvSciSyncAttributes")
 def test_attributes_are_unsupported_when_driver_lacks_function() -> None:
-    with opened() as device, pytest.raises(xsem.UnsupportedError) as caught:
+    with tegra_device() as device, pytest.raises(xsem.UnsupportedError) as caught:
         device.nvscisync_attributes(address(np.zeros(3, "uint64")), wait=True)
     assert (caught.value.reason, caught.value.call) == ("driver_too_old", "cuDeviceGetNvSciSyncAttributes")

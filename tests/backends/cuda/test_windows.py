@@ -36,7 +36,7 @@ BOUND_S = 20.0
 
 
 @contextmanager
-def opened() -> Iterator[Any]:
+def windows_device() -> Iterator[Any]:
     from xsem_cuda.backend import CudaBackend
 
     device = CudaBackend("win32").open(0)
@@ -82,7 +82,7 @@ def use(device: Any, semaphore: Any, kind: SemaphoreKind) -> None:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 @pytest.mark.parametrize("handle_type", SEMAPHORES)
 def test_semaphore_of_each_type_is_imported_by_handle_and_used(handle_type: SemaphoreHandleType) -> None:
-    with opened() as device:
+    with windows_device() as device:
         assert handle_type in device.capabilities.semaphore_import
         if handle_type in (S.OPAQUE_WIN32_KMT, S.D3D11_KEYED_MUTEX_KMT):
             semaphore = device.import_semaphore(SemaphoreDesc(type=handle_type, handle=KMT), None)
@@ -98,7 +98,7 @@ def test_semaphore_of_each_type_is_imported_by_handle_and_used(handle_type: Sema
 def test_signed_handle_reaches_the_driver_as_the_same_bits() -> None:
     # The bindings themselves raise a TypeError for a negative int.
     signed = -0x3FFF_FFC0   # a KMT handle of 32 bits, read as a signed int
-    with opened() as device:
+    with windows_device() as device:
         semaphore = device.import_semaphore(SemaphoreDesc(type=S.OPAQUE_WIN32_KMT, handle=signed), None)
         use(device, semaphore, SemaphoreKind.BINARY)
         device.release_semaphore(semaphore)
@@ -111,7 +111,7 @@ def test_signed_handle_reaches_the_driver_as_the_same_bits() -> None:
     "handle_type", [each for each in SEMAPHORES if each not in (S.OPAQUE_WIN32_KMT, S.D3D11_KEYED_MUTEX_KMT)]
 )
 def test_semaphores_of_one_name_are_one(handle_type: SemaphoreHandleType) -> None:
-    with opened() as device:
+    with windows_device() as device:
         desc = SemaphoreDesc(type=handle_type, name="Local\\frames-ß")
         first, second = device.import_semaphore(desc, None), device.import_semaphore(desc, None)
         commands = device.create_command_list()
@@ -265,7 +265,7 @@ def answering(name: str, code: int) -> Iterator[None]:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 @pytest.mark.parametrize("handle_type", MEMORIES)
 def test_memory_of_each_type_is_imported_mapped_and_used(handle_type: MemoryHandleType) -> None:
-    with opened() as device:
+    with windows_device() as device:
         assert handle_type in device.capabilities.memory_import
         if handle_type in (M.OPAQUE_WIN32_KMT, M.D3D11_RESOURCE_KMT):
             memory = device.import_memory(MemoryDesc(type=handle_type, handle=KMT, allocation_size=8192), None)

@@ -38,7 +38,7 @@ KMT = 0x4000_0040
 
 
 @contextmanager
-def opened() -> Iterator[Any]:
+def windows_device() -> Iterator[Any]:
     from xsem_levelzero.backend import LevelZeroBackend
 
     device = LevelZeroBackend("win32").open(0)
@@ -53,7 +53,7 @@ def test_windows_types_are_declared_with_the_extension() -> None:
     backend = LevelZeroBackend("win32")
     [info] = backend.devices()
     assert info.luid == b"simluid\0"
-    with opened() as device:
+    with windows_device() as device:
         assert device.capabilities.semaphore_import == frozenset(SEMAPHORES)
         assert device.capabilities.memory_import == frozenset(MEMORIES)
         assert device.capabilities.wait_before_signal == frozenset()   # not measured yet
@@ -63,14 +63,14 @@ def test_windows_types_are_declared_with_the_extension() -> None:
 
 @on_level_zero(**WINDOWS, SIMZE_API="1.11")
 def test_semaphore_types_are_not_declared_without_the_extension() -> None:
-    with opened() as device:
+    with windows_device() as device:
         assert device.capabilities.semaphore_import == frozenset()
 
 
 @pytest.mark.parametrize("kind", SEMAPHORES)
 @on_level_zero(**WINDOWS)
 def test_semaphore_is_imported_signalled_waited_for_and_released(kind: SemaphoreHandleType) -> None:
-    with OwnedHandle(os.eventfd(0)) as handle, opened() as device:   # an fd that stands for an NT handle
+    with OwnedHandle(os.eventfd(0)) as handle, windows_device() as device:   # an fd that stands for an NT handle
         kmt = kind.os_handle_kind.value == "kmt"
         desc = SemaphoreDesc(type=kind, handle=KMT if kmt else handle)
         semaphore = device.import_semaphore(desc, None if kmt else handle)
@@ -91,7 +91,7 @@ def test_semaphore_is_imported_signalled_waited_for_and_released(kind: Semaphore
 
 @on_level_zero(**WINDOWS)
 def test_names_reach_the_driver() -> None:
-    with opened() as device:
+    with windows_device() as device:
         tokens = [device.import_semaphore(SemaphoreDesc(type=S.D3D12_FENCE, name="Local\\fence-é"), None)
                   for _ in range(2)]
         commands = device.create_command_list()

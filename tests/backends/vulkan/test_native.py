@@ -66,7 +66,7 @@ def application(monkeypatch: pytest.MonkeyPatch) -> Iterator[Application]:
 
 
 @contextmanager
-def opened(application: Application, **other: Any) -> Iterator[xsem.Device]:
+def native_device(application: Application, **other: Any) -> Iterator[xsem.Device]:
     with xsem.open_device("vulkan", native=replace(application.native, **other)) as device:
         yield device
 
@@ -74,7 +74,7 @@ def opened(application: Application, **other: Any) -> Iterator[xsem.Device]:
 def test_device_is_the_applications_and_is_left_to_it(application: Application) -> None:
     [listed] = xsem.devices("vulkan")
     for _ in range(3):
-        with opened(application) as device:
+        with native_device(application) as device:
             assert device.info == listed
             assert device.native_handle == application.native.device
             assert Feature.NATIVE_CONTEXT in device.capabilities.features
@@ -85,7 +85,7 @@ def test_device_is_the_applications_and_is_left_to_it(application: Application) 
 
 
 def test_objects_go_between_the_applications_device_and_another(application: Application) -> None:
-    with opened(application) as device, xsem.open_device("vulkan:0") as other:
+    with native_device(application) as device, xsem.open_device("vulkan:0") as other:
         drawn, memory = device.create_semaphore(BINARY), device.create_memory(MEMORY, SIZE)
         with drawn.export() as semaphore, memory.export() as shared:
             theirs, copy = other.import_semaphore(semaphore), other.import_memory(shared)
@@ -103,7 +103,7 @@ def test_objects_go_between_the_applications_device_and_another(application: App
 
 def test_queue_is_used_only_under_the_applications_lock(application: Application) -> None:
     held: list[bool] = []
-    with opened(application) as device:
+    with native_device(application) as device:
         gpu = driver_of(device)._gpu
         real = gpu.vk.vkQueueSubmit
 
@@ -125,7 +125,7 @@ def test_queue_is_used_only_under_the_applications_lock(application: Application
 
 
 def test_append_waits_for_the_lock_of_the_application(application: Application) -> None:
-    with opened(application) as device:
+    with native_device(application) as device:
         commands = device.create_command_list()
         appended = threading.Event()
 
@@ -153,7 +153,7 @@ def test_lock_that_fails_leaves_the_list_usable(application: Application) -> Non
             pass
 
     lock: Any = Odd()
-    with opened(application, lock=lock) as device:
+    with native_device(application, lock=lock) as device:
         commands = device.create_command_list()
         with pytest.raises(RuntimeError, match="no lock"):
             commands.append_barrier()
@@ -167,7 +167,7 @@ def test_lock_that_fails_leaves_the_list_usable(application: Application) -> Non
 
 def test_applications_queue_is_borrowed_as_a_list(application: Application) -> None:
     queue = application.native.queues[0]
-    with opened(application) as device:
+    with native_device(application) as device:
         commands = device.command_list(queue)
         again = device.command_list(queue)
         assert commands.native_handle == again.native_handle == queue
@@ -195,7 +195,7 @@ def test_applications_queue_is_borrowed_as_a_list(application: Application) -> N
 def test_types_of_a_disabled_extension_are_not_declared(
     application: Application, extensions: tuple[str, ...], semaphores: set[Any], memories: set[Any]
 ) -> None:
-    with opened(application, extensions=extensions) as device:
+    with native_device(application, extensions=extensions) as device:
         declared = device.capabilities
         assert declared.semaphore_import == declared.semaphore_export == semaphores
         assert declared.memory_import == declared.memory_export == memories
@@ -203,7 +203,7 @@ def test_types_of_a_disabled_extension_are_not_declared(
 
 
 def test_device_without_timelines_enabled_is_refused(application: Application) -> None:
-    with pytest.raises(UnsupportedError) as raised, opened(application, timeline_semaphore=False):
+    with pytest.raises(UnsupportedError) as raised, native_device(application, timeline_semaphore=False):
         pass
     assert (raised.value.reason, raised.value.capability) == ("not_enabled", "timelineSemaphore")
 
@@ -216,7 +216,7 @@ def test_device_without_timelines_enabled_is_refused(application: Application) -
 def test_invalid_native_is_refused_before_any_call(
     application: Application, wrong: dict[str, Any]
 ) -> None:
-    with pytest.raises(BadArgumentError) as raised, opened(application, **wrong):
+    with pytest.raises(BadArgumentError) as raised, native_device(application, **wrong):
         pass
     assert raised.value.reason == "bad_native"
 
