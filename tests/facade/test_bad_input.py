@@ -6,6 +6,7 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -121,8 +122,8 @@ def test_a_value_going_back_is_refused(counted: Counted) -> None:
     refused(lambda: commands.append_signal(semaphore, 0), "value_not_above_last")
     commands.append_signal(semaphore, 5)
     for value in (5, 4, 0):
-        refused(lambda value=value: commands.append_signal(semaphore, value), "value_not_above_last")
-        refused(lambda value=value: semaphore.host_signal(value), "value_not_above_last")
+        refused(partial(commands.append_signal, semaphore, value), "value_not_above_last")
+        refused(partial(semaphore.host_signal, value), "value_not_above_last")
     commands.append_signal(semaphore, SignalParams(value=2, allow_rewind=True))
     commands.append_signal(semaphore, 3)
 
@@ -255,6 +256,7 @@ def test_non_stream_is_refused(counted: Counted, stream: Any, reason: str) -> No
 def test_batch_with_one_bad_member_appends_nothing() -> None:
     with faked() as (device, driver):
         good, bad, kept = timeline(device), timeline(device), binary(device)
+        number: Any = 5
         commands = device.create_command_list()
         commands.append_signal(bad, 7)
         calls = list(driver.lists[0].calls)
@@ -262,11 +264,11 @@ def test_batch_with_one_bad_member_appends_nothing() -> None:
             ([1, 7], "value_not_above_last"), ([1, None], "value_required"), ([1, True], "not_an_int"),
             ([1, SignalParams(key=1)], "value_required"), ([1], "params_mismatch"), ([1, 8, 9], "params_mismatch"),
         ):
-            refused(lambda params=params: commands.append_signal([good, bad], params), reason)
+            refused(partial(commands.append_signal, [good, bad], params), reason)
         refused(lambda: commands.append_signal([good, kept], [1, 1]), "value_not_allowed")
         refused(lambda: commands.append_signal([good, good], [1, 2]), "duplicate_semaphore")
         refused(lambda: commands.append_signal([], []), "empty_batch")
-        refused(lambda: commands.append_signal([good, 5], [1, 1]), "not_a_semaphore")
+        refused(lambda: commands.append_signal([good, number], [1, 1]), "not_a_semaphore")
         assert driver.lists[0].calls == calls
         # No value was recorded: 1 is still above the last value of the good semaphore.
         commands.append_signal([good, bad], [1, 8])

@@ -111,7 +111,7 @@ def test_backend_without_a_report_is_named(copy: Path) -> None:
         path.unlink()
     assert report_files.main([], copy) == 0
     text = (copy / "README.md").read_text()
-    said = text.partition(" No report from hardware: ")[2].partition(".\n")[0]
+    said = text.partition(" Backends without a report from hardware: ")[2].partition(".\n")[0]
     assert "`cuda`" in said
     assert "`host`" not in said
     assert not [line for line in table(copy) if line.startswith("| cuda")]
