@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from xsem_conformance.context import CaseContext
+    from xsem_conformance.case.context import CaseContext
     from xsem_conformance.outcomes import Case
 
 __all__ = ["Check", "Function", "check", "registered"]

@@ -60,8 +60,8 @@ def run(
     _check_places(places)
     # Imported here, so that --help needs neither a device nor the suite.
     from xsem_conformance.requirements import load
-    from xsem_conformance.runner import UnavailableError
-    from xsem_conformance.session import run as run_suite
+    from xsem_conformance.run.runner import UnavailableError
+    from xsem_conformance.run.session import run as run_suite
 
     for each in only or ():
         if not each or not any(name.startswith(each) for name in load().requirements):

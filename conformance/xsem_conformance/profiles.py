@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from xsem.types import Capabilities
-from xsem_conformance.refusals import declared
+from xsem_conformance.case.refusals import declared
 
 __all__ = ["Profile", "profiles"]
 

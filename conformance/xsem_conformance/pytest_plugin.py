@@ -19,11 +19,11 @@ import pytest
 
 if TYPE_CHECKING:
     from xsem_conformance.outcomes import Result
-    from xsem_conformance.planning import Planned
     from xsem_conformance.profiles import Profile
     from xsem_conformance.requirements import Requirement
-    from xsem_conformance.runner import Workers
-    from xsem_conformance.session import Survey
+    from xsem_conformance.run.planning import Planned
+    from xsem_conformance.run.runner import Workers
+    from xsem_conformance.run.session import Survey
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_report_collectionfinish"]
 
@@ -50,8 +50,8 @@ def pytest_collection_modifyitems(
     # Imported here: a pytest session without --xsem-device does not load the suite.
     from xsem_conformance.profiles import profiles
     from xsem_conformance.requirements import load
-    from xsem_conformance.runner import UnavailableError
-    from xsem_conformance.session import survey
+    from xsem_conformance.run.runner import UnavailableError
+    from xsem_conformance.run.session import survey
 
     known, name = profiles(), config.getoption("xsem_profile")
     if name not in known:
@@ -94,7 +94,7 @@ class _Suite(pytest.Collector):
         yield _Profile.from_parent(self, name=f"profile/{self.profile.name}")
 
     def setup(self) -> None:
-        from xsem_conformance.runner import Workers
+        from xsem_conformance.run.runner import Workers
 
         if self.surveyed.capabilities is not None:
             self.workers = Workers(self.name, self.surveyed.exporting)
@@ -107,7 +107,7 @@ class _Suite(pytest.Collector):
     def result(self, planned: Planned) -> Result:
         """Run one case."""
         from xsem_conformance.outcomes import Outcome, Result
-        from xsem_conformance.session import refusal, result
+        from xsem_conformance.run.session import refusal, result
 
         if self.workers is None:
             return Result(planned.case, Outcome.UNAVAILABLE, self.surveyed.unavailable)

@@ -18,9 +18,9 @@ from support import odd_backend, twins_backend
 from typer.testing import CliRunner
 
 from xsem_conformance import cli
+from xsem_conformance.case.quirks import QUIRKS
 from xsem_conformance.cli import _check_places, app
 from xsem_conformance.outcomes import Outcome, Result
-from xsem_conformance.quirks import QUIRKS
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load
 from xsem_conformance.suite import all_checks
@@ -187,7 +187,7 @@ def test_partial_run_asks_only_for_refusals_of_its_cases(run: Run, tmp_path: Pat
 
 
 def test_failed_should_is_shown_and_keeps_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsem_conformance.session.result",
+    monkeypatch.setattr("xsem_conformance.run.session.result",
                         lambda _workers, planned, *_: Result(planned.case, Outcome.FAIL, "it takes any size"))
     status, output = run_here("--only", "XSEM-IMP-010", "--only", "XSEM-BUF-006")
     assert status == 1   # one of them is a MUST
@@ -205,7 +205,7 @@ def test_observation_of_a_may_is_in_the_report(tmp_path: Path) -> None:
 
 
 def test_requirement_without_a_check_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsem_conformance.session.all_checks", dict)
+    monkeypatch.setattr("xsem_conformance.run.session.all_checks", dict)
     status, output = run_here(*ONE)
     assert (status, counts(output)) == (3, {})
 
@@ -305,7 +305,7 @@ def test_wrong_usage_ends_with_2(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    monkeypatch.setattr("xsem_conformance.run.session.run", lambda *_args, **_named: pytest.fail("it ran"))
     ended = CliRunner().invoke(app, arguments)
     assert ended.exit_code == 2, ended.output
     assert said in ended.output
@@ -314,7 +314,7 @@ def test_wrong_usage_ends_with_2(
 def test_missing_report_package_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    monkeypatch.setattr("xsem_conformance.run.session.run", lambda *_args, **_named: pytest.fail("it ran"))
     for package, option in (("jsonschema", "--report"), ("jinja2", "--html")):
         with monkeypatch.context() as without:
             without.setattr("importlib.util.find_spec", lambda name, lacks=package: name != lacks or None)
@@ -324,7 +324,7 @@ def test_missing_report_package_is_reported_before_the_run(
 
 
 def test_malformed_waivers_are_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsem_conformance.session.run", lambda *_args, **_named: pytest.fail("it ran"))
+    monkeypatch.setattr("xsem_conformance.run.session.run", lambda *_args, **_named: pytest.fail("it ran"))
     path = tmp_path / "waivers.toml"
     path.write_text('[[waiver]]\ncase = "XSEM-BUF-006/*/*/*"\nexpires = 2999-01-01\n')
     ended = CliRunner().invoke(app, ["run", "--waivers", str(path)])

@@ -10,9 +10,9 @@ import pytest
 import xsem
 from xsem.errors import UnsupportedError
 from xsem.types import MemoryHandleType
-from xsem_conformance import participant
-from xsem_conformance.context import CaseParticipant
-from xsem_conformance.holding import held
+from xsem_conformance.case import participant
+from xsem_conformance.case.context import CaseParticipant
+from xsem_conformance.case.holding import held
 from xsem_conformance.outcomes import BlockedError, BrokenError
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
-from xsem_conformance import session
+from xsem_conformance.case.quirks import QUIRKS
+from xsem_conformance.case.refusals import undeclared
 from xsem_conformance.checks import Check
 from xsem_conformance.outcomes import Case, Outcome, Result
-from xsem_conformance.planning import Planned, Surroundings, plan
-from xsem_conformance.quirks import QUIRKS
-from xsem_conformance.refusals import undeclared
 from xsem_conformance.requirements import Requirement, load
-from xsem_conformance.runner import UnavailableError
+from xsem_conformance.run import session
+from xsem_conformance.run.planning import Planned, Surroundings, plan
+from xsem_conformance.run.runner import UnavailableError
 from xsem_conformance.suite import all_checks
 from xsem_host.device import CAPABILITIES as HOST
 

@@ -152,7 +152,7 @@ def test_pytest_session_without_a_device_is_unchanged(tmp_path: Path, plugins: P
     (tmp_path / "work" / "test_own.py").write_text("""
 import sys
 def test_of_the_author():
-    assert not {"xsem_host", "xsem_conformance.session", "xsem_conformance.suite"} & set(sys.modules)
+    assert not {"xsem_host", "xsem_conformance.run.session", "xsem_conformance.suite"} & set(sys.modules)
 """)
     status, said = run(tmp_path, plugins)
     assert status == 0, said

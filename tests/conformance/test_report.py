@@ -18,14 +18,14 @@ import pytest
 
 from xsem.types import DeviceInfo
 from xsem_conformance.outcomes import Case, Outcome, Result
-from xsem_conformance.planning import Surroundings, plan
 from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import build, check
 from xsem_conformance.report.html import html as page
 from xsem_conformance.report.junit import junit
 from xsem_conformance.report.markdown import markdown, one_line
 from xsem_conformance.requirements import load
-from xsem_conformance.session import Run
+from xsem_conformance.run.planning import Surroundings, plan
+from xsem_conformance.run.session import Run
 from xsem_conformance.suite import all_checks
 from xsem_host.device import CAPABILITIES as HOST
 

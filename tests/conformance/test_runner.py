@@ -17,10 +17,11 @@ from support import odd_backend
 from support.fake_backend import until
 
 import xsem_host.device
-from xsem_conformance import backend_code, runner, session
+from xsem_conformance import backend_code
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.requirements import load
-from xsem_conformance.runner import UnavailableError, Workers
+from xsem_conformance.run import runner, session
+from xsem_conformance.run.runner import UnavailableError, Workers
 
 ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
 PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs only the device
@@ -270,7 +271,7 @@ def test_killed_runner_ends_hanging_processes(folder: Path, way: str) -> None:
     device, exporter, case = ("hangs", "host:0", ASKED) if way == "hangs" else ("well", "hangs in exports", SHARED)
     device = odd_backend.device(device)
     exporter = odd_backend.device(exporter) if exporter != "host:0" else exporter
-    program = (f"from xsem_conformance.runner import Workers\nfrom xsem_conformance.outcomes import Case\n"
+    program = (f"from xsem_conformance.run.runner import Workers\nfrom xsem_conformance.outcomes import Case\n"
                f"with Workers({device!r}, {exporter!r}) as running:\n"
                f"    running.run(Case({case.requirement!r}, exporter='host'), 60)\n")
     running = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL)

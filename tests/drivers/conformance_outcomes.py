@@ -16,8 +16,8 @@ from pathlib import Path
 
 from xsem_conformance.outcomes import Result
 from xsem_conformance.requirements import load
-from xsem_conformance.runner import Workers
-from xsem_conformance.session import refusal, result, survey
+from xsem_conformance.run.runner import Workers
+from xsem_conformance.run.session import refusal, result, survey
 
 
 def let_through() -> int:

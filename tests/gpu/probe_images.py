@@ -27,7 +27,7 @@ import numpy as np
 import xsem
 from xsem.plugins import registry
 from xsem.types import MemoryHandleType, SemaphoreHandleType
-from xsem_conformance.context import duplicate
+from xsem_conformance.case.context import duplicate
 
 ROOM = 1 << 21   # bytes of the memory for the images
 LIMIT_S = 60.0

@@ -13,10 +13,10 @@ from typing import Any, Final
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
-from xsem_conformance.context import IN, OUT
+from xsem_conformance.case.context import IN, OUT
 from xsem_conformance.outcomes import NONE, Outcome, Result
 from xsem_conformance.requirements import Requirement
-from xsem_conformance.session import Run
+from xsem_conformance.run.session import Run
 
 __all__ = ["build", "check"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import xsem
+from xsem_conformance.case.context import IN, CaseContext, CaseParticipant, Shared, gets_through, value_of
+from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, CaseContext, CaseParticipant, Shared, gets_through, value_of
 from xsem_conformance.outcomes import Case, expect
-from xsem_conformance.participant import LocalParticipant
 
 
 @check("XSEM-DEV-005")

@@ -13,10 +13,10 @@ import xsem
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.types import Capabilities
+from xsem_conformance.case.context import CaseContext
+from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.checks import check
-from xsem_conformance.context import CaseContext
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
-from xsem_conformance.refusals import refuses, undeclared
 
 _LIST = """
 import json, sys

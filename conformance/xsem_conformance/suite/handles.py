@@ -16,12 +16,12 @@ from xsem.types import (
     SemaphoreHandleType,
     SignalParams,
 )
-from xsem_conformance import measures
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import IN, CaseContext, Shared, duplicate, soon, value_of
+from xsem_conformance.case.descriptors import identity, is_open
+from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, CaseContext, Shared, duplicate, soon, value_of
-from xsem_conformance.descriptors import identity, is_open
 from xsem_conformance.outcomes import BlockedError, Case, expect
-from xsem_conformance.remote_participant import ParticipantFailedError
 
 
 # ---- import

@@ -15,8 +15,8 @@ import numpy as np
 
 import xsem
 from xsem.types import MemoryHandleType, MipmapDesc
+from xsem_conformance.case.context import IN, CaseContext, Shared
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, CaseContext, Shared
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 # Enough for every image here in any tiling: the images have at most 32 KiB of pixels.

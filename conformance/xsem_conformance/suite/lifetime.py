@@ -11,10 +11,10 @@ import xsem
 from xsem.data.handles import OwnedHandle
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance.case.context import IN, CaseContext, duplicate, soon, value_of
+from xsem_conformance.case.descriptors import count, identity, is_open, null, others
+from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, CaseContext, duplicate, soon, value_of
-from xsem_conformance.descriptors import count, identity, is_open, null, others
-from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BrokenError, Case, expect
 
 AT_ONCE_S: Final = 5.0

@@ -11,10 +11,10 @@ import warnings
 from xsem import CommandList
 from xsem.errors import BusyError
 from xsem.types import SemaphoreDesc, WaitParams
-from xsem_conformance import measures
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, never, soon, value_of
+from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, SETTLE_S, CaseContext, never, soon, value_of
-from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 

@@ -6,9 +6,9 @@ import base64
 
 import numpy as np
 
-from xsem_conformance import measures
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, CaseContext
 from xsem_conformance.outcomes import Case, expect
 
 SIZE = 1 << 16

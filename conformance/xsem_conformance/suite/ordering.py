@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.types import SemaphoreHandleType, SemaphoreKind
+from xsem_conformance.case.context import IN, CaseContext, CaseParticipant, Shared, value_of
+from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, CaseContext, CaseParticipant, Shared, value_of
-from xsem_conformance.holding import held
 from xsem_conformance.outcomes import Case, expect
 
 OLD: Final = b"\x11" * 64

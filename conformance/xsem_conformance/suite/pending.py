@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from xsem.types import SemaphoreKind
-from xsem_conformance import measures
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import CaseContext
 from xsem_conformance.checks import check
-from xsem_conformance.context import CaseContext
 from xsem_conformance.outcomes import Case, expect
 
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from xsem.errors import UnsupportedError, WaitTimeoutError
 from xsem.types import Feature
-from xsem_conformance import measures
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, value_of
+from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, SETTLE_S, CaseContext, value_of
-from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)

@@ -10,8 +10,8 @@ from typing import Final
 
 from xsem import CommandList, Event
 from xsem.types import Feature
+from xsem_conformance.case.context import SETTLE_S, CaseContext, Shared, soon
 from xsem_conformance.checks import check
-from xsem_conformance.context import SETTLE_S, CaseContext, Shared, soon
 from xsem_conformance.outcomes import Case, expect
 
 TIMELINES: Final = 16

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from xsem.errors import WaitTimeoutError
 from xsem.spi import Token
 from xsem.types import Feature, SignalParams, WaitParams
-from xsem_conformance import measures
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, duplicate, soon, value_of
+from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.context import IN, SETTLE_S, CaseContext, duplicate, soon, value_of
-from xsem_conformance.holding import held
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 

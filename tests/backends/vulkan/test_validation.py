@@ -57,10 +57,10 @@ print("ended")
 # The importer, as in the suite, with its exporter in a second process. The layers of both write to the same place.
 CONFORMANCE = """
 import sys
-from xsem_conformance.context import CaseContext
+from xsem_conformance.case.context import CaseContext
 from xsem_conformance.requirements import load
-from xsem_conformance.session import survey
-from xsem_conformance.worker import _run
+from xsem_conformance.run.session import survey
+from xsem_conformance.run.worker import _run
 from backends.vulkan.test_validation import misuse
 
 wanted = [each for each in load().requirements.values() if each.id.startswith(tuple(sys.argv[1:]))]

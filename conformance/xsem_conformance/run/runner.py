@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from xsem.types import Capabilities, DeviceInfo
-from xsem_conformance import worker
-from xsem_conformance.context import PATIENCE_S
+from xsem_conformance.case.context import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.run import worker
 
 __all__ = ["About", "UnavailableError", "Workers", "look"]
 
@@ -277,7 +277,7 @@ class Workers:
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
-        """Return the measurements of `xsem_conformance.quirks`."""
+        """Return the measurements of `xsem_conformance.case.quirks`."""
         answer, why = self._ask(worker.QUIRKS, deadline_s)
         return {"problem": why} if answer is None else dict(answer["quirks"])
 

@@ -24,8 +24,8 @@ from xsem.types import (
     SignalParams,
     WaitParams,
 )
-from xsem_conformance.context import SETTLE_S, CaseContext, Shared, duplicate, soon, value_of
-from xsem_conformance.descriptors import identity
+from xsem_conformance.case.context import SETTLE_S, CaseContext, Shared, duplicate, soon, value_of
+from xsem_conformance.case.descriptors import identity
 from xsem_conformance.outcomes import expect
 
 __all__ = [

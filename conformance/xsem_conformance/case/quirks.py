@@ -10,11 +10,11 @@ from xsem.data.handles import OwnedHandle
 from xsem.errors import XsemError
 from xsem.spi import ImportFailure
 from xsem.types import Feature, OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
-from xsem_conformance import measures
-from xsem_conformance.context import SETTLE_S, CaseContext, duplicate, value_of
-from xsem_conformance.descriptors import identity, null
+from xsem_conformance.case import measures
+from xsem_conformance.case.context import SETTLE_S, CaseContext, duplicate, value_of
+from xsem_conformance.case.descriptors import identity, null
+from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError
-from xsem_conformance.remote_participant import ParticipantFailedError
 
 __all__ = ["QUIRKS", "measure"]
 

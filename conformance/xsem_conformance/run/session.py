@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
-from xsem_conformance.context import PATIENCE_S
+from xsem_conformance.case.context import PATIENCE_S
+from xsem_conformance.case.refusals import undeclared
 from xsem_conformance.outcomes import Case, Outcome, Result
-from xsem_conformance.planning import Planned, Surroundings, plan
 from xsem_conformance.profiles import Profile
-from xsem_conformance.refusals import undeclared
 from xsem_conformance.requirements import Requirement, load
-from xsem_conformance.runner import About, UnavailableError, Workers, look
+from xsem_conformance.run.planning import Planned, Surroundings, plan
+from xsem_conformance.run.runner import About, UnavailableError, Workers, look
 from xsem_conformance.suite import all_checks
 
 __all__ = ["Run", "Survey", "refusal", "result", "run", "survey"]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from xsem.errors import UnsupportedError
-from xsem_conformance.context import SETTLE_S, CaseParticipant
+from xsem_conformance.case.context import SETTLE_S, CaseParticipant
+from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError, expect
-from xsem_conformance.remote_participant import ParticipantFailedError
 
 __all__ = ["Hold", "held"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xsem.types import Capabilities, SemaphoreHandleType
+from xsem_conformance.case.context import OUT
 from xsem_conformance.checks import Check
-from xsem_conformance.context import OUT
 from xsem_conformance.expressions import HandleType, parse
 from xsem_conformance.outcomes import NONE, Case
 from xsem_conformance.requirements import Requirement, applies
@@ -43,7 +43,7 @@ class Planned:
     ----------
     undeclared : str
         The capability that the device does not declare; empty if the device declares all. The form is that of
-        `xsem_conformance.refusals` if the driver can be asked for the capability, else a text.
+        `xsem_conformance.case.refusals` if the driver can be asked for the capability, else a text.
     blocked : str
         The capability that the exporter does not declare, as a text; empty if the exporter declares all.
     """

@@ -1,4 +1,4 @@
-"""A participant in its own process: ``python -m xsem_conformance.remote_participant FD DEVICE PARENT`` serves one.
+"""A participant in its own process: ``python -m xsem_conformance.case.remote_participant FD DEVICE PARENT`` serves one.
 
 A request is a message of `xsem.ipc` with descriptors and a JSON payload, ``{"operation": …, "arguments": […]}``. The
 answer is ``{"result": …}`` or ``{"error": {…}}``. `RemoteParticipant` is the calling end.
@@ -18,9 +18,9 @@ import xsem
 from xsem import ipc
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
-from xsem_conformance.endings import end_with
+from xsem_conformance.case.endings import end_with
+from xsem_conformance.case.participant import OPERATIONS, LocalParticipant
 from xsem_conformance.outcomes import BlockedError, BrokenError
-from xsem_conformance.participant import OPERATIONS, LocalParticipant
 
 __all__ = ["ParticipantFailedError", "RemoteParticipant", "SecondFailedError", "main"]
 

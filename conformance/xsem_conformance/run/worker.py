@@ -1,6 +1,6 @@
 """The process that runs checks for `runner`.
 
-Its command is ``python -m xsem_conformance.worker IN OUT DEVICE EXPORTER PATIENCE PARENT [IMPORTER UUID]``.
+Its command is ``python -m xsem_conformance.run.worker IN OUT DEVICE EXPORTER PATIENCE PARENT [IMPORTER UUID]``.
 
 The process reads one key of a case per line, and writes one line of JSON after each case. If it hangs or crashes, the
 runner kills it, reports it, and starts another process.
@@ -23,12 +23,12 @@ from xsem.facade.discovery import exporter_for
 from xsem.plugins import registry
 from xsem.spi import ImportFailure
 from xsem_conformance import backend_code
-from xsem_conformance.context import CaseContext
-from xsem_conformance.endings import end_with
+from xsem_conformance.case.context import CaseContext
+from xsem_conformance.case.endings import end_with
+from xsem_conformance.case.quirks import measure
+from xsem_conformance.case.refusals import refuses
+from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError, Case, Outcome
-from xsem_conformance.quirks import measure
-from xsem_conformance.refusals import refuses
-from xsem_conformance.remote_participant import ParticipantFailedError
 from xsem_conformance.suite import all_checks
 
 __all__ = ["main"]

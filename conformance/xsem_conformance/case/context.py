@@ -14,9 +14,9 @@ import xsem
 from xsem.plugins import registry
 from xsem.spi import DeviceDriver, Token
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem_conformance.case.participant import LocalParticipant, Participant
+from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
 from xsem_conformance.outcomes import BlockedError, expect
-from xsem_conformance.participant import LocalParticipant, Participant
-from xsem_conformance.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
 
 __all__ = ["IN", "OUT", "CaseContext", "CaseParticipant", "Shared", "duplicate", "gets_through", "never", "soon",
            "value_of"]

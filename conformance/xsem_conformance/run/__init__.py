@@ -1,0 +1,1 @@
+"""A run: the plan of its cases, the processes that run them, and their results."""
