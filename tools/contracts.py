@@ -31,7 +31,7 @@ LAYERS = {
         data : errors
     """,
     "xsem.data": """
-        descriptors
+        descriptors | images
         pickling
         file_descriptors | streams
         handles | params | uuids | layout
@@ -39,7 +39,7 @@ LAYERS = {
         handle_types
     """,
     "xsem.runtime": """
-        copies
+        host_copies
         diagnostics | handle_import | device_identity
         queues
         semaphore_state | mappings
@@ -58,7 +58,7 @@ LAYERS = {
     """,
     "xsem.runtime.diagnostics": """
         watchdog
-        pending | pending_signals
+        pending_operations | pending_signals
         timeout_error
     """,
     "xsem.facade": """

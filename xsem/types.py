@@ -3,9 +3,10 @@
 import warnings
 from typing import TYPE_CHECKING
 
-from xsem.data.descriptors import MemoryDesc, MipmapDesc, SemaphoreDesc
+from xsem.data.descriptors import MemoryDesc, SemaphoreDesc
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
+from xsem.data.images import MipmapDesc
 from xsem.data.info import BackendInfo, Capabilities, DeviceInfo, Feature, HealthCheck, PendingOp
 from xsem.data.params import INFINITE, SignalParams, WaitParams
 from xsem.data.uuids import UUIDLike

@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 from support.plugin_folder import write_plugin
 
-from xsem.cli.streams import OutputLostError, finish
+from xsem.cli.standard_streams import OutputLostError, finish
 
 SMALL = ["demo", "--frames", "2", "--width", "16", "--height", "16"]
 ONE_CASE = ["conformance", "run", "--device", "host", "--only", "XSEM-BUF-006"]

@@ -19,7 +19,7 @@ from support.open_files import numbers
 
 import xsem
 from xsem import ipc
-from xsem.ipc.arrivals import Arrivals
+from xsem.ipc.received_handles import ReceivedHandles
 from xsem.spi import same_open_file
 from xsem.types import OwnedHandle, SemaphoreDesc
 
@@ -333,7 +333,7 @@ def test_credentials_and_pidfd_errors_are_not_closed_as_fds(fd: int) -> None:
             (socket.IPPROTO_IP, SCM_PIDFD, struct.pack("i", fd)),
         ]
         before = numbers()
-        arrivals = Arrivals()
+        arrivals = ReceivedHandles()
         assert arrivals.receive(sock, 16, 4) == (b"data", True, 0)
         assert numbers() == before - {unasked}
         assert [handle.fileno() for handle in arrivals.handles] == [given]
@@ -345,7 +345,7 @@ def test_credentials_and_pidfd_errors_are_not_closed_as_fds(fd: int) -> None:
 def test_arrivals_that_were_taken_are_not_closed(stream: Pair, fd: int) -> None:
     raw(stream[0], b"data", fd, fd)
     before = numbers()
-    arrivals = Arrivals()
+    arrivals = ReceivedHandles()
     arrivals.receive(stream[1], 16, 4)
     handles = arrivals.take()
     arrivals.close()

@@ -68,8 +68,8 @@ def test_every_contract_is_kept(copy: Path) -> None:
         ("xsem/runtime/lifetime.py", "import xsem.facade.resource", "xsem.runtime.lifetime -> xsem.facade.resource"),
         ("xsem/runtime/queues/completion.py", "import xsem.runtime.queues.queue",
          "xsem.runtime.queues.completion -> xsem.runtime.queues.queue"),
-        ("xsem/runtime/diagnostics/timeout_error.py", "import xsem.runtime.diagnostics.pending",
-         "xsem.runtime.diagnostics.timeout_error -> xsem.runtime.diagnostics.pending"),
+        ("xsem/runtime/diagnostics/timeout_error.py", "import xsem.runtime.diagnostics.pending_operations",
+         "xsem.runtime.diagnostics.timeout_error -> xsem.runtime.diagnostics.pending_operations"),
     ],
 )
 def test_upward_import_in_xsem_is_reported(copy: Path, module: str, planted: str, reported: str) -> None:

@@ -546,7 +546,7 @@ def test_pending_may_be_asked_while_others_append_and_release(exporting: Opened)
 
 
 def test_report_of_a_released_device_is_empty(exporting: Opened) -> None:
-    from xsem.runtime.diagnostics.pending import device_pending
+    from xsem.runtime.diagnostics.pending_operations import device_pending
 
     device, driver = exporting
     commands = device.create_command_list()

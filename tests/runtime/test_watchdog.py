@@ -19,7 +19,7 @@ from support.fixtures import Opened
 import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError
 from xsem.runtime.diagnostics import watchdog
-from xsem.runtime.diagnostics.pending import overdue_lists
+from xsem.runtime.diagnostics.pending_operations import overdue_lists
 from xsem.runtime.queues.operations import Operation
 from xsem.types import PendingOp
 

@@ -50,8 +50,8 @@ def _report(unraisable: Any) -> None:
 
 def _run() -> int:
     # These imports are inside the function, so that `main` also catches Ctrl-C during them.
+    from xsem.cli.standard_streams import OutputLostError, finish, prepare
     from xsem.cli.status import NOT_TRIED
-    from xsem.cli.streams import OutputLostError, finish, prepare
 
     prepare()
     try:

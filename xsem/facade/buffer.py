@@ -11,7 +11,7 @@ from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError
 from xsem.facade.dlpack import HostArray, make_capsule
 from xsem.facade.resource import Resource
-from xsem.runtime.copies import copy_from_device, copy_to_device
+from xsem.runtime.host_copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Token

@@ -24,7 +24,7 @@ from xsem.facade.recording import Recording
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.claims import Claim
-from xsem.runtime.diagnostics.pending import queue_pending
+from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import OperationName, Targets

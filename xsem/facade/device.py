@@ -18,7 +18,7 @@ from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
 from xsem.plugins import check_implements, check_list_implements
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics.pending import device_pending
+from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
 from xsem.runtime.queues.operations import Fence

@@ -12,7 +12,7 @@ from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, Wron
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics.pending import queue_pending
+from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices

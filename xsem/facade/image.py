@@ -9,8 +9,8 @@ from xsem.data.layout import parse_dtype
 from xsem.data.params import check_int
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.facade.resource import Resource
-from xsem.runtime.copies import copy_level
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.host_copies import copy_level
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mappings
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout

@@ -15,7 +15,7 @@ from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState, Making
-from xsem.runtime.diagnostics.pending import host_wait_timeout
+from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import import_with_duplicate
 from xsem.runtime.queues.semaphore_changes import StateChanges

@@ -22,7 +22,7 @@ from xsem.errors import (
     WaitTimeoutError,
     XsemError,
 )
-from xsem.ipc.arrivals import Arrivals
+from xsem.ipc.received_handles import ReceivedHandles
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
@@ -149,7 +149,7 @@ class Receiver(_Transfer):
 
     def __init__(self, sock: socket.socket, max_fds: int, timeout_s: float | None) -> None:
         self._max_fds = max_fds
-        self._arrivals = Arrivals()
+        self._arrivals = ReceivedHandles()
         super().__init__(sock, timeout_s)
 
     @property

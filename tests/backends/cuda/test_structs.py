@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import xsem
-from xsem.data import descriptors
+from xsem.data import images
 from xsem.errors import BadArgumentError
 from xsem.types import (
     MemoryDesc,
@@ -215,7 +215,7 @@ def test_mipmapped_array_refuses_an_unaligned_offset(offset: int) -> None:
         mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=taken))
 
 
-@pytest.mark.parametrize("name", descriptors._FORMATS)
+@pytest.mark.parametrize("name", images._FORMATS)
 def test_every_format_of_an_image_has_its_enumerator_and_size(name: str) -> None:
     sizes = {"8": 1, "6": 2, "2": 4}   # by the last digit of 8, 16 and 32
     enumerators = {"u": "UNSIGNED_INT", "i": "SIGNED_INT", "f": "HALF" if name == "float16" else "FLOAT"}

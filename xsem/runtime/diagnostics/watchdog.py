@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from xsem.errors import BadArgumentError, OutOfMemoryError
-from xsem.runtime.diagnostics.pending import Stuck, overdue_lists, recorded_lists
+from xsem.runtime.diagnostics.pending_operations import Stuck, overdue_lists, recorded_lists
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.threads import Background, exiting
 from xsem.types import PendingOp

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Literal
 
-from xsem.runtime.diagnostics.pending import queue_pending
+from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.queue import Queue

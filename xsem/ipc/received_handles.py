@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from xsem.types import OwnedHandle
 
-__all__ = ["Arrivals"]
+__all__ = ["ReceivedHandles"]
 
 _SCM_RIGHTS: Final = getattr(socket, "SCM_RIGHTS", 1)
 _SCM_PIDFD: Final = 4  # Linux >= 6.5, for SO_PASSPIDFD: a file descriptor of the sender's process
@@ -26,7 +26,7 @@ _Answer: TypeAlias = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
 _Slot: TypeAlias = list[int]
 
 
-class Arrivals:
+class ReceivedHandles:
     """Data and file descriptors received so far.
 
     `close` closes the file descriptors that `take` did not hand out, also after Ctrl-C.
