@@ -57,7 +57,7 @@ TESTED = {
                      "facade/command_list: timeout_is_for_keyed_mutexes; backends/cuda/structs: wait_parameters",
     "XSEM-DESC-015": "facade/command_list: bad_parameter_is_refused field_that_a_kind_does_not_have_is_refused; "
                      "backends/cuda/structs: signal_parameters wait_parameters",
-    "XSEM-DESC-016": "data/descriptors_images: images_that_cuda_would_refuse_are_refused "
+    "XSEM-DESC-016": "data/images: images_that_cuda_would_refuse_are_refused "
                      "every_shape_that_cuda_knows_is_taken levels_end_at_one_element other_formats_are_refused",
     "XSEM-DESC-017": "backends/cuda/structs: mipmapped_array_descriptor",
     "XSEM-OWN-001": "runtime/handle_import: every_form_of_handle_is_borrowed "

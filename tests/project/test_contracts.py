@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def add_package(root: Path, path: str, text: str) -> None:
 
 def check(root: Path) -> tuple[int, str]:
     done = subprocess.run([sys.executable, "tools/contracts.py"], cwd=root, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=50, check=False)
+                          stderr=subprocess.STDOUT, timeout=50, check=False,
+                          env={**os.environ, "COLUMNS": "200"})   # the tool wraps long names
     return done.returncode, done.stdout
 
 
