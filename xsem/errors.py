@@ -4,7 +4,7 @@
     ├── BackendUnavailableError (ImportError)    the plugin, its package or its driver library is missing
     ├── DeviceNotFoundError (LookupError)        no device or several devices match
     ├── WrongDeviceError (ValueError)            an object, stream or descriptor of another device
-    ├── UnsupportedError (NotImplementedError)   the device does not declare the capability
+    ├── UnsupportedError (NotImplementedError)   the device or its driver does not support the operation
     ├── BadHandleError (ValueError)              the handle is not valid for its type
     ├── BadArgumentError (ValueError)            any other invalid argument
     ├── ReleasedError (RuntimeError)             use after release()
@@ -128,7 +128,7 @@ def what(error: XsemError) -> str:
 
 
 class BackendUnavailableError(XsemError, ImportError):
-    """The backend is not usable: it, its package or its driver library is missing, or it failed to load.
+    """The backend, its package or its driver library is missing, or the backend failed to load.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class WrongDeviceError(XsemError, ValueError):
 
 
 class UnsupportedError(XsemError, NotImplementedError):
-    """The device does not declare a capability. The driver was not called.
+    """The device does not declare a capability (``unsupported``), or the driver does not support the operation.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class UnsupportedError(XsemError, NotImplementedError):
 
 
 class BadHandleError(XsemError, ValueError):
-    """The handle is closed, negative, of another kind, or refused by the driver. The caller's fd stays open.
+    """The handle is closed, negative, of another kind, or refused by the driver. The caller's handle does not change.
 
     Examples
     --------
@@ -211,7 +211,7 @@ class BadHandleError(XsemError, ValueError):
 
 
 class BadArgumentError(XsemError, ValueError):
-    """An argument is invalid. The driver was not called.
+    """An argument is invalid. Nothing was imported, created or appended.
 
     Examples
     --------
@@ -271,7 +271,7 @@ class OutOfMemoryError(XsemError, MemoryError):
 
 
 class DriverError(XsemError, RuntimeError):
-    """The driver returned an error code without a class of its own.
+    """The driver returned an error code without a separate class, or earlier work failed.
 
     Attributes
     ----------

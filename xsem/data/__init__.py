@@ -3,19 +3,20 @@
 `xsem.types` is the public face of this package. Applications and backends import its names from there.
 
 Handle types
-    String enums with CUDA's names: ten semaphore types and nine memory types, and SYNC_FD. A semaphore type has a
+    String enums: ten semaphore types and nine memory types with CUDA's names, and SYNC_FD. A semaphore type has a
     `kind`. Each type has its vendors' names and numbers, for example ``.native["cuda"] == ("CU_…", 9)``.
 Descriptors
-    A descriptor is frozen. It is the only record of an external object: the application makes it, or `export()`, or
-    `xsem.ipc.receive()`. It checks the rules of the specification when it is made. The import checks whether the
-    platform can use the type. So the tests cover the structure of every type on Linux.
+    A descriptor is frozen. It is the only record of an external object. The application, `export()` or
+    `xsem.ipc.receive()` makes a descriptor. The constructor checks the rules of the specification. The import checks
+    whether the platform supports the type. Tests on Linux can therefore cover the structure of every type.
 Handles
     An int, or an object with `fileno()`, is borrowed. `OwnedHandle` closes its handle exactly once. No import consumes
     the application's handle.
 Device identity
     A constructor of a device-bound handle type takes `device_uuid`. None means "not known", and the application must
-    write it. DMABUF_FD, SYNC_FD, NvSci and Direct3D types are not device-bound.
+    pass it explicitly. DMABUF_FD, SYNC_FD, NvSci and Direct3D types are not device-bound.
 
 Imports
-    `handle_types` and `info` do not import `xsem.errors`, because `xsem.errors` imports them. All other modules may.
+    `handle_types` and `info` do not import `xsem.errors`, because `xsem.errors` imports them. All other modules may
+    import `xsem.errors`.
 """

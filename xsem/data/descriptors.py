@@ -33,10 +33,10 @@ class SemaphoreDesc:
         The handle type. A file descriptor does not show its handle type: NVIDIA's driver imports a timeline's fd as a
         binary semaphore, and the reverse, without an error.
     handle : OwnedHandle, object with ``fileno()``, int or None
-        The handle. xsem borrows an int or a file and never closes it. NVSCISYNC: the address of the object. SYNC_FD:
-        -1 means "already signalled". Windows: an int may be signed or unsigned; the same 64 bits are the same handle.
-        The constructor refuses null and INVALID_HANDLE_VALUE (-1 or 2**64 - 1). For NT handles it also refuses the
-        pseudo handles -2 to -6.
+        The handle. xsem borrows an int or a file and never closes it. NVSCISYNC: the address of the object. SYNC_FD: -1
+        means "already signalled". Windows: an int can be signed or unsigned; the same 64 bits are the same handle. The
+        constructor refuses null and INVALID_HANDLE_VALUE (-1 or 2**64 - 1). For NT handles it also refuses the pseudo
+        handles -2 to -6.
     name : str or None
         Windows: the name of the shared object, in place of a handle. The name is a non-empty str without NUL and
         without lone surrogates.
@@ -167,8 +167,8 @@ class MemoryDesc:
         The handle type.
     allocation_size : int
         Size of the exporter's allocation in bytes (Vulkan: VkMemoryAllocateInfo::allocationSize), not the size that the
-        buffer needs. CUDA does not check it: NVIDIA's driver accepts a size 16 times too large. The import of
-        Level Zero compares it with the driver's own figure.
+        buffer needs. CUDA does not check the size: NVIDIA's driver accepts a size 16 times too large. On Level Zero,
+        the import compares the size with the size that the driver reports.
     handle, name, device_uuid, driver_uuid
         As in `SemaphoreDesc`. NVSCIBUF: `handle` is the address of the object.
     dedicated : bool

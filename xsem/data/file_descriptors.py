@@ -45,7 +45,8 @@ if hasattr(os, "register_at_fork"):
 def same_open_file(a: int, b: int) -> bool | None:
     """Tell whether two fds of this process refer to the same open file description.
 
-    A backend can thus detect that its driver closed a handle: keep a duplicate and compare the number with it.
+    With this function, a backend can detect that its driver closed a handle: keep a duplicate, and compare the number
+    with the duplicate.
 
     Parameters
     ----------
@@ -55,8 +56,8 @@ def same_open_file(a: int, b: int) -> bool | None:
     Returns
     -------
     bool or None
-        True if both refer to the same open file description. False if they differ, or if a number is not open. None if
-        the kernel cannot compare them.
+        True if both refer to the same open file description. False if they differ, or a number is not open. None if the
+        kernel cannot compare them.
     """
     if sys.platform != "linux":
         return None
@@ -91,7 +92,7 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
     Parameters
     ----------
     fd : int
-        The file descriptor. It is borrowed and stays open.
+        The file descriptor, borrowed. It stays open.
     for_driver : bool
         True: the duplicate gets a high number that no recent duplicate had. False: the lowest free number.
 
@@ -146,9 +147,9 @@ def _dup_high(fd: int) -> OwnedHandle:
 class DriverFd:
     """File descriptor for a driver, with a test whether the driver has closed it.
 
-    Create the object before the driver's call. A comparison by the kernel is not enough, because it cannot distinguish
-    two duplicates of one file. A number that the driver closed can soon belong to another import of the same file.
-    Each number therefore has a count of its duplicates: a new count means that the number was closed.
+    Create the object before the driver's call. A comparison by the kernel is not enough, because the kernel cannot
+    distinguish two duplicates of one file. A number that the driver closed can soon belong to another import of the
+    same file. Each number therefore has a count of its duplicates: a new count means that the number was closed.
 
     Parameters
     ----------
@@ -195,9 +196,9 @@ class DriverFd:
             return same_open_file(self._kept.fileno(), self.number)
 
     def settle(self) -> None:
-        """Close the number if the driver left it open. Otherwise give it up without closing it.
+        """Close the number if the driver left it open. Otherwise give the number up without closing it.
 
-        If the kernel cannot compare file descriptors, the number leaks. xsem thus never closes the number of another
+        If the kernel cannot compare file descriptors, the number leaks. So xsem never closes the number of another
         import.
         """
         if self._given.closed:

@@ -51,7 +51,7 @@ class OsHandleKind(str, enum.Enum):
 
 
 class SemaphoreHandleType(str, enum.Enum):
-    """Handle type of an external semaphore. Reports and command-line options use the value as its spelling.
+    """Handle type of an external semaphore. Reports and command-line options show the value.
 
     The names are those of CUDA (``CUexternalSemaphoreHandleType``). SYNC_FD comes from OpenCL and Vulkan.
 
@@ -103,8 +103,8 @@ class SemaphoreHandleType(str, enum.Enum):
     def native(self) -> Mapping[str, tuple[str, int]]:
         """Names and numbers of the vendors: ``{"cuda": (name, number), "cudart": …, "levelzero": …, …}``.
 
-        A vendor without an equivalent type is absent. Vulkan and OpenCL export a timeline as an opaque handle and
-        specify its kind separately. TIMELINE_SEMAPHORE_FD therefore has Vulkan's OPAQUE_FD bit.
+        A vendor without an equivalent type is absent. Vulkan exports a timeline as an opaque handle and specifies its
+        kind separately. TIMELINE_SEMAPHORE_FD therefore has Vulkan's OPAQUE_FD bit.
         """
         return _SEMAPHORE_NATIVE[self]
 

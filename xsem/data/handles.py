@@ -30,14 +30,14 @@ class SupportsFileno(Protocol):
 class OwnedHandle:
     """Owner of one file descriptor or Windows NT handle. The owner closes it exactly once.
 
-    The handle is closed by `close`, at the end of ``with``, or when the object is collected. `detach` gives up the
-    number without closing it. Any thread may call any method.
+    `close`, the end of ``with`` and the collection of the object close the handle. `detach` gives up the number without
+    closing it. Any thread may call any method.
 
     Parameters
     ----------
     handle : int
-        An open file descriptor (POSIX) or NT handle (Windows). On success the object owns it. On failure the caller
-        still owns it, and it stays open.
+        An open file descriptor (POSIX) or NT handle (Windows). On success, the object owns the handle. On failure, the
+        caller still owns the handle, and the handle stays open.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class OwnedHandle:
             raise
 
     def fileno(self) -> int:
-        """Return the number. This object still owns it.
+        """Return the number. This object keeps ownership.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class OwnedHandle:
     def close(self) -> None:
         """Close the handle. A call on a closed or detached handle has no effect.
 
-        The method never raises an OSError. It logs a failure as a warning. The usual cause is that other code closed
+        The method never raises an OSError. A failure is logged as a warning. The usual cause is that other code closed
         this number, perhaps by mistake.
         """
         number = self._slot.copy()

@@ -32,8 +32,8 @@ class MipmapDesc:
     offset : int
         Bytes from the start of the memory to level 0.
     cubemap, surface_load_store, color_attachment : bool
-        CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_SURFACE_LDST and CUDA_ARRAY3D_COLOR_ATTACHMENT. The last means that the
-        graphics API binds the image as a colour target.
+        CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_SURFACE_LDST and CUDA_ARRAY3D_COLOR_ATTACHMENT. CUDA_ARRAY3D_COLOR_ATTACHMENT
+        means that the graphics API binds the image as a colour target.
 
     Raises
     ------
@@ -88,7 +88,7 @@ class MipmapDesc:
 
     @property
     def beyond_image(self) -> str | None:
-        """First property of the image that `Feature.IMAGE` excludes, in words; None: no such property."""
+        """Name of the first property of the image that `Feature.IMAGE` excludes; None if no property is excluded."""
         asked = {"more than one level": self.levels > 1, "an offset": self.offset, "a cubemap": self.cubemap,
                  "a colour attachment": self.color_attachment}
         return next((what for what, wanted in asked.items() if wanted), None)

@@ -37,7 +37,7 @@ class Feature(str, enum.Enum):
 class Capabilities:
     """Capabilities that a device declares.
 
-    Each default is the weakest declaration. A capability that a device does not declare is not supported.
+    Each default is the weakest promise. A capability that a device does not declare is not supported.
 
     Attributes
     ----------
@@ -55,20 +55,22 @@ class Capabilities:
     append_never_blocks : bool
         An append never blocks the calling thread.
     release_never_blocks : bool
-        A release of a semaphore, of memory or of a mapping never blocks the calling thread. If False, only xsem's own
-        thread releases them, and only while no wait is pending on any list of the backend's devices. Reason: on an
-        H200, cuMemFree and cuDestroyExternalSemaphore block behind any unmet wait, and block all threads.
+        A release of a semaphore, of memory or of a mapping never blocks the calling thread. If False, only xsem's
+        releasing thread releases such objects. It does so only while no wait is pending on any list of the backend's
+        devices. Reason: on an H200, cuMemFree and cuDestroyExternalSemaphore block behind any unmet wait, and block all
+        threads.
     needs_handover : bool
         The application must name memory in ``acquire=`` and ``release=`` when the memory passes to another device or
         API.
     independent_lists : int
-        Number n of the device's own lists that can be used at once: with n - 1 blocked in a wait, the n-th still runs.
+        Number n of lists from `Device.create_command_list` that can be used at once: with n - 1 lists blocked in a
+        wait, the n-th still runs.
     max_pending : int or None
-        Number of appends behind an unmet wait before the driver blocks the caller; None: unknown. Events on the lists
-        do not count. Measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent calls behind an unmet wait returned
-        at once.
+        Number of appends that the driver accepts behind an unmet wait before it blocks the caller; None: unknown.
+        Events of an append do not count. Measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent calls behind an
+        unmet wait returned at once.
     max_value_difference : int
-        Largest allowed difference between a timeline value and the last known value.
+        Largest allowed difference between a timeline value and the last value signalled here.
 
     Examples
     --------
@@ -138,7 +140,7 @@ class BackendInfo:
     Attributes
     ----------
     name : str
-        Name of the backend, or of the plugin if it failed to load.
+        Name of the backend; name of the plugin if the plugin failed to load.
     distribution : str
         Distribution that installed the plugin.
     spi_version : int or None
@@ -174,7 +176,7 @@ class HealthCheck:
     remedy : str
         Instruction to the user for a failed check.
     causes : tuple of str
-        Possible causes of a failed check, most likely first. They are not instructions.
+        Possible causes of a failed check, most likely first, without instructions.
 
     Examples
     --------
@@ -205,7 +207,8 @@ class PendingOp:
     current_value : int or None
         Present value of the timeline; None if the device cannot read it or did not answer (`Device.watch`).
     last_signalled_here : int or None
-        Last value that this semaphore object signalled, by an append or from the host.
+        Last value that this semaphore object signalled, by an append or from the host; before that, the initial value.
+        None if neither is known.
     command_list : str
         Name of the list that holds the operation; ``"host"`` for a wait of the host.
     age_s : float

@@ -1,4 +1,4 @@
-"""Shapes, strides and dtypes of buffers, without needing NumPy to be imported."""
+"""Shapes, strides and dtypes of buffers. For the names of dtypes, the module does not import NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPLEX: Final = 5
 
 
 class DType(NamedTuple):
-    """One element type: its name, bytes, array-interface string (empty: has none) and DLPack code."""
+    """Element type: name, size in bytes, array-interface string (empty if NumPy lacks the type), DLPack code."""
 
     name: str
     itemsize: int
@@ -25,7 +25,7 @@ class DType(NamedTuple):
 
     @property
     def alignment(self) -> int:
-        """Bytes that an address of it is a multiple of: a complex number is two floats."""
+        """Required alignment of an address in bytes. For a complex number, it is the size of one of its two floats."""
         return self.itemsize // 2 if self.dlpack_code == _COMPLEX else self.itemsize
 
 
@@ -56,14 +56,17 @@ _MOST: Final = 2**63 - 1  # DLPack and NumPy count in signed 64 bits
 
 
 class Layout(NamedTuple):
-    """Shape and strides (bytes) of an array, and the bytes from its first to behind its last element."""
+    """Layout of an array: shape, strides in bytes, and extent.
+
+    The extent is the number of bytes from the first element to the end of the last element.
+    """
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     extent: int
 
     def contiguous(self, itemsize: int) -> bool:
-        """Whether the elements lie without gaps, last index fastest."""
+        """Return whether the elements have no gaps, with the last index fastest."""
         expected = itemsize
         for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if length != 1 and stride != expected:
@@ -73,12 +76,12 @@ class Layout(NamedTuple):
 
 
 def parse_dtype(dtype: Any) -> DType:
-    """A dtype by name, NumPy or torch dtype, or array-interface string.
+    """Return the element type of a name, a NumPy or torch dtype, or an array-interface string.
 
     Raises
     ------
     BadArgumentError
-        ``bad_dtype``: unknown, structured, or not of native byte order.
+        ``bad_dtype``: the dtype is unknown, structured, or not of native byte order.
     """
     name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
     found = _DTYPES.get(name)
@@ -96,7 +99,7 @@ def parse_dtype(dtype: Any) -> DType:
 
 
 def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> Layout:
-    """Check a shape and strides in bytes; without strides, rows lie without padding.
+    """Return the layout of a shape and strides in bytes. Without strides, rows have no padding.
 
     Raises
     ------

@@ -27,7 +27,7 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
 
 
 def check_bool(what: str, value: object) -> None:
-    """Refuse a value that is not a bool. For example, the string "False" would set a driver's flag."""
+    """Refuse a value that is not a bool. Otherwise, for example, the string "False" would set a driver's flag."""
     if type(value) is not bool:
         raise BadArgumentError(f"{what} must be a bool, not {type(value).__name__} {value!r}", reason="not_a_bool")
 
@@ -54,8 +54,8 @@ class SignalParams:
     key : int or None
         Keyed mutexes: the key for the release, 0 … 2**64 - 1. Required for keyed mutexes, refused for every other kind.
     nvscisync_fence : int or None
-        NvSciSync: address of the caller's NvSciSyncFence, required. The append writes the fence, and the address must
-        stay valid until then.
+        NvSciSync: address of the caller's NvSciSyncFence, required. The append writes the fence. The address must stay
+        valid until the append returns.
     skip_nvscibuf_memsync : bool
         NvSciSync: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_SKIP_NVSCIBUF_MEMSYNC. The signal skips the memory synchronisation of
         NvSciBuf memory.

@@ -13,14 +13,14 @@ __all__ = ["Stream", "SupportsCudaStream", "SupportsIntPtr", "check_stream"]
 class SupportsCudaStream(Protocol):
     """Stream of torch, CuPy, cuda.core, Numba or Warp.
 
-    The method returns the protocol version and the native handle; (0, 0) is the default stream.
+    The method returns the protocol version and the native handle. (0, 0) is the default stream.
     """
 
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
 class SupportsIntPtr(Protocol):
-    """Object of pyopencl. The property is the native handle."""
+    """Object of pyopencl. The property `int_ptr` is the native handle."""
 
     @property
     def int_ptr(self) -> int: ...
