@@ -1,4 +1,4 @@
-"""Arguments of `CommandList.append_wait` and `append_signal`: the rules checked before a driver is called."""
+"""Checks of the arguments of `CommandList.append_wait` and `append_signal`, before a driver is called."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Params = TypeVar("_Params", SignalParams, WaitParams)
 def pair(
     device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
 ) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
-    """Return the semaphores and their parameters: one of each, or sequences of one length."""
+    """Return the semaphores and their parameters: one of each, or sequences of the same length."""
     given: Sequence[Any] = (params,)
     count = None
     if not isinstance(semaphores, Semaphore):
@@ -40,7 +40,7 @@ def pair(
 def batch(
     device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str, params: int | None = None
 ) -> Sequence[Semaphore]:
-    """Return one semaphore, or several different ones, all of this device and not released.
+    """Return one semaphore, or several different semaphores, all of this device and not released.
 
     `params` is the number of parameters that the semaphores must match.
     """
@@ -75,7 +75,7 @@ def check_can_signal(state: SemaphoreState) -> None:
     Raises
     ------
     BadArgumentError
-        ``signal_of_sync_file``: the sync file was imported, and contains the signal of its exporter.
+        ``signal_of_sync_file``: an imported sync file contains the signal of its exporter.
     """
     if state.kind is SemaphoreKind.SYNC_FILE and state.imported:
         raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",

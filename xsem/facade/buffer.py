@@ -30,7 +30,7 @@ class Buffer(Resource):
 
     `Memory.map_buffer` and `Device.host_buffer` make buffers. The export of an array (`numpy`, ``from_dlpack``,
     ``asarray``) copies nothing and orders nothing: only a command list orders work. An array keeps the memory of the
-    buffer mapped as long as the array lives, also after `release`.
+    buffer mapped until the array is collected, also after `release`.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Buffer(Resource):
     ) -> Buffer:
         """Return a buffer with another shape and dtype over a part of the same mapping.
 
-        The release of a view does not release this buffer. The mapping of this buffer lives until all its views are
+        The release of a view does not release this buffer. The mapping of this buffer stays until all its views are
         released.
 
         Parameters
@@ -124,7 +124,7 @@ class Buffer(Resource):
         Returns
         -------
         numpy.ndarray
-            Writable array. It keeps the memory mapped as long as it lives.
+            Writable array. The memory stays mapped until the array is collected.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Buffer(Resource):
     def copy_to_host(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
         """Copy the contents to a new NumPy array. The call blocks the host.
 
-        The copy waits for no other work. Wait for the work that writes the buffer first.
+        The copy does not wait for other work. First wait for the work that writes the buffer.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Buffer(Resource):
         Returns
         -------
         numpy.ndarray
-            Array of the caller, with this shape and dtype.
+            New array with the shape and dtype of the buffer. The caller owns the array.
 
         Raises
         ------
@@ -180,8 +180,8 @@ class Buffer(Resource):
         Parameters
         ----------
         array : array_like
-            Array of the same shape, borrowed for the call. xsem converts it to this dtype where the conversion loses
-            nothing.
+            Array of the same shape, borrowed for the call. xsem converts the array to the dtype of the buffer if the
+            conversion is lossless.
         timeout_s : float or None
             Seconds; None: no limit.
 
@@ -229,14 +229,14 @@ class Buffer(Resource):
         max_version : tuple of int, optional
             Newest DLPack version of the consumer. From (1, 0) on, the capsule is versioned (1.0).
         dl_device : tuple of int, optional
-            DLPack device that the consumer needs: that of the buffer.
+            DLPack device that the consumer needs. It must be the device of the buffer.
         copy : bool, optional
             True is refused.
 
         Returns
         -------
         capsule
-            Capsule that keeps the memory mapped as long as the consumer's array lives.
+            Capsule. The memory stays mapped until the consumer's array is collected.
 
         Raises
         ------

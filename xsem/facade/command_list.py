@@ -47,9 +47,9 @@ _NONE: Final[tuple[()]] = ()  # the default of events and memory: an append comp
 class CommandList(Resource):
     """An in-order queue of a device.
 
-    `Device.create_command_list` creates a list, and `Device.command_list` borrows a stream. Any thread may append. An
-    append has reached the driver, in program order, when it returns. xsem checks everything before it calls the driver:
-    an append takes effect whole or not at all.
+    `Device.create_command_list` creates a list, and `Device.command_list` borrows a stream. Any thread may append. When
+    an append returns, the operation has reached the driver, in program order. xsem checks everything before it calls
+    the driver: an append takes effect completely or not at all.
 
     Attributes
     ----------
@@ -104,19 +104,19 @@ class CommandList(Resource):
         Parameters
         ----------
         semaphores : Semaphore or sequence of Semaphore
-            One semaphore, or several that must all be met. No semaphore occurs twice.
+            One semaphore, or several semaphores, none twice. Later work waits for all of them.
         params : int, WaitParams, None, or a sequence of these
-            One parameter for one semaphore, and the same number for several: xsem does not broadcast. Timelines take an
-            int or ``WaitParams(value=)``: later work waits until the value is at least this one. Binary semaphores and
-            sync files take None. Where `Capabilities.resets_on_wait` is True, a met wait resets a binary semaphore.
-            Keyed mutexes take ``WaitParams(key=)``, also with ``timeout_ms``. NvSciSync takes
-            ``WaitParams(nvscisync_fence=)``.
+            One parameter for one semaphore. For a sequence of semaphores, a sequence of the same length: xsem does not
+            broadcast. Timelines take an int or ``WaitParams(value=)``: later work waits until the value of the
+            semaphore is at least this value. Binary semaphores and sync files take None. If
+            `Capabilities.resets_on_wait` is True, a met wait resets a binary semaphore. Keyed mutexes take
+            ``WaitParams(key=)``, also with ``timeout_ms``. NvSciSync takes ``WaitParams(nvscisync_fence=)``.
         wait_events : sequence of Event
             The wait begins when the operations of these events are done.
         signal_event : Event, optional
             Unbound event. The append binds it to this operation.
         acquire : sequence of Memory
-            Memory that the device takes over after the wait, needed where `Capabilities.needs_handover` is True.
+            Memory that the device takes over after the wait. Needed if `Capabilities.needs_handover` is True.
 
         Raises
         ------
@@ -229,8 +229,8 @@ class CommandList(Resource):
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """Prepare a wait that the application repeats with new values.
 
-        xsem checks the semaphores once, and the driver prepares its arrays once. This suits batches of timelines that
-        are waited for in each frame.
+        xsem checks the semaphores once, and the driver prepares its arrays once. Use the prepared wait for batches of
+        timelines that occur in each frame.
 
         Parameters
         ----------
@@ -279,9 +279,9 @@ class CommandList(Resource):
         stream. On `host`, the worker thread of the list calls `work` in its turn. `append_barrier` adds events before
         or after the work.
 
-        An exception in `work` stops the list. On a native queue, this call raises it. From then on every append,
-        `query` and `synchronize` raises DriverError (``work_failed``). Later work is not done, and signals that depend
-        on it are not made.
+        An exception in `work` stops the list. On a native queue, this call raises the exception. From then on, every
+        append, `query` and `synchronize` raises DriverError (``work_failed``). Later work is not executed. Signals that
+        depend on this work are not made.
 
         Parameters
         ----------
@@ -456,7 +456,7 @@ class CommandList(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with the pending operations. The stuck operation is the first, if xsem can identify it. The
+            ``timeout``, with the pending operations. If xsem can identify the blocked operation, it comes first. The
             work stays pending.
         DriverError
             Earlier work failed.
@@ -479,10 +479,10 @@ class CommandList(Resource):
         self._device_state.releaser.wake()
 
     def record(self) -> Recording:
-        """Record appends and do not execute them.
+        """Record appends without executing them.
 
         Enter the recording with ``with commands.record() as recording:``, append inside the block, and call
-        `Recording.replay` after it.
+        `Recording.replay` after the block.
 
         Returns
         -------
@@ -581,8 +581,8 @@ class CommandList(Resource):
     def native_handle(self) -> int:
         """The native stream or queue.
 
-        The list keeps ownership of its own stream, and the application of a borrowed one. From the first read on, xsem
-        expects that the application can capture the stream into a graph.
+        The list owns the stream that it created. The application owns a borrowed stream. After the first read of this
+        property, xsem expects that the application can capture the stream into a graph.
         """
         self._check()
         # From here on the application can capture the stream.

@@ -42,15 +42,15 @@ class Device(Releasable):
     """One open device of one backend, made by `open_device`.
 
     `release`, or the end of a ``with`` block, releases the device and everything opened through it. The driver's device
-    closes when all appended work is done and no array over its memory is alive. A device that is collected without a
-    release warns (ResourceWarning).
+    closes when all appended work is done and no array over its memory is alive. The collection of an unreleased device
+    causes a ResourceWarning.
 
     Attributes
     ----------
     info : DeviceInfo
         Name, UUIDs and driver version.
     capabilities : Capabilities
-        What the device declares. Any other call raises `UnsupportedError`.
+        Declared capabilities. A call that needs another capability raises `UnsupportedError`.
 
     Examples
     --------
@@ -80,14 +80,14 @@ class Device(Releasable):
         ----------
         desc : SemaphoreDesc
             Description of the semaphore. The caller keeps the handle, on success and on failure: xsem neither consumes
-            nor closes it. The driver gets a duplicate.
+            nor closes the handle. The driver gets a duplicate.
         label : str
             Name of the semaphore in errors and reports, which show its ``repr()``.
 
         Returns
         -------
         Semaphore
-            The imported semaphore. It does not need the caller's fd or NT handle any more.
+            The imported semaphore. It does not need the caller's fd or NT handle.
 
         Raises
         ------
@@ -100,8 +100,8 @@ class Device(Releasable):
             ``wrong_device``, ``wrong_driver``: the descriptor names another device or driver as its exporter.
         BadHandleError
             ``closed_fd``; ``fd_is_pipe``, ``fd_is_socket``, ``fd_is_directory``, ``fd_is_empty_file`` and the like; or
-            the driver refuses the handle. A GPU driver cannot see the kind of the object behind an fd. It imports the
-            fd of a binary semaphore as a timeline without an error.
+            the driver refuses the handle. A GPU driver does not detect the kind of the object behind an fd. Without an
+            error, a GPU driver imports the fd of a binary semaphore as a timeline.
         ReleasedError
             ``handle_closed``: the descriptor's `OwnedHandle` is closed.
         """
@@ -119,7 +119,7 @@ class Device(Releasable):
         Returns
         -------
         Memory
-            The imported memory. It does not need the caller's fd or NT handle any more.
+            The imported memory. It does not need the caller's fd or NT handle.
 
         Raises
         ------
@@ -196,16 +196,16 @@ class Device(Releasable):
         """Write the device's requirements into an NvSciSyncAttrList (cuDeviceGetNvSciSyncAttributes).
 
         The application reconciles this list with the list of the other side, and allocates the NvSciSync object from
-        the result. It imports the object with `SemaphoreDesc.nvscisync`. xsem calls no NvSci function.
+        the result. The application then imports the object with `SemaphoreDesc.nvscisync`. xsem calls no NvSci
+        function.
 
         Parameters
         ----------
         attributes : int
-            The NvSciSyncAttrList (a pointer), still without a required permission. The caller keeps ownership, on
+            The NvSciSyncAttrList (a pointer). A required permission must not be set yet. The caller keeps ownership, on
             success and on failure.
         signal, wait : bool
-            Intended use of the object on this device: at least one of the two. The driver refuses an append of any
-            other use.
+            Intended uses of the object on this device, at least one. The driver refuses an append for another use.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Device(Releasable):
             ``unsupported``: the device does not declare NvSciSync semaphores. ``not_supported``, ``driver_too_old``:
             the driver does not support them.
         BadArgumentError
-            ``not_an_int``; ``signal_or_wait``: neither is True, or one is not a bool.
+            ``not_an_int``; ``signal_or_wait``: neither `signal` nor `wait` is True, or one of them is not a bool.
         BadHandleError
             ``null_handle``; ``handle_out_of_range``; ``refused_by_driver``: the pointer is not an attribute list.
         DriverError
@@ -299,12 +299,12 @@ class Device(Releasable):
         Parameters
         ----------
         stream : object with ``__cuda_stream__`` or ``int_ptr``, or int
-            A stream of torch, CuPy or cuda.core, a queue of pyopencl, or a native handle. xsem keeps an object alive
-            while it uses the stream. The stream behind an int must outlive this device. A 0 from an object is the
-            legacy default stream. The int 0 is refused.
+            A stream of torch, CuPy or cuda.core, a queue of pyopencl, or a native handle. xsem keeps a reference to a
+            stream object while it uses the stream. A stream given as an int must outlive this device. A 0 from an
+            object is the legacy default stream. The int 0 is refused.
         in_order : bool
-            False: the queue can reorder its commands. xsem then adds barriers to each append where the device supports
-            it (Level Zero).
+            False: the queue can reorder its commands. If the device supports such queues (Level Zero), xsem adds
+            barriers to each append.
 
         Returns
         -------
@@ -404,8 +404,9 @@ class Device(Releasable):
     def releasing(self) -> tuple[str, ...]:
         """Return the names of the objects that are released and not yet freed.
 
-        An object stays in this state while a pending operation, a mapping or an array uses it, or while the driver's
-        call that frees it is in progress. The method also works on a released device, which is freed last.
+        An object stays in this state while a pending operation, a mapping or an array uses the object. The state also
+        includes the driver's call that frees the object. The method also works on a released device. The device itself
+        is freed last.
 
         Returns
         -------
@@ -445,10 +446,11 @@ class Device(Releasable):
         Parameters
         ----------
         after_s : float
-            Seconds, greater than 0. The watch reports a list once for each operation that stays pending longer.
+            Seconds, greater than 0. The watch reports a list if its oldest pending operation stays pending longer, once
+            for each such operation.
         report : callable, optional
-            Function of the application. It receives a tuple of `PendingOp`, on a thread of xsem. An exception in it is
-            logged. Default: a warning to the logger ``"xsem"``.
+            Function of the application. A thread of xsem calls the function with a tuple of `PendingOp`. An exception
+            in the function is logged. Default: a warning to the logger ``"xsem"``.
 
         Raises
         ------
@@ -457,9 +459,11 @@ class Device(Releasable):
         OutOfMemoryError
             ``out_of_memory``: the system refuses a thread. An earlier watch continues.
 
-        Notes ----- A separate thread asks the driver, and the watch waits about one second for the answer. A driver can
-        block that thread as long as a wait is unmet, as CUDA does in a kernel's first launch behind the wait. The
-        report then comes from xsem's own records: each ``current_value`` is None, and some of the operations may be
+        Notes
+        -----
+        A separate thread queries the driver, and the watch waits about one second for the answer. A driver can block
+        that thread while a wait is unmet. CUDA, for example, blocks it during a kernel's first launch behind the wait.
+        The report then comes from xsem's own records: each ``current_value`` is None, and some of the operations may be
         done. A warning to the logger ``"xsem"`` says so.
         """
         self._check()
@@ -469,8 +473,8 @@ class Device(Releasable):
     def release(self) -> None:
         """Release the device and everything opened through it.
 
-        The call returns at once. Appended work still completes, and the driver's device closes after it. A second call
-        has no effect, or completes a release that Ctrl-C interrupted.
+        The call returns at once. Appended work still completes, and then the driver's device closes. A second call has
+        no effect, or completes a release that Ctrl-C interrupted.
         """
         device_state = self._device_state
         if generation() != device_state.generation or self._lifetime.over:

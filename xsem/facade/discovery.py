@@ -24,7 +24,7 @@ def backends() -> tuple[BackendInfo, ...]:
     Returns
     -------
     tuple of BackendInfo
-        Sorted by name. `BackendInfo.unavailable` is the reason if a backend is not usable here.
+        Sorted by name. If a backend is not usable here, `BackendInfo.unavailable` is the reason.
     """
     found = registry()
     infos = [
@@ -46,12 +46,13 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     Parameters
     ----------
     backend : str, optional
-        Name of the backend. Without it, the call skips backends that are not usable here. `backends` shows the reason.
+        Name of the backend. Default: all backends. The call then skips backends that are not usable here, and
+        `backends` shows the reason.
 
     Returns
     -------
     tuple of DeviceInfo
-        Devices in the driver's order. `open_device` takes each of them.
+        Devices in the driver's order, for `open_device`.
 
     Raises
     ------
@@ -89,16 +90,16 @@ def open_device(
     Parameters
     ----------
     device : str or DeviceInfo
-        ``"cuda:1"``, or only ``"cuda"`` with `uuid` or `luid`. ``"cuda"`` is sufficient if the backend has one device.
-        A `DeviceInfo` comes from `devices`: the device must have its UUID and LUID.
+        ``"cuda:1"``, or only ``"cuda"`` with `uuid` or `luid`. If the backend has one device, ``"cuda"`` is sufficient.
+        For a `DeviceInfo` from `devices`, the device must have the same UUID and LUID.
     uuid : UUID, 16 bytes or str, optional
         Device UUID of the exporter. The device must have this UUID.
     luid : bytes, optional
         LUID, eight bytes (Windows). The device must have this LUID.
     native : object, optional
         The application's own context or device, as the backend's documentation describes. The application keeps
-        ownership, on success and on failure. The object must live until the device is released and `Device.releasing`
-        is empty, or until the process ends.
+        ownership, on success and on failure. After the release of the device, the object must live until
+        `Device.releasing` is empty, or until the process ends.
 
     Returns
     -------
@@ -108,7 +109,8 @@ def open_device(
     Raises
     ------
     BackendUnavailableError
-        ``unknown_backend``, ``plugin_failed``, ``backend_excluded``, or the reason why the backend is not usable here.
+        ``unknown_backend``, ``plugin_failed``, ``backend_excluded``, or another reason why the backend is not usable
+        here.
     DeviceNotFoundError
         ``no_device``, ``no_such_device``, ``ambiguous_device``. `candidates` lists the devices.
     BadArgumentError
@@ -153,9 +155,9 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
     ----------
     exporter : str
         ``"vulkan"``: the device of this backend with the importing device's UUID. ``"vulkan:1"``: this device, which
-        must have the UUID. If either side has no UUID, for example ``host``, the name is returned unchanged.
+        must have the UUID. If one of the two devices has no UUID, for example ``host``, the name is returned unchanged.
     importer : str
-        The importing device, for messages.
+        Name of the importing device, for messages.
     uuid : UUID, 16 bytes or str, optional
         UUID of the importing device.
 

@@ -1,9 +1,9 @@
 """DLPack capsules over any memory: versioned (1.0) and legacy.
 
 NumPy makes the capsule from an array over the address. This module then writes the device and bfloat16 into the
-capsule, because NumPy does not know them. A deleter in Python is not suitable. Consumers drop a refused capsule while
-an error is set, and a ctypes callback clears this error. Consumers also call the deleter on any thread, with or without
-the interpreter's lock, until the process ends. NumPy's deleter is C code that supports all of this.
+capsule, because NumPy does not support them. A deleter in Python is not suitable. Consumers drop a refused capsule
+while an error is set, and a ctypes callback would clear this error. Consumers also call the deleter on any thread, with
+or without the interpreter's lock, until the process ends. NumPy's deleter is C code that supports all these cases.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def make_capsule(
 ) -> Any:
     """Make a capsule over memory that `lease` keeps mapped.
 
-    NumPy before 2.1 makes only legacy capsules, so the capsule is then a legacy one.
+    NumPy before 2.1 makes only legacy capsules. With such a NumPy, the capsule is a legacy capsule.
 
     Raises
     ------
     BufferError
-        A stride is not a whole number of elements: DLPack counts in elements. The address is not aligned: consumers of
-        DLPack assume alignment, and on a GPU a misaligned access is a fault that ends the context.
+        A stride is not a whole number of elements: DLPack counts in elements. Or the address is not aligned: consumers
+        of DLPack assume alignment, and a misaligned access on a GPU is a fault that breaks the context.
     """
     import numpy as np
 

@@ -29,9 +29,9 @@ _RETRY_S: Final = 0.05
 class Event(Resource):
     """The end of one appended operation.
 
-    `Device.create_event` makes an unbound event. An append with the event as ``signal_event`` binds it to this
-    operation, and `reset` unbinds it. `Device.event` borrows an event of another library, which is bound already. A
-    wait uses the binding at the time of its append. ``await event`` waits in asyncio.
+    `Device.create_event` makes an unbound event. An append with the event as ``signal_event`` binds the event to this
+    operation. `reset` unbinds the event. `Device.event` borrows an event of another library. A borrowed event is
+    already bound. A wait uses the binding at the time of its append. ``await event`` waits in asyncio.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Event(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with the pending operations of the same list up to this one.
+            ``timeout``, with the pending operations of the same list up to this operation.
         EventNotAppendedError
             ``event_not_appended``.
         DriverError
@@ -116,19 +116,18 @@ class Event(Resource):
     def reset(self) -> None:
         """Unbind the event.
 
-        Waits that are already appended, and callbacks that are already added, keep their operation. A borrowed event
-        cannot be bound again.
+        Appended waits and added callbacks keep their operation. A borrowed event cannot be bound again.
         """
         self._check()
         # An append in progress binds the event after this call.
         self._binding.clear()
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
-        """Request one call of ``callback(event)`` when the operation bound now is done or has failed.
+        """Request one call of ``callback(event)`` when the currently bound operation is done or has failed.
 
-        The callback runs on a thread of xsem soon after that, and must not block. An exception in it, also SystemExit,
-        is logged and does not affect other callbacks. If the system refuses a thread at that moment, a warning to the
-        logger ``"xsem"`` says so, and later calls on the device try again.
+        The callback runs on a thread of xsem soon after the end of the operation, and must not block. An exception in
+        the callback, also SystemExit, is logged and does not affect other callbacks. If the system refuses a thread, a
+        warning to the logger ``"xsem"`` says so. Later calls on the device then try again.
 
         Parameters
         ----------
@@ -151,12 +150,12 @@ class Event(Resource):
     def __await__(self) -> Generator[Any, None, None]:
         """Wait for the operation in asyncio.
 
-        A cancellation ends the wait and not the work. ``asyncio.timeout`` limits the wait.
+        A cancellation ends the wait, but not the work. ``asyncio.timeout`` limits the wait.
 
         Raises
         ------
         EventNotAppendedError, DriverError, BusyError, ReleasedError
-            As for `wait`. ReleasedError also if the device is released during the wait.
+            As for `wait`. ReleasedError is also raised if the device is released during the wait.
         """
         fence = self._running()
         loop = asyncio.get_running_loop()

@@ -58,7 +58,7 @@ class MipmappedArray(Resource):
         Returns
         -------
         MipmapLevel
-            The level. It is valid as long as the image is.
+            The level. It is valid until the release of the image.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class MipmapLevel:
         Raises
         ------
         WaitTimeoutError
-            ``timeout``. The copy is still pending. It takes effect later, from a copy of the array.
+            ``timeout``. The copy is still pending, and takes effect later. Its source is a copy of the array.
         BadArgumentError
             ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
         """

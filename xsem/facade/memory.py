@@ -28,7 +28,7 @@ __all__ = ["Memory", "create_memory", "import_memory"]
 class Memory(Resource):
     """External memory on one device, made by `Device.import_memory` or `Device.create_memory`.
 
-    Mappings, and arrays over them, keep the memory: it is freed after all of them.
+    Mappings and arrays over mappings keep the memory. xsem frees the memory after all of them.
 
     Attributes
     ----------
@@ -74,8 +74,8 @@ class Memory(Resource):
         Returns
         -------
         MemoryDesc
-            Descriptor with a new handle at each call. The caller owns the handle. It is closed by `MemoryDesc.close`,
-            or when the descriptor is collected.
+            Descriptor with a new handle at each call. The caller owns the handle. `MemoryDesc.close` or the collection
+            of the descriptor closes the handle.
 
         Raises
         ------
@@ -113,11 +113,12 @@ class Memory(Resource):
         dtype : str or dtype
             NumPy name or dtype, torch dtype, or ``"bfloat16"``.
         strides : sequence of int, optional
-            Bytes, such as the exporter's row pitch; needs `shape`. Default: rows without padding.
+            Bytes from one element to the next, for each dimension, such as the exporter's row pitch. Strides need a
+            `shape`. Default: rows without padding.
         overlap : bool
             Permit a range that overlaps a mapping in use. A write through one of two overlapping mappings is not
-            necessarily visible through the other. `Buffer.view` of one mapping has no such limit. On CUDA, all accesses
-            of kernels to the common bytes must be volatile.
+            necessarily visible through the other. A `Buffer.view` does not have this limit. On CUDA, all accesses of
+            kernels to the common bytes must be volatile.
 
         Returns
         -------
@@ -156,8 +157,8 @@ class Memory(Resource):
         desc : MipmapDesc
             Layout of the image.
         overlap : bool
-            Permit an image over bytes of a buffer or of another image in use. Only the driver knows the size of an
-            image. xsem therefore checks only the bytes of the elements, from the offset on. The image can have more
+            Permit an image over bytes of a buffer or of another image in use. Only the driver knows the full size of an
+            image. xsem therefore checks only the bytes of the elements, from the offset on. The image can occupy more
             bytes.
 
         Returns

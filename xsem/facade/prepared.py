@@ -15,13 +15,13 @@ __all__ = ["Prepared"]
 class Prepared:
     """A prepared wait or signal, made by `CommandList.prepare_wait` or `CommandList.prepare_signal`.
 
-    A call with values appends once. The object keeps its semaphores alive. A semaphore can still be released: it is
-    freed as usual, and each later call raises `ReleasedError`.
+    A call with values appends once. The object keeps a reference to its semaphores. The application can still release a
+    semaphore: xsem frees the semaphore as usual, and each later call raises `ReleasedError`.
 
     Parameters
     ----------
     values : int, or a sequence of int
-        One value for one semaphore; for a sequence of semaphores, a sequence of the same length. None, `SignalParams`
+        One value for one semaphore. For a sequence of semaphores, a sequence of the same length. None, `SignalParams`
         and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`. Only int values of
         timelines take the fast path.
 

@@ -28,8 +28,9 @@ class Recording(Resource):
     """Appends that are checked once and replayed, made by `CommandList.record`.
 
     The recording contains the appends inside ``with commands.record() as recording:``. The end of the block ends the
-    recording and keeps it. `release` gives it up. Objects used in a recording live as long as it does: an object that
-    is released earlier is freed after the recording. If an exception leaves the block, the recording is released.
+    recording and keeps it for replays. `release` frees the recording. A recording keeps the objects that it uses. If
+    such an object is released earlier, xsem frees the object after the recording. If an exception leaves the block, the
+    recording is released.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Base class of all released objects: `release`, the end of ``with``, or collection."""
+"""Base classes of all objects with a release: by `release`, by the end of ``with``, or by collection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Releasable", "Resource"]
 class Releasable:
     """Base class of a device and of all objects that are opened on it.
 
-    `release` returns at once and is idempotent. It takes effect when everything appended so far that uses the object is
-    done. The end of a ``with`` block releases the object. Use of a released object raises `ReleasedError`. Use of an
-    object that was opened before ``os.fork()`` raises `ForkedError`.
+    `release` returns at once and is idempotent. The release takes effect when all earlier appended operations that use
+    the object are done. The end of a ``with`` block releases the object. Use of a released object raises
+    `ReleasedError`. Use of an object that was opened before ``os.fork()`` raises `ForkedError`.
     """
 
     _device_state: DeviceState
@@ -29,7 +29,7 @@ class Releasable:
 
     @property
     def released(self) -> bool:
-        """Whether the object or its device was released."""
+        """True if the object or its device was released."""
         return self._lifetime.released
 
     @property
@@ -48,7 +48,7 @@ class Releasable:
     def release(self) -> None:
         """Release the object.
 
-        The call returns at once. A second call has no effect. A call in a forked child has no effect, too.
+        The call returns at once. A second call has no effect. In a forked child, the call has no effect.
         """
         if generation() == self._device_state.generation:
             self._lifetime.release()

@@ -42,7 +42,7 @@ class Semaphore(Resource):
     kind : SemaphoreKind
         The meaning of signal and wait: binary, timeline, keyed mutex, NvSciSync or sync file.
     label : str
-        Name that the application chose. Errors and reports show its ``repr()``, without control characters.
+        Name given by the application. Errors and reports show its ``repr()``, without control characters.
 
     Examples
     --------
@@ -67,21 +67,22 @@ class Semaphore(Resource):
     def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
         """Export the semaphore as a descriptor with a new `OwnedHandle`.
 
-        A sync file is made from an appended signal. The export uses up this signal as a wait does: each signal serves
-        one export or one wait. The handle of a sync file can be -1, which means that the signal is already done. A
-        driver may block until the signal is done.
+        A sync file is made from an appended signal. The export consumes this signal, as a wait does: each signal serves
+        one export or one wait. The handle of a sync file can be -1: the signal is already done. A driver may block
+        until the signal is done.
 
         Parameters
         ----------
         for_device : Device or its UUID, optional
-            The importing device. Pass its UUID if another process opens it. Objects of `host` belong to no device, and
-            their descriptor gets this UUID. A device-bound type of any other exporter needs the same physical device.
+            The importing device. If another process opens this device, pass its UUID. Objects of `host` belong to no
+            device, and their descriptor gets this UUID. A device-bound type of any other exporter needs the same
+            physical device.
 
         Returns
         -------
         SemaphoreDesc
-            Descriptor with a new handle at each call. The caller owns the handle. It is closed by
-            `SemaphoreDesc.close`, or when the descriptor is collected.
+            Descriptor with a new handle at each call. The caller owns the handle. `SemaphoreDesc.close` or the
+            collection of the descriptor closes the handle.
 
         Raises
         ------
@@ -119,8 +120,8 @@ class Semaphore(Resource):
     def mark_reset(self) -> None:
         """Declare that the exporter has reset a binary semaphore.
 
-        Where `Capabilities.resets_on_wait` is False, the call is needed between two waits (Level Zero, rule 7). On
-        other devices it has no effect.
+        If `Capabilities.resets_on_wait` is False, the call is needed between two waits (Level Zero, rule 7). On other
+        devices, the call has no effect.
         """
         self._check()
         self._state.mark_reset()
@@ -165,8 +166,9 @@ class Semaphore(Resource):
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``; ``value_not_above_last``,
             ``value_difference``.
         BusyError
-            ``signal_pending``: a signal of this timeline, appended here, is pending. Its lower value would be stored
-            after this one. Vulkan forbids that in VUID-VkSemaphoreSignalInfo-value-03259.
+            ``signal_pending``: a signal of this timeline, appended here, is pending. The lower value of the pending
+            signal would be stored after the new value. VUID-VkSemaphoreSignalInfo-value-03259 of Vulkan forbids this
+            order.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -210,7 +212,7 @@ class Semaphore(Resource):
         BadArgumentError
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``. The error has one `PendingOp`, which names the possible signallers.
+            ``timeout``. The error has one `PendingOp` with the possible signallers.
         """
         self._check()
         device_state, state = self._device_state, self._state
