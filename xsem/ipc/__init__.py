@@ -56,7 +56,7 @@ class Message:
     payload: bytes
 
     def close(self) -> None:
-        """Close all handles. An import before `close` has its own duplicate of the handle."""
+        """Close all handles. An earlier import keeps its own duplicate of the handle."""
         for semaphore in self.semaphores:
             semaphore.close()
         for memory in self.memories:
@@ -86,7 +86,7 @@ def send(
         At most 65,536 bytes, of any element type.
     timeout_s : float, None or "socket"
         Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`), or
-        30 s if `sock` has no timeout. With 0, also the value of a non-blocking socket, the call does not wait.
+        30 s if `sock` has no timeout. With 0, the call does not wait. A non-blocking socket has the timeout 0.
 
     Raises
     ------
@@ -109,8 +109,8 @@ def send(
     Notes
     -----
     An error or Ctrl-C leaves one of three states. In the first, the whole message was sent. In the second, no part of
-    it was sent. In the third, a part of it was sent on a stream, and the sending side is shut down. The next `send`
-    then raises ``peer_closed``.
+    the message was sent. In the third, a part of the message was sent on a stream, and the sending side is shut down.
+    The next `send` then raises ``peer_closed``.
     """
     check_socket(sock)
     if len(descs) > wire.MAX_DESCRIPTORS:
@@ -153,8 +153,8 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
     -----
     After an error or Ctrl-C every received file descriptor is closed. A stream in the middle of a message is shut down
     for reading, because its next byte does not begin a message. The next `receive` then raises ``peer_closed``. On a
-    SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. Before the first byte the
-    socket does not change.
+    SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. If no byte was received,
+    the socket does not change.
     """
     check_socket(sock)
     with Receiver(sock, wire.MAX_DESCRIPTORS, _limit(sock, timeout_s)) as receiver, receiver:

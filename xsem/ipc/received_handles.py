@@ -51,7 +51,7 @@ class ReceivedHandles:
         return False
 
     def receive(self, sock: socket.socket, size: int, max_fds: int) -> tuple[bytes, bool, int]:
-        """Call recvmsg once, with room for `size` bytes and `max_fds` file descriptors.
+        """Call recvmsg once, with space for `size` bytes and `max_fds` file descriptors.
 
         Returns
         -------

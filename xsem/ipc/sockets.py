@@ -64,8 +64,9 @@ def check_socket(sock: socket.socket) -> None:
 class _Transfer:
     """Transfer of one message. The caller enters it twice: ``with transfer, transfer:``.
 
-    The end of ``with`` calls `close`. After a part of a message a stream is shut down, because the receiver would parse
-    the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit completes it.
+    The end of ``with`` calls `close`. If only a part of a message was transferred, the stream is shut down, because the
+    receiver would parse the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit
+    completes it.
     """
 
     _direction: int
