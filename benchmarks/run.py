@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import xsem
-from bench import aims, copies, imports, objects, plot, signals, trips
+from bench import aims, copies, frames, imports, objects, plot, signals, trips
 from bench.c_loop import CLoop, build
 from bench.rig import open_rig, raise_fd_limit
 from bench.timing import Series
 
 SCHEMA: Final = 1
-_PARTS: Final = {"signals": signals, "imports": imports, "trips": trips, "copies": copies, "objects": objects}
+_PARTS: Final = {"signals": signals, "frames": frames, "imports": imports, "trips": trips, "copies": copies,
+                 "objects": objects}
 _PACKAGES: Final = ("xsem", "cuda-bindings", "numpy")
 _NOT_TRIED: Final = 3
 

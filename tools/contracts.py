@@ -44,6 +44,7 @@ LAYERS = {
         queues
         semaphore_state | mappings
         device_state
+        wrapper_lifetime
         lifetime | callbacks
         release_gate
         threads | forks | claims | timeouts
@@ -51,10 +52,10 @@ LAYERS = {
     "xsem.runtime.queues": """
         queue_table
         queue
-        prepared_cache | semaphore_changes
-        completion
-        operations
+        prepared_cache | replay
         prepared_append
+        completion | semaphore_changes
+        operations
     """,
     "xsem.runtime.diagnostics": """
         watchdog

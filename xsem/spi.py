@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 
@@ -58,6 +58,7 @@ __all__ = [
     "DriverFd",
     "Fate",
     "ImportFailure",
+    "PreparedCall",
     "Register",
     "Token",
     "duplicate_fd",
@@ -142,8 +143,8 @@ def _unsupported(driver: object, method: str) -> NoReturn:
     raise UnsupportedError(f"{type(driver).__name__} does not implement {method}", capability=method)
 
 
-def _listed(values: Any) -> Sequence[int]:
-    return (values,) if isinstance(values, int) else values
+def _listed(values: Any) -> Sequence[int | None]:
+    return values if isinstance(values, tuple | list) else (values,)
 
 
 class Backend(ABC):
@@ -284,6 +285,27 @@ class ImportFailure(Exception):
         super().__init__(str(error))
         self.error = error
         self.fate: Fate = fate
+
+
+class PreparedCall(Protocol):
+    """Appends a prepared wait or signal."""
+
+    def __call__(self, values: Any, wait_points: Sequence[Token], want_point: bool, /) -> Token | None:
+        """Append once.
+
+        Parameters
+        ----------
+        values : int, None or tuple of int
+            An int for one timeline, a tuple of ints for several, and None for one binary semaphore. Each item is an
+            unsigned 64-bit int.
+        wait_points, want_point
+            As described in `CommandListDriver`.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
 
 
 class DeviceDriver(ABC):
@@ -683,6 +705,28 @@ class DeviceDriver(ABC):
         _unsupported(self, "open_command_list")
 
     # ---- optional, with working defaults
+    def stream_identity(self, stream: object) -> Hashable | None:
+        """Return the `CommandListDriver.key` of the application's own queue. Makes no driver call.
+
+        The facade calls this method before `open_command_list`. For a known key it uses the list that it has.
+
+        Parameters
+        ----------
+        stream : object
+            As for `open_command_list`.
+
+        Returns
+        -------
+        Hashable or None
+            None: only `open_command_list` can tell. This is the default.
+
+        Raises
+        ------
+        WrongDeviceError, BadArgumentError, TypeError
+            As for `open_command_list`, where the object itself tells.
+        """
+        return None
+
     def wait(self, point: Token, timeout_ns: int) -> bool:
         """Block until a point is reached. The default polls `done`.
 
@@ -874,28 +918,32 @@ class CommandListDriver(ABC):
         """
         _unsupported(self, "append_signal")
 
-    def prepare_wait(self, semaphores: Sequence[Token]) -> Callable[[Any], object]:
-        """Prepare a wait for timelines, to be appended many times without points and memory.
+    def prepare_wait(self, semaphores: Sequence[Token]) -> PreparedCall:
+        """Prepare a wait for timelines or for one binary semaphore, to be appended many times without memory.
 
         Parameters
         ----------
         semaphores : sequence of Token
-            The timelines.
+            The timelines, or the binary semaphore.
 
         Returns
         -------
-        callable
-            Each call appends the wait. The argument is an int for one semaphore, or a list or tuple of ints for
-            several. The call has the rules of any append. It must refuse an item that is not an unsigned 64-bit int
-            with ValueError, because the facade may pass one on. Default: calls `append_wait`.
+        PreparedCall
+            Each call appends the wait, with the rules of any append. Default: calls `append_wait`.
         """
-        return lambda values: self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], (), (),
-                                               False)
+        def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+            return self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], wait_points, (),
+                                    want_point)
 
-    def prepare_signal(self, semaphores: Sequence[Token]) -> Callable[[Any], object]:
-        """Prepare a signal of timelines, as `prepare_wait` does for a wait. Default: calls `append_signal`."""
-        return lambda values: self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], (),
-                                                 (), False)
+        return call
+
+    def prepare_signal(self, semaphores: Sequence[Token]) -> PreparedCall:
+        """Prepare a signal, as `prepare_wait` does for a wait. Default: calls `append_signal`."""
+        def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+            return self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], wait_points,
+                                      (), want_point)
+
+        return call
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Token], want_point: bool

@@ -7,12 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bench.copies import DIRECTIONS, MAPPED, PLAIN
+from bench.frames import BARRIER, BINARY, EVENT, NEW_EVENT, STREAM, WAIT_EVENT
 from bench.objects import BESIDE
 from bench.timing import Series
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
+_BESIDE_BINDINGS: Final = (
+    ("signal", "1 semaphore", 1.6), ("wait", "1 semaphore", 1.6), ("frame", EVENT, 3.0), ("frame", NEW_EVENT, 3.0),
+    ("frame", WAIT_EVENT, 3.0), ("frame", STREAM, 3.0), ("frame", BARRIER, 4.0), ("frame", BINARY, 2.0),
+    ("round trip", "host, device, host", 1.08),
+)
 # "Flat": the variation of a ratio of medians between two rounds of measurements.
 _FLAT: Final = 1.10
 
@@ -53,12 +59,12 @@ def aims(found: Sequence[Series]) -> list[Aim]:
         return None if series is None else series.ratio(way, to)
 
     listed = [
-        Aim("one signal: xsem / cuda.bindings, params built", 1.0, False,
-            ratio("signal", "1 semaphore", XSEM, DOCUMENTED)),
-        Aim("one signal: xsem / cuda.bindings, params reused", 1.3, False,
-            ratio("signal", "1 semaphore", XSEM, REUSED)),
-        Aim("64 signals: xsem prepared / cuda.bindings, params reused", 1.1, False,
-            ratio("signal", "64 semaphores", PREPARED, REUSED)),
+        *(Aim(f"{group}, {label}: xsem / cuda.bindings, params reused", limit, False, ratio(group, label, XSEM, REUSED))
+          for group, label, limit in _BESIDE_BINDINGS),
+        *(Aim(f"{count} signals: xsem prepared / cuda.bindings, params reused", 1.1, False,
+              ratio("signal", f"{count} semaphores", PREPARED, REUSED)) for count in (8, 64)),
+        Aim("import of a semaphore: xsem / cuda.bindings", 1.4, False,
+            ratio("import", "semaphore", XSEM, DOCUMENTED)),
         *(Aim(f"copy, {direction}: mapped / plain", 0.98, True, ratio("copy", direction, MAPPED, PLAIN))
           for direction in DIRECTIONS),
     ]

@@ -245,7 +245,7 @@ def test_batch_with_one_bad_member_is_not_appended_at_all(
     assert calls(driver) == before
     assert device.pending() == ()
     good = [sem for at, sem in enumerate(sems) if at != place]
-    assert [sem._state.last_signalled for sem in good] == [0, 0]
+    assert [sem._state.last for sem in good] == [0, 0]
     with pytest.raises(EventNotAppendedError):
         event.query()
     append(good, [5, 6], signal_event=event)   # the values and the event can still be used
@@ -271,7 +271,7 @@ def test_failed_batch_changes_nothing(
     with pytest.raises(xsem.XsemError):
         append(sems, [5, 6], **more)
     assert calls(driver) == before
-    assert [sem._state.last_signalled for sem in sems] == [0, 0]
+    assert [sem._state.last for sem in sems] == [0, 0]
     append(sems, [5, 6], signal_event=event)
 
 

@@ -35,7 +35,7 @@ def test_value_may_go_back_with_allow_rewind(opened: Opened) -> None:
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_signal(sem, 10_000)
     commands.append_signal(sem, SignalParams(value=1, allow_rewind=True))
-    assert sem._state.last_signalled == 1
+    assert sem._state.last == 1
     commands.append_signal(sem, 2)
     assert len(calls(driver)) == 3
 
@@ -62,13 +62,13 @@ def test_value_of_a_failed_append_can_be_signalled_again(opened: Opened) -> None
     driver.lists[0].fail_next = DriverError("no", reason="driver")
     with pytest.raises(DriverError):
         commands.append_signal(sems, [5, 6])
-    assert [sem._state.last_signalled for sem in sems] == [3, 4]
+    assert [sem._state.last for sem in sems] == [3, 4]
     driver.values[sems[0]._state.token] = 3   # the list's signals are done
     driver.fail_signal = DriverError("no", reason="driver")
     with pytest.raises(DriverError):
         sems[0].host_signal(5)
     driver.fail_signal = None
-    assert sems[0]._state.last_signalled == 3
+    assert sems[0]._state.last == 3
     commands.append_signal(sems, [5, 6])
 
 
@@ -83,7 +83,7 @@ def test_failed_append_does_not_undo_a_later_signal(opened: Opened) -> None:
     driver.lists[0].during = during
     with pytest.raises(DriverError):
         commands.append_signal(sem, 5)
-    assert sem._state.last_signalled == 9
+    assert sem._state.last == 9
 
 
 def test_value_far_above_the_last_one_is_refused() -> None:

@@ -274,9 +274,9 @@ def usable(scene: Scene, *, exact: bool) -> None:
             until(lambda: device.pending() == (), DEADLINE_S)
             if not sem.released:
                 # xsem must know the last signalled value; otherwise it would accept a lower one.
-                assert sem.value() <= (sem._state.last_signalled or 0)
-                assert sem.value() == sem._state.last_signalled or not exact
-                value = (sem._state.last_signalled or 0) + 10
+                assert sem.value() <= (sem._state.last or 0)
+                assert sem.value() == sem._state.last or not exact
+                value = (sem._state.last or 0) + 10
                 commands.append_signal(sem, value)
                 commands.append_signal([sem, scene.other], [value + 1, value + 1])
                 commands.synchronize(timeout_s=DEADLINE_S)

@@ -75,7 +75,7 @@ def test_other_kinds_and_parameters_are_taken_as_by_an_append(opened: Opened) ->
     commands.prepare_signal([mutex])([SignalParams(key=4)])
     commands.prepare_wait([mutex])([WaitParams(key=4, timeout_ms=5)])
     assert values_of(driver, "signal") == [(None,), (None, 5), (None, 3), (None,)]
-    assert sem._state.last_signalled == 3
+    assert sem._state.last == 3
 
 
 def test_timelines_take_parameters_too(opened: Opened) -> None:
@@ -183,7 +183,7 @@ def test_bad_value_is_refused_also_after_good_ones(opened: Opened, value: Any, r
         assert caught.value.reason == reason
     assert values_of(driver, "signal") == [(4,), (5,)]
     commands.append_signal(sem, 6)
-    assert sem._state.last_signalled == 6
+    assert sem._state.last == 6
 
 
 # ---- order of values among several signallers

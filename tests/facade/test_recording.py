@@ -140,22 +140,22 @@ def test_replay_updates_the_values_it_signals(recording_fake: Opened) -> None:
     with commands.record() as recording:
         commands.append_wait(waited, 1)
         commands.append_signal(sem, 5)
-    assert sem._state.last_signalled == 0   # nothing ran
+    assert sem._state.last == 0   # nothing ran
     recording.replay()
-    assert sem._state.last_signalled == 5
+    assert sem._state.last == 5
     for again in (None, {sem: 5}, {sem: (9, 4)}):
         with pytest.raises(BadArgumentError) as caught:
             recording.replay(again)
         assert caught.value.reason == "value_not_above_last"
     recording.replay({sem: 7, waited: 1})
     recording.replay({sem: 8, waited: 1})   # a value that is only waited for may repeat
-    assert sem._state.last_signalled == 8
-    assert waited._state.last_signalled == 0
+    assert sem._state.last == 8
+    assert waited._state.last == 0
     driver.lists[0].fail_next = DriverError("no", reason="driver")
     with pytest.raises(DriverError) as failure:
         recording.replay({sem: 9})
     assert failure.value.backend == "fake"
-    assert sem._state.last_signalled == 8
+    assert sem._state.last == 8
 
 
 def test_replay_may_rewind_when_the_recording_allows_it(recording_fake: Opened) -> None:
@@ -322,7 +322,7 @@ def test_value_for_an_unrecorded_semaphore_is_refused(recording_fake: Opened) ->
         recording.replay({sem: 2, other: 2})
     assert caught.value.reason == "not_recorded"
     assert first(driver).replays == []
-    assert sem._state.last_signalled == 0
+    assert sem._state.last == 0
 
 
 def test_pending_replay_names_its_wait_and_its_signallers(recording_fake: Opened) -> None:

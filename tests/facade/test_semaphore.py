@@ -156,7 +156,7 @@ def test_bad_value_of_a_host_signal_or_wait_is_refused(exporting: Opened, value:
     assert reasons <= {"value_required", "not_an_int", "value_out_of_range"}
     assert len(reasons) == 1
     assert driver.calls == before
-    assert sem._state.last_signalled == 0
+    assert sem._state.last == 0
 
 
 def test_binary_takes_no_value(exporting: Opened) -> None:

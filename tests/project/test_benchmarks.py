@@ -15,7 +15,7 @@ from PIL import Image
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
-from bench import aims
+from bench import aims, frames
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
 
@@ -46,6 +46,8 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
         for count in ("1 semaphore", "8 semaphores", "64 semaphores"):
             assert {C, DOCUMENTED, REUSED, XSEM} <= set(series[group, count])
             assert (PREPARED in series[group, count]) == found["prepared"]
+    assert [label for group, label in series if group == "frame"] == list(frames.LABELS)
+    assert all(set(series["frame", label]) == {REUSED, XSEM} for label in frames.LABELS)
     for group in ("import", "release"):
         assert {C, DOCUMENTED, XSEM} <= set(series[group, "semaphore"])
         assert {DOCUMENTED, XSEM} <= set(series[group, "memory, mapped"])
@@ -96,19 +98,28 @@ def series(group: str, label: str, size: int = 1, **medians: float) -> Series:
 
 
 def test_aims_are_ratios_of_medians() -> None:
-    found = aims.aims([
+    found = {aim.text: aim for aim in aims.aims([
         series("signal", "1 semaphore", documented=3.0, reused=2.0, xsem=3.0),
         series("signal", "64 semaphores", 64, documented=3.0, reused=10.0, xsem=30.0, prepared=10.5),
+        series("frame", frames.STREAM, reused=2.0, xsem=7.0),
+        series("import", "semaphore", documented=50.0, xsem=60.0),
         series("copy", "device to device", plain=100.0, mapped=97.0),
         series("live objects", "1 alive", xsem=2.0, reused=2.0),
         series("live objects", "10 alive", 10, xsem=5.0, reused=4.0),   # both were slower then
         series("live objects", "100 alive", 100, xsem=2.1, reused=2.0),
-    ])
-    assert [(aim.found, aim.met) for aim in found] == [
-        (1.0, True), (1.5, False), (1.05, True), (0.97, False), (None, None), (None, None), (1.25, False), (None, None)]
-    assert str(found[0]).startswith("met ")
-    assert str(found[1]).startswith("OPEN")
-    assert str(found[4]).endswith("not measured")
+    ])}
+    measured = {text: (aim.found, aim.met) for text, aim in found.items() if aim.found is not None}
+    assert measured == {
+        "signal, 1 semaphore: xsem / cuda.bindings, params reused": (1.5, True),
+        "frame, command_list(stream), wait, signal: xsem / cuda.bindings, params reused": (3.5, False),
+        "64 signals: xsem prepared / cuda.bindings, params reused": (1.05, True),
+        "import of a semaphore: xsem / cuda.bindings": (1.2, True),
+        "copy, device to device: mapped / plain": (0.97, False),
+        f"1 to 100 live objects, dearest / first, each / {REUSED}: {XSEM}": (1.25, False),
+    }
+    for text, (_, met) in measured.items():
+        assert str(found[text]).startswith("met " if met else "OPEN")
+    assert str(found["wait, 1 semaphore: xsem / cuda.bindings, params reused"]).endswith("not measured")
 
 
 def test_ways_take_turns_and_the_first_round_does_not_count() -> None:

@@ -256,7 +256,7 @@ def test_cost_of_a_report_is_linear_in_the_operations(exporting: Opened) -> None
     def cost(count: int) -> int:
         for _ in range(count):
             commands.append_wait(sem, 1_000_000)
-            commands.append_signal(sem, sem._state.last_signalled + 1)  # type: ignore[operator]
+            commands.append_signal(sem, sem._state.last + 1)  # type: ignore[operator]
         lines = 0
 
         def trace(_frame: object, event: str, _arg: object) -> Any:

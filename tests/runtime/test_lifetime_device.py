@@ -109,7 +109,7 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     driver.finish()
     device.release()
     until(lambda: driver.released("release_semaphore"))
-    sem._device_state.releaser.submit(commands._lifetime)
+    sem._device_state.releaser.submit(commands._queue.lifetime)
     assert driver.released("close_list") == []
     leave.set()
     poller.join(10)

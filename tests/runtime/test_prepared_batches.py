@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
+from xsem.runtime.lifetime import Releaser
 from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.types import MemoryHandleType, SignalParams, WaitParams
 
@@ -22,7 +23,9 @@ CALLS = ["append_signal", "append_wait"]
 
 
 def kept(commands: xsem.CommandList, call: str, semaphores: Sequence[xsem.Semaphore]) -> PreparedAppend | None:
-    return commands._queue.prepared.find_batch("signal" if call == "append_signal" else "wait", semaphores)
+    """The append of these semaphores, if the driver has prepared it."""
+    append = commands._queue.prepared.find_batch("signal" if call == "append_signal" else "wait", semaphores)
+    return append if append is not None and append._repeat is not None else None
 
 
 def count_of_single(commands: xsem.CommandList) -> int:
@@ -78,7 +81,7 @@ def test_append_with_more_than_values_takes_the_ordinary_way(opened: Opened, cal
         assert last_of(sems) == [2, 8]
 
 
-def test_kinds_without_values_and_parameters_are_not_kept(opened: Opened) -> None:
+def test_batch_with_a_kind_without_values_is_not_prepared(opened: Opened) -> None:
     device, driver = opened
     commands, pair = device.create_command_list(), [binary(device), timeline(device)]
     for value in (1, 2, 3):
@@ -87,7 +90,7 @@ def test_kinds_without_values_and_parameters_are_not_kept(opened: Opened) -> Non
     timelines = batch(device, 2)
     for value in (1, 2, 3):
         commands.append_wait(timelines, [WaitParams(value=value), value])
-    assert kept(commands, "append_wait", timelines) is None
+    assert kept(commands, "append_wait", timelines) is not None   # the parameter has nothing but a value
     assert values_of(driver) == [(None, 1), (None, 2), (None, 3), (1, 1), (2, 2), (3, 3)]
 
 
@@ -319,8 +322,8 @@ def test_batches_that_never_come_again_are_not_prepared(opened: Opened, call: st
     commands, lasting = device.create_command_list(), timeline(device)
     for value, other in enumerate(batch(device, 30), 1):
         getattr(commands, call)([lasting, other], [value, value])
-    assert count_of_single(commands) == 0
-    assert len(lasting._state._batches) == 8
+        assert kept(commands, call, [lasting, other]) is None
+    assert count_of_single(commands) == 16
     assert values_of(driver) == [(each, each) for each in range(1, 31)]
 
 
@@ -343,7 +346,7 @@ def test_oldest_batches_are_forgotten_and_still_appended(opened: Opened, call: s
     assert count_of_single(commands) == 16
 
 
-def test_prepared_append_dropped_by_another_thread_is_not_used(opened: Opened) -> None:
+def test_dropped_prepared_append_registers_its_queue(opened: Opened) -> None:
     """It may have left the lifetimes of its semaphores, so a semaphore could be freed during its use."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
@@ -352,8 +355,10 @@ def test_prepared_append_dropped_by_another_thread_is_not_used(opened: Opened) -
     prepared = kept(commands, "append_signal", sems)
     assert prepared is not None
     prepared.dropped = True
-    assert not commands._append_prepared(prepared, (3, 3))
+    for each in sems:
+        each._lifetime.uses.clear()
     commands.append_signal(sems, [3, 3])
+    assert [list(each._lifetime.uses) for each in sems] == [[commands._queue]] * 2
     assert values_of(driver) == [(1, 1), (2, 2), (3, 3)]
     assert last_of(sems) == [3, 3]
 
@@ -371,3 +376,43 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
 
     in_threads(4, work)
     assert last_of(sems) == [1200] * 4
+
+
+class ObservedReleaser(Releaser):
+    """Calls `act` at each change of the number of releases."""
+
+    act: Callable[[], object] = staticmethod(lambda: None)
+
+    @property
+    def releases(self) -> int:
+        number: int = self.__dict__.get("releases", 0)
+        return number
+
+    @releases.setter
+    def releases(self, number: int) -> None:
+        self.__dict__["releases"] = number
+        self.act()
+
+
+def test_append_during_a_release_does_not_hide_the_release(opened: Opened) -> None:
+    """The append comes when the release has counted itself. The next append sees the release, too."""
+    device, driver = opened
+    commands, sem = device.create_command_list(), timeline(device)
+    for value in (1, 2):
+        commands.append_signal(sem, value)
+    refused: list[bool] = []
+
+    def append() -> None:
+        try:
+            commands.append_signal(sem, 3)
+        except ReleasedError:
+            refused.append(True)
+
+    device._device_state.releaser.__class__ = ObservedReleaser
+    device._device_state.releaser.act = append  # type: ignore[attr-defined]
+    sem.release()
+    appended = len(values_of(driver))
+    with pytest.raises(ReleasedError):
+        commands.append_signal(sem, 4)
+    assert len(values_of(driver)) == appended
+    assert refused == [True]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeStream, finish, timeline
+from support.fake_backend import FakePoint, FakeStream, finish, timeline
 from support.fixtures import Opened
 
 import xsem
@@ -49,7 +49,8 @@ def test_append_costs_the_same_with_10_and_10000_live_objects(opened: Opened) ->
             kept.append(other)
         finish(commands, driver)
         device.pending()   # releases the fences of the markers
-        commands.append_signal(sem, next(value))   # the first append prepares the later ones
+        for _ in range(2):
+            commands.append_signal(sem, next(value))   # the second append prepares the later ones
         before = driver.calls
         costs.append((python_calls(lambda: commands.append_signal(sem, next(value))), driver.calls - before))
     assert costs[0] == costs[1]
@@ -75,7 +76,8 @@ def test_append_costs_the_same_with_few_and_10000_pending(opened: Opened) -> Non
 def test_append_costs_the_same_with_and_without_60_other_lists(opened: Opened) -> None:
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
-    commands.append_wait(sem, 1)
+    for _ in range(2):
+        commands.append_wait(sem, 1)   # the second append prepares the later ones
     costs, lists = [python_calls(lambda: commands.append_wait(sem, 1))], []
     for _ in range(60):
         lists.append(device.create_command_list())
@@ -175,8 +177,10 @@ def test_streams_that_are_busy_or_wrapped_keep_their_queues(opened: Opened) -> N
     assert not driver.lists[1].closed
 
 
-def test_lists_wrapping_one_stream_share_its_queue(opened: Opened) -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["identity", "no identity"])
+def test_lists_wrapping_one_stream_share_its_queue(opened: Opened, known: bool) -> None:
     device, driver = opened
+    driver.tells_identity = known
     first, second = device.command_list(FakeStream(7)), device.command_list(FakeStream(7))
     sem = timeline(device)
     first.append_wait(sem, 1)
@@ -184,7 +188,7 @@ def test_lists_wrapping_one_stream_share_its_queue(opened: Opened) -> None:
     assert not second.query()
     assert [op.operation for op in device.pending()] == ["wait"]
     assert driver.lists[0].calls
-    assert driver.lists[1].closed   # the driver's second list of the stream was not needed
+    assert [each.closed for each in driver.lists] == ([0] if known else [0, 1])   # a second list is not needed
     second.append_wait(sem, 2)
     with pytest.raises(ReleasedError):
         first.append_wait(sem, 3)
@@ -233,3 +237,22 @@ def test_refused_append_leaves_an_idle_list_idle(opened: Opened) -> None:
     assert not commands.query()   # the first operation is not done
     driver.lists[0].reach_all()
     assert commands.query()
+
+
+def test_events_that_are_never_queried_cost_few_queries(opened: Opened) -> None:
+    device, driver = opened
+    driver.everything_is_done = True
+    commands, sem, event = device.create_command_list(), timeline(device), device.create_event()
+    asked: list[FakePoint] = []
+    original = driver.done
+
+    def done(point: FakePoint) -> bool:
+        asked.append(point)
+        return original(point)
+
+    driver.done = done  # type: ignore[method-assign]
+    for value in range(1, 10 * MARK_EVERY):
+        event.reset()
+        commands.append_signal(sem, value, signal_event=event)
+    assert len(asked) <= 3 * 10   # two or three queries for each hundreds of operations
+    assert len([point for point in driver.points if not point.released]) <= 2 * MARK_EVERY

@@ -28,7 +28,7 @@ def test_failed_list_raises_from_then_on_and_others_work(opened: Opened) -> None
         assert isinstance(caught.value.__cause__, OSError)
     assert len({id(error) for error in raised}) == len(raised)   # no error collects the tracebacks of the others
     assert all(error is not lost for error in raised)
-    assert sem._state.last_signalled is None or sem._state.last_signalled == 0
+    assert sem._state.last is None or sem._state.last == 0
     assert device.pending() == ()
     other.append_signal(sem, 1)
 

@@ -32,7 +32,7 @@ def test_append_is_refused_exactly_when_the_driver_would_block() -> None:
         # The list is full; its last operation is the marker that tells when there is room again.
         assert len(driver.lists[0].calls) == limit
         assert driver.lists[0].calls[-1][0] == "barrier"
-        assert sem._state.last_signalled == next(values) - 2
+        assert sem._state.last == next(values) - 2
 
 
 def test_refused_append_leaves_everything_as_it_was() -> None:
@@ -43,14 +43,14 @@ def test_refused_append_leaves_everything_as_it_was() -> None:
         with pytest.raises(WouldBlockError):
             for value in range(1, 100):
                 commands.append_signal(other, value)
-        calls, last = list(driver.lists[0].calls), other._state.last_signalled
+        calls, last = list(driver.lists[0].calls), other._state.last
         for _ in range(3):
             with pytest.raises(WouldBlockError):
                 commands.append_signal(other, 100, signal_event=event)
             with pytest.raises(WouldBlockError):
                 commands.append_work(lambda: pytest.fail("called"))
         assert driver.lists[0].calls == calls
-        assert other._state.last_signalled == last
+        assert other._state.last == last
         other_list = device.create_command_list()
         other_list.append_barrier(signal_event=event)   # the event is still unbound
 

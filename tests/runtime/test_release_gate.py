@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import logging
@@ -11,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
@@ -27,17 +27,6 @@ from xsem.types import MemoryHandleType
 pytestmark = pytest.mark.timeout(30)
 
 WATCHED_S = 0.2
-
-
-@contextlib.contextmanager
-def appending(gate: ReleaseGate) -> Iterator[None]:
-    """Hold the gate as an append of a wait does."""
-    with gate.lock:
-        gate.inside += 1
-        try:
-            yield
-        finally:
-            gate.inside -= 1
 
 
 def stays(driver: FakeDriver, *names: str) -> None:
@@ -333,28 +322,33 @@ def test_gate_stays_closed_until_the_outer_release_ends() -> None:
     assert not gate.closed
 
 
-def test_gate_is_shut_inside_an_append_of_the_same_thread() -> None:
-    gate = ReleaseGate()
-    with appending(gate):
-        assert not gate.release(lambda: pytest.fail("called"))
-        with appending(gate):   # appended work may append
-            pass
-        assert not gate.release(lambda: pytest.fail("called"))
-    called: list[int] = []
-    assert gate.release(lambda: called.append(1))
-    assert called == [1]
+def test_gate_is_shut_inside_an_append_of_the_same_thread(opened: Opened) -> None:
+    """A finalizer can begin a release on the thread of an append."""
+    device, driver = opened
+    gate, commands = device._device_state.gate, device.create_command_list()
+    assert gate is not None
+    original, released = driver.lists[0].append_wait, []
+
+    def append_wait(*args: Any) -> Any:
+        released.append(gate.release(lambda: pytest.fail("called")))
+        return original(*args)
+
+    driver.lists[0].append_wait = append_wait  # type: ignore[assignment,method-assign]
+    commands.append_wait(timeline(device), 1)
+    assert released == [False]
+    driver.finish()
+    assert gate.release(lambda: released.append(True))
 
 
-def test_gate_does_not_wait_for_an_append_in_another_thread() -> None:
+def test_gate_does_not_wait_for_a_release_in_another_thread() -> None:
     gate = ReleaseGate()
     inside, go = threading.Event(), threading.Event()
 
-    def append() -> None:
-        with appending(gate):
-            inside.set()
-            go.wait(10)
+    def act() -> None:
+        inside.set()
+        go.wait(10)
 
-    thread = threading.Thread(target=append)
+    thread = threading.Thread(target=gate.release, args=(act,))
     thread.start()
     assert inside.wait(10)
     assert not gate.release(lambda: pytest.fail("called"))

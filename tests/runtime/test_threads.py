@@ -15,6 +15,9 @@ from support.fake_backend import timeline, until
 from support.fixtures import Opened
 
 import xsem
+from xsem.runtime.lifetime import User
+from xsem.runtime.queues.operations import Operation
+from xsem.runtime.queues.prepared_append import _TimelineSignal
 from xsem.runtime.threads import Background
 from xsem.types import MemoryHandleType
 
@@ -303,16 +306,16 @@ def test_marker_before_an_interrupted_append_does_not_cover_it(
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
-    queue, answers = commands._queue, []
-    original = queue._check_room
+    queue, answers = commands._queue, list[bool]()
+    original = _TimelineSignal.begin
 
-    def interrupted() -> None:
+    def interrupted(append: _TimelineSignal, op: Operation, user: User, *, recording: bool) -> None:
         answers.append(commands.query())
         driver.lists[0].reach_all()
         answers.append(commands.query())
-        original()
+        original(append, op, user, recording=recording)
 
-    monkeypatch.setattr(queue, "_check_room", interrupted)
+    monkeypatch.setattr(_TimelineSignal, "begin", interrupted)
     commands.append_signal(sem, 1)
     assert answers == [False, True]
     assert queue.done_seq == queue.seq - 1

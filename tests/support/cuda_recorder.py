@@ -73,6 +73,9 @@ class Recorder:
         before, self._thread.mode = self.mode, mode
         return (before,)
 
+    def _cuGetProcAddress(self, _name: bytes, _version: int, _flags: int) -> tuple[Any, ...]:  # noqa: N802
+        return (0, 0)   # no addresses: the bindings make each call
+
     def _cuEventCreate(self, _flags: int) -> tuple[Any, ...]:  # noqa: N802
         return (self._types.CUevent(self._new()),)
 

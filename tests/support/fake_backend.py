@@ -34,6 +34,7 @@ ALL = Capabilities(
     memory_export=frozenset(MemoryHandleType),
     features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE, Feature.NATIVE_EVENTS}),
     resets_on_wait=True,
+    needs_handover=True,
     max_value_difference=2**64 - 1,
 )
 
@@ -140,6 +141,7 @@ class FakeDriver(spi.DeviceDriver):
         self.numbers = itertools.count(1)
         self.values: dict[int, int] = {}
         self.everything_is_done = False
+        self.tells_identity = True   # `stream_identity` names the stream
         self.import_fails: spi.ImportFailure | Exception | None = None
         self.seen_handles: list[int] = []
         self.quiet_depth = threading.local()
@@ -199,6 +201,10 @@ class FakeDriver(spi.DeviceDriver):
         self._own("create_command_list")
         self.lists.append(FakeList(self, 0x1000 + len(self.lists)))
         return self.lists[-1]
+
+    def stream_identity(self, stream: object) -> int | None:
+        key: int = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
+        return key if self.tells_identity else None
 
     def open_command_list(self, stream: object, in_order: bool) -> FakeList:
         self._own("open_command_list")
@@ -401,11 +407,10 @@ def batch(device: Device, count: int) -> list[xsem.Semaphore]:
 
 
 def last_of(semaphores: Sequence[xsem.Semaphore]) -> list[int | None]:
-    return [each._state.last_signalled for each in semaphores]
+    return [each._state.last for each in semaphores]
 
 
 def set_last(semaphore: xsem.Semaphore, value: int | None) -> None:
     """Set the last value signalled here. None is the state of an import: the value of the exporter is unknown."""
     with semaphore._state.lock:
-        semaphore._state.current()
         semaphore._state.last = value

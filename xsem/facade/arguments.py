@@ -4,46 +4,61 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from xsem.data.params import UINT64_MAX
 from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import INFINITE, SemaphoreKind, SignalParams, WaitParams
 
-__all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "check_signal", "check_wait", "pair"]
-
-_Params = TypeVar("_Params", SignalParams, WaitParams)
+__all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "checked_params"]
 
 
-def pair(
-    device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], params: Any, kind: type[_Params], call: str
-) -> tuple[Sequence[Semaphore], Sequence[_Params]]:
-    """Return the semaphores and their parameters: one of each, or sequences of the same length."""
+def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...] | list[WaitParams | SignalParams]:
+    """Return the parameters of an append in the form of `Operation.params`.
+
+    Raises
+    ------
+    BadArgumentError
+        ``params_mismatch``: not as many as semaphores. ``wrong_params``, ``not_an_int``, ``value_out_of_range``;
+        ``value_required`` and the like; ``timeout_not_allowed``.
+    """
+    states = append.states
     given: Sequence[Any] = (params,)
-    count = None
-    if not isinstance(semaphores, Semaphore):
-        _check_sequence(semaphores, call)
-        if isinstance(params, str | bytes) or not isinstance(params, Sequence):
-            raise BadArgumentError(f"{call} of a sequence takes a sequence of as many parameters: nothing is broadcast",
-                                   reason="params_mismatch")
+    if append.batch:
+        # The type first: the general question takes longer than all else here.
+        if type(params) is not list and type(params) is not tuple and (
+                isinstance(params, str | bytes) or not isinstance(params, Sequence)):
+            raise BadArgumentError(f"append_{append.operation} of a sequence takes a sequence of as many parameters: "
+                                   "nothing is broadcast", reason="params_mismatch")
         given = tuple(params)
-        count = len(given)
-    chosen = batch(device_state, semaphores, call, count)
-    return chosen, [_param(semaphore._state, param, kind)
-                    for semaphore, param in zip(chosen, given, strict=True)]
+        if len(given) != len(states):
+            raise BadArgumentError(f"append_{append.operation}: {len(states)} semaphores and {len(given)} parameters",
+                                   reason="params_mismatch")
+    if append.timelines and set(map(type, given)) == {int} and min(given) >= 0 and max(given) <= UINT64_MAX:
+        return cast("tuple[int, ...]", given) if len(given) > 1 else cast("int", given[0])
+    kind: type[WaitParams | SignalParams] = WaitParams if append.operation == "wait" else SignalParams
+    checked = [_param(state, param, kind) for state, param in zip(states, given, strict=True)]
+    for state, param in zip(states, checked, strict=True):
+        _check_fields(state, param)
+        if isinstance(param, WaitParams):
+            _check_timeout(state, param)
+    if append.timelines and not any(isinstance(param, SignalParams) and param.allow_rewind for param in checked):
+        # Nothing but values. `_check_fields` has refused None.
+        values = tuple(cast("int", param.value) for param in checked)
+        return values if len(values) > 1 else values[0]
+    return checked
 
 
 def batch(
-    device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str, params: int | None = None
+    device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str
 ) -> Sequence[Semaphore]:
-    """Return one semaphore, or several different semaphores, all of this device and not released.
-
-    `params` is the number of parameters that the semaphores must match.
-    """
+    """Return one semaphore, or several different semaphores, all of this device and not released."""
     if isinstance(semaphores, Semaphore):
         chosen: Sequence[Semaphore] = (semaphores,)
     else:
@@ -51,9 +66,6 @@ def batch(
         chosen = tuple(semaphores)
         if not chosen:
             raise BadArgumentError(f"{call} takes at least one semaphore", reason="empty_batch")
-        if params is not None and len(chosen) != params:
-            raise BadArgumentError(f"{call}: {len(chosen)} semaphores and {params} parameters",
-                                   reason="params_mismatch")
         if len({id(semaphore) for semaphore in chosen}) != len(chosen):
             raise BadArgumentError(f"{call}: a semaphore is in the batch twice", reason="duplicate_semaphore")
     for semaphore in chosen:
@@ -82,7 +94,7 @@ def check_can_signal(state: SemaphoreState) -> None:
                                handle_type=state.type)
 
 
-def _param(state: SemaphoreState, param: Any, kind: type[_Params]) -> _Params:
+def _param(state: SemaphoreState, param: Any, kind: type[WaitParams | SignalParams]) -> WaitParams | SignalParams:
     if isinstance(param, kind):
         return param
     if param is None:
@@ -129,43 +141,10 @@ def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> No
                                reason="flag_not_allowed", handle_type=state.type)
 
 
-def check_wait(state: SemaphoreState, param: WaitParams, device_state: DeviceState) -> None:
-    """Refuse a parameter that does not suit the semaphore, or a wait that is not possible now.
-
-    Raises
-    ------
-    BadArgumentError
-        ``value_required`` and the like; ``timeout_not_allowed``; ``value_difference``.
-    BusyError
-        ``not_reset``.
-    """
-    _check_fields(state, param)
-    if not device_state.capabilities.resets_on_wait:
-        state.check_reset()
+def _check_timeout(state: SemaphoreState, param: WaitParams) -> None:
     if param.timeout_ms not in (None, INFINITE) and state.kind is not SemaphoreKind.KEYED_MUTEX:
         raise BadArgumentError(f"{state.described}: timeout_ms is only for keyed mutexes; limit the host's wait",
                                reason="timeout_not_allowed", handle_type=state.type)
-    if param.value is not None and state.last_signalled is not None:
-        limit = device_state.capabilities.max_value_difference
-        if param.value - state.last_signalled > limit:
-            raise BadArgumentError(
-                f"{param.value} is more than {limit} above the last value signalled here, {state.last_signalled}",
-                reason="value_difference", handle_type=state.type,
-            )
-
-
-def check_signal(state: SemaphoreState, param: SignalParams, limit: int) -> None:
-    """Refuse a parameter that does not suit the semaphore, or a signal that is not possible now.
-
-    Raises
-    ------
-    BadArgumentError
-        ``signal_of_sync_file``; ``value_required`` and the like; ``value_not_above_last``; ``value_difference``.
-    """
-    check_can_signal(state)
-    _check_fields(state, param)
-    if param.value is not None:
-        state.check_advance(param.value, allow_rewind=param.allow_rewind, limit=limit)
 
 
 def check_same_device(device_state: DeviceState, used: Resource, what: str) -> None:

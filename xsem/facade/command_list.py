@@ -6,33 +6,25 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
-from xsem.errors import BadArgumentError, BusyError, DriverError, XsemError
-from xsem.facade.arguments import (
-    batch,
-    check_can_signal,
-    check_memories,
-    check_same_device,
-    check_signal,
-    check_wait,
-    pair,
-)
+from xsem.data.params import UINT64_MAX
+from xsem.errors import BadArgumentError, BusyError, DriverError
+from xsem.facade.arguments import batch, check_can_signal, check_memories, check_same_device, checked_params
 from xsem.facade.buffer import Buffer
 from xsem.facade.event import Event, check_event, fences_of
 from xsem.facade.memory import Memory
 from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
-from xsem.facade.resource import Resource
+from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.claims import Claim
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queues.operations import OperationName, Targets
-from xsem.runtime.queues.prepared_append import PreparedAppend
-from xsem.runtime.queues.queue import Queue
-from xsem.runtime.queues.semaphore_changes import Note, note_signal, note_wait
-from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.queues.operations import Append, DriverCall, Work
+from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
+from xsem.runtime.queues.queue import Lease, Queue
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import Token
 from xsem.types import Feature, SignalParams, WaitParams
 
@@ -44,7 +36,7 @@ __all__ = ["CommandList"]
 _NONE: Final[tuple[()]] = ()  # the default of events and memory: an append compares with this very object
 
 
-class CommandList(Resource):
+class CommandList(DeviceObject):
     """An in-order queue of a device.
 
     `Device.create_command_list` creates a list, and `Device.command_list` borrows a stream. Any thread may append. When
@@ -73,11 +65,11 @@ class CommandList(Resource):
     1
     """
 
-    def __init__(self, device: Device, queue: Queue, *, borrowed: bool = False) -> None:
+    def __init__(self, device: Device, queue: Queue, lease: Lease | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
-        super().__init__(device, device._device_state.new_lifetime(queue.name, _nothing, light=True) if borrowed
-                         else queue.lifetime)
+        super().__init__(device, queue.lifetime if lease is None else WrapperLifetime(queue.name, queue.lifetime))
         self._queue = queue
+        self._lease = lease   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised
 
     # ---- semaphores
@@ -134,28 +126,10 @@ class CommandList(Resource):
         DriverError
             The driver refused the append, or earlier work of the list failed.
         """
-        bare = wait_events is _NONE and signal_event is None and acquire is _NONE
-        if bare:
-            if type(params) is int and type(semaphores) is Semaphore:
-                queue = self._queue
-                prepared = queue.prepared.waits.get(semaphores._state)
-                if (prepared is not None and self._stopped is None
-                        and queue.append_prepared(prepared, params, self._lifetime)):
-                    return
-            elif self._append_again("wait", semaphores, params):
-                return
-        self._check()
-        chosen, wanted = pair(self._device_state, semaphores, params, WaitParams, "append_wait")
-        for semaphore, param in zip(chosen, wanted, strict=True):
-            check_wait(semaphore._state, param, self._device_state)
-        states = [semaphore._state for semaphore in chosen]
-        self._append(
-            "wait", self._call(self._queue.driver.append_wait, states, wanted),
-            [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
-            [state.lifetime for state in states], acquire, note=note_wait(self._queue, states),
-        )
-        if bare:
-            self._queue.prepared.remember("wait", states, params)
+        cache = self._queue.prepared
+        append = (cache.waits.get(semaphores._state) if type(semaphores) is Semaphore
+                  else cache.find_batch("wait", semaphores))
+        self._append_semaphores(append or self._prepare("wait", semaphores), params, wait_events, signal_event, acquire)
 
     @overload
     def append_signal(
@@ -201,30 +175,11 @@ class CommandList(Resource):
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
-        bare = wait_events is _NONE and signal_event is None and release is _NONE
-        if bare:
-            if type(params) is int and type(semaphores) is Semaphore:
-                queue = self._queue
-                prepared = queue.prepared.signals.get(semaphores._state)
-                if (prepared is not None and self._stopped is None
-                        and queue.append_prepared(prepared, params, self._lifetime)):
-                    return
-            elif self._append_again("signal", semaphores, params):
-                return
-        self._check()
-        chosen, wanted = pair(self._device_state, semaphores, params, SignalParams, "append_signal")
-        limit = self._device_state.capabilities.max_value_difference
-        for semaphore, param in zip(chosen, wanted, strict=True):
-            check_signal(semaphore._state, param, limit)
-        states = [semaphore._state for semaphore in chosen]
-        self._append(
-            "signal", self._call(self._queue.driver.append_signal, states, wanted),
-            [(state, param.value) for state, param in zip(states, wanted, strict=True)], wait_events, signal_event,
-            [state.lifetime for state in states], release, note=note_signal(self._queue, states, wanted),
-            rewinds=any(param.allow_rewind for param in wanted),
-        )
-        if bare:
-            self._queue.prepared.remember("signal", states, params)
+        cache = self._queue.prepared
+        append = (cache.signals.get(semaphores._state) if type(semaphores) is Semaphore
+                  else cache.find_batch("signal", semaphores))
+        self._append_semaphores(append or self._prepare("signal", semaphores), params, wait_events, signal_event,
+                                release)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """Prepare a wait that the application repeats with new values.
@@ -247,7 +202,7 @@ class CommandList(Resource):
         BadArgumentError, ReleasedError, WrongDeviceError
             As for `append_wait`.
         """
-        return self._prepare("wait", semaphores)
+        return self._make_prepared("wait", semaphores)
 
     def prepare_signal(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """Prepare a signal that the application repeats with new values.
@@ -269,7 +224,7 @@ class CommandList(Resource):
         ReleasedError, WrongDeviceError
             As for `append_wait`.
         """
-        return self._prepare("signal", semaphores)
+        return self._make_prepared("signal", semaphores)
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
@@ -308,13 +263,11 @@ class CommandList(Resource):
                 failed.append(error)
                 raise
 
-        def issue(_want: bool) -> None:
-            self._queue.driver.append_work(run)
-
+        queue = self._queue
         try:
             # The hold is needed because the work itself may release the list.
-            with self._queue.lifetime.held():
-                self._queue.append("work", issue, reenters=True)
+            with queue.lifetime.held():
+                queue.append(Work(queue.driver, run), None, self._lifetime)
         except BaseException as error:
             if failed and failed[0] is error:
                 failure = DriverError(f"work appended to {self._queue.name} raised {type(error).__name__}: {error}",
@@ -341,9 +294,7 @@ class CommandList(Resource):
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
-        self._check()
-        self._append("barrier", lambda fences, _, want: self._queue.driver.append_barrier(fences, want), (),
-                     wait_events, signal_event, ())
+        self._append(self._queue.barrier, None, wait_events, signal_event)
 
     def append_copy(
         self, dst: Buffer, src: Buffer, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
@@ -368,17 +319,14 @@ class CommandList(Resource):
             As for `append_wait`.
         """
         self._check()
-        dst_record, src_record = self._buffer(dst), self._buffer(src)
+        target, source = self._buffer(dst), self._buffer(src)
         if dst.size != src.size:
             raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes",
                                    reason="size_mismatch")
         if dst.address < src.address + src.size and src.address < dst.address + dst.size:
             raise BadArgumentError("the two buffers overlap", reason="overlap")
-        self._append(
-            "copy",
-            lambda fences, _, want: self._queue.driver.append_copy(dst.address, src.address, dst.size, fences, want),
-            (), wait_events, signal_event, (dst_record, src_record),
-        )
+        self._append(DriverCall("copy", self._queue.driver.append_copy, (dst.address, src.address, dst.size),
+                                (target, source)), None, wait_events, signal_event)
 
     def append_fill(
         self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
@@ -409,11 +357,8 @@ class CommandList(Resource):
         if not isinstance(pattern, bytes | bytearray) or not pattern or dst.size % len(pattern):
             raise BadArgumentError(f"the pattern must be bytes whose length divides {dst.size}, not {pattern!r}",
                                    reason="bad_pattern")
-        self._append(
-            "fill",
-            lambda fences, _, want: self._queue.driver.append_fill(dst.address, bytes(pattern), dst.size, fences, want),
-            (), wait_events, signal_event, (lifetime,),
-        )
+        self._append(DriverCall("fill", self._queue.driver.append_fill, (dst.address, bytes(pattern), dst.size),
+                                (lifetime,)), None, wait_events, signal_event)
 
     # ---- completion
     def query(self) -> bool:
@@ -499,67 +444,70 @@ class CommandList(Resource):
         return Recording(self.device, self._queue, self._check_stopped)
 
     # ---- inside
-    def _append_again(self, operation: Literal["wait", "signal"], semaphores: object, params: Any) -> bool:
-        """Repeat a prepared batch with new values; return False if `_append` must decide."""
-        prepared = self._queue.prepared.find_batch(operation, semaphores)
-        if prepared is None or type(params) not in (list, tuple):
-            return False
-        values = tuple(params)
-        return prepared.takes(values) and self._append_prepared(prepared, values)
-
-    def _append_prepared(self, prepared: PreparedAppend, values: Any) -> bool:
-        return self._stopped is None and self._queue.append_prepared(prepared, values, self._lifetime)
-
-    def _prepare(self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        self._check()
+    def _make_prepared(
+        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
+    ) -> Prepared:
         self._check_stopped()
-        chosen = batch(self._device_state, semaphores, f"prepare_{operation}")
+        chosen, append = self._new_append(operation, semaphores, f"prepare_{operation}")
+        queue = self._queue
+        with queue.lifetime.held(), self._device_state.calling(), queue.lock:
+            append.prepare()
+        return Prepared(chosen, append, self._append_semaphores)
+
+    def _prepare(
+        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
+    ) -> PreparedAppend:
+        """Check the semaphores of a first append, and keep the prepared append for the next one."""
+        _, append = self._new_append(operation, semaphores, f"append_{operation}")
+        self._queue.prepared.add(append)
+        return append
+
+    def _new_append(
+        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore], call: str
+    ) -> tuple[Sequence[Semaphore], PreparedAppend]:
+        self._check()
+        chosen = batch(self._device_state, semaphores, call)
         states = [semaphore._state for semaphore in chosen]
         if operation == "signal":
             for state in states:
                 check_can_signal(state)
-        append: Any = self.append_wait if operation == "wait" else self.append_signal
-        # For a sequence of one semaphore, the driver takes a value and the application passes a sequence. The ordinary
-        # append converts it.
-        single = isinstance(semaphores, Semaphore)
-        prepared = self._queue.prepared.make(operation, states) if single or len(states) > 1 else None
-        return Prepared(semaphores if isinstance(semaphores, Semaphore) else chosen, prepared, self._append_prepared,
-                        append)
+        return chosen, prepared_append(self._queue, operation, states, batch=not isinstance(semaphores, Semaphore))
+
+    def _append_semaphores(
+        self, append: PreparedAppend, params: Any, wait_events: Sequence[Event] = _NONE,
+        signal_event: Event | None = None, memories: Sequence[Memory] = _NONE,
+    ) -> None:
+        if append.takes_int and type(params) is int and 0 <= params <= UINT64_MAX:
+            pass   # the usual frame
+        elif not (params is None and append.takes_none):
+            params = checked_params(append, params)
+        if wait_events is _NONE and signal_event is None and memories is _NONE and self._stopped is None:
+            self._queue.append(append, params, self._lifetime)
+        else:
+            self._append(append, params, wait_events, signal_event, memories)
 
     def _append(
-        self, operation: OperationName, call: Callable[[Sequence[Token], Sequence[Token], bool], Token | None],
-        targets: Targets, wait_events: Sequence[Event], signal_event: Event | None, lifetimes: Sequence[Lifetime],
-        memories: Sequence[Memory] = (), *, note: Note | None = None, rewinds: bool = False,
+        self, append: Append, params: Any, wait_events: Sequence[Event], signal_event: Event | None,
+        memories: Sequence[Memory] = _NONE,
     ) -> None:
+        if self._stopped is not None:
+            self._check_stopped()
         queue, device_state = self._queue, self._device_state
-        self._check_stopped()
-        fences = fences_of(device_state, wait_events)
-        tokens = [fence.token for fence in fences]
-        given = check_memories(device_state, memories)
-        lifetimes = [*lifetimes, *(memory._lifetime for memory in given)]
-        memory_tokens = [memory._memory for memory in given]
+        kept = fences_of(device_state, wait_events) if wait_events is not _NONE else ()
+        given = check_memories(device_state, memories) if memories is not _NONE else ()
+        lifetimes = [each._lifetime for each in given] if given else ()
+        tokens = [each._memory for each in given] if device_state.capabilities.needs_handover else ()
+        if signal_event is None:
+            queue.append(append, params, self._lifetime, kept, lifetimes=lifetimes, memories=tokens)
+            return
+        check_event(device_state, signal_event)
         claim = Claim()
         try:
-            if signal_event is not None:
-                check_event(device_state, signal_event)
-                signal_event._claim(claim)
-            fence = queue.append(
-                operation, lambda want: call(tokens, memory_tokens, want), note=note, lifetimes=lifetimes,
-                targets=targets, kept=fences, want_fence=signal_event is not None, rewinds=rewinds,
-            )
-            if signal_event is not None and fence is not None:
-                signal_event._bind(fence)
-        except XsemError as error:
-            device_state.annotate_error(error)
-            raise
+            signal_event._claim(claim)
+            signal_event._bind(queue.append(append, params, self._lifetime, kept, lifetimes=lifetimes, memories=tokens,
+                                            want_fence=True))
         finally:
             claim.over = True
-
-    def _call(
-        self, append: Callable[..., Token | None], states: Sequence[SemaphoreState], params: Sequence[Any]
-    ) -> Callable[[Sequence[Token], Sequence[Token], bool], Token | None]:
-        tokens = [state.token for state in states]
-        return lambda fences, memories, want: append(tokens, params, fences, memories, want)
 
     def _check_stopped(self) -> None:
         self._lifetime.check()
@@ -591,7 +539,3 @@ class CommandList(Resource):
 
     def __repr__(self) -> str:
         return f"<CommandList {self._queue.name}>"
-
-
-def _nothing() -> None:
-    """Close nothing: the application owns a borrowed stream."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.data.streams import Stream, check_stream
-from xsem.errors import BadArgumentError, BadHandleError
+from xsem.errors import BadArgumentError, BadHandleError, XsemError
 from xsem.facade import memory as _memory
 from xsem.facade import semaphore as _semaphore
 from xsem.facade.buffer import Buffer, buffer_layout
@@ -21,6 +21,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
+from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.spi import DeviceDriver, Token
@@ -63,6 +64,8 @@ class Device(Releasable):
     ...     device.info.id
     'host:0'
     """
+
+    _lifetime: Lifetime
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
         check_implements(info, driver)
@@ -322,26 +325,39 @@ class Device(Releasable):
         """
         self._check()
         check_stream(stream)
-        device_state = self._device_state
+        queues, device_state = self._queues, self._device_state
+        try:
+            identity = device_state.driver.stream_identity(stream)
+        except TypeError as error:
+            raise self._not_a_stream(stream, error) from error
+        except XsemError as error:
+            device_state.annotate_error(error)
+            raise
+        with queues.streams_lock:
+            queue = None if identity is None else queues.borrowed(identity)
+            if queue is not None:
+                return CommandList(self, queue, queue.lease())
         with device_state.calling():
             try:
                 driver = device_state.driver.open_command_list(stream, in_order)
             except TypeError as error:
-                raise BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
-                                       reason="not_a_stream", backend=self.info.backend) from error
+                raise self._not_a_stream(stream, error) from error
             check_list_implements(self.info, device_state.capabilities, driver)
-            with self._queues.streams_lock:
+            with queues.streams_lock:
                 # One native queue has one `Queue`. The stream can also be that of a list that the device owns.
-                queue = self._queues.get(driver.key)
-                known = queue is not None and not queue.lifetime.released
-                if queue is None or not known:
-                    queue = self._queues.add(driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
-                commands = CommandList(self, queue, borrowed=True)
-                queue.wrappers.add(commands)
+                queue = queues.borrowed(driver.key)
+                known = queue is not None
+                if queue is None:
+                    queue = queues.add(driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
+                commands = CommandList(self, queue, queue.lease())
             if known:
                 driver.close()
-        self._queues.release_idle()
+        queues.release_idle()
         return commands
+
+    def _not_a_stream(self, stream: object, error: TypeError) -> BadArgumentError:
+        return BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
+                                reason="not_a_stream", backend=self.info.backend)
 
     def create_event(self) -> Event:
         """Create an unbound event.

@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
-from xsem.facade.resource import Resource
+from xsem.facade.resource import DeviceObject
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import Token
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["Event", "check_event", "fences_of"]
 _RETRY_S: Final = 0.05
 
 
-class Event(Resource):
+class Event(DeviceObject):
     """The end of one appended operation.
 
     `Device.create_event` makes an unbound event. An append with the event as ``signal_event`` binds the event to this
@@ -52,11 +53,10 @@ class Event(Resource):
 
     def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
-        # A separate list: the device can release the lifetime, which must not keep the event itself alive.
         self._binding: list[Fence] = [] if fence is None else [fence]
         self._claimed = Claimed()   # by an append, until it has bound the event
         self._claiming = threading.RLock()   # re-entrant: a signal handler can use the same event
-        super().__init__(device, device._device_state.new_lifetime("event", self._binding.clear, light=True))
+        super().__init__(device, WrapperLifetime("event", device._device_state.lifetime))
 
     def query(self) -> bool:
         """Query whether the operation is done. This method never blocks.
@@ -120,6 +120,11 @@ class Event(Resource):
         """
         self._check()
         # An append in progress binds the event after this call.
+        self._binding.clear()
+
+    def release(self) -> None:
+        """Release the event. Waits and callbacks that are already added keep their operation."""
+        super().release()
         self._binding.clear()
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
@@ -201,7 +206,7 @@ class Event(Resource):
 
     def _claim(self, claim: Claim) -> None:
         """Claim the event for an append: of two threads, one is refused before the driver's call."""
-        self._check()
+        self._lifetime.check()
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")

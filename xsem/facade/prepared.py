@@ -23,7 +23,7 @@ class Prepared:
     values : int, or a sequence of int
         One value for one semaphore. For a sequence of semaphores, a sequence of the same length. None, `SignalParams`
         and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`. Only int values of
-        timelines take the fast path.
+        timelines take the driver's prepared arrays.
 
     Raises
     ------
@@ -45,37 +45,25 @@ class Prepared:
     """
 
     def __init__(
-        self, semaphores: Semaphore | Sequence[Semaphore], prepared: PreparedAppend | None,
-        append_prepared: Callable[[PreparedAppend, Any], bool], append: Callable[[Any, Any], None],
+        self, semaphores: Sequence[Semaphore], append: PreparedAppend, repeat: Callable[[PreparedAppend, Any], None]
     ) -> None:
         self._semaphores = semaphores
-        self._single = isinstance(semaphores, Semaphore)
-        self._prepared = prepared
-        self._append_prepared = append_prepared
         self._append = append
+        self._repeat = repeat
 
     def __call__(
         self,
         values: int | SignalParams | WaitParams | Sequence[int | SignalParams | WaitParams | None] | None = None,
     ) -> None:
         """Append the wait or signal with these values, as the class describes."""
-        prepared = self._prepared
-        if prepared is not None:
-            if self._single:
-                if type(values) is int and self._append_prepared(prepared, values):
-                    return
-            elif type(values) is list or type(values) is tuple:
-                values = tuple(values)  # a copy, because the operations in flight keep it
-                if prepared.takes(values) and self._append_prepared(prepared, values):
-                    return
-        self._append(self._semaphores, values)
+        self._repeat(self._append, values)
 
     def __repr__(self) -> str:
-        count = 1 if isinstance(self._semaphores, Semaphore) else len(self._semaphores)
+        count = len(self._semaphores)
         return f"<Prepared for {count} semaphore{'' if count == 1 else 's'}>"
 
     def __del__(self) -> None:
         # If the constructor failed, the attribute does not exist.
-        prepared = getattr(self, "_prepared", None)
+        prepared = getattr(self, "_append", None)
         if prepared is not None:
             prepared.dropped = True

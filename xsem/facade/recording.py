@@ -13,7 +13,7 @@ from xsem.runtime.forks import generation
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Operation
 from xsem.runtime.queues.queue import Queue
-from xsem.runtime.queues.semaphore_changes import StateChanges
+from xsem.runtime.queues.replay import Replay
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.types import SemaphoreKind
@@ -158,22 +158,12 @@ class Recording(Resource):
                 signals[state] = signal
                 rewinds.discard(state)
 
-        limit = self._device_state.capabilities.max_value_difference
-
-        def note(changes: StateChanges) -> None:
-            for state, value in signals.items():
-                if value is not None:
-                    changes.signal(state, value, allow_rewind=state in rewinds, limit=limit)
-
-
-        holds = any(op.kept or op.operation == "wait" for op in self._entries)
-        try:
-            self._queue.append("work", lambda _want: self._queue.driver.replay(self._recorded[0], triples), note=note,
-                               lifetimes=lifetimes, targets=list(waits.items()), signals=list(signals.items()),
-                               waits=holds)
-        except XsemError as error:
-            self._device_state.annotate_error(error)
-            raise
+        queue = self._queue
+        queue.append(Replay(
+            queue.driver, self._recorded[0], triples, waits, signals, rewinds, lifetimes=lifetimes,
+            may_wait=any(op.kept or op.operation == "wait" for op in self._entries),
+            limit=self._device_state.capabilities.max_value_difference,
+        ))
 
     def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
         """Return the semaphores that the recording waits for or signals, with the last recorded value of each."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Self
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import Token
 
 if TYPE_CHECKING:
     # The only import from a higher module. The other modules of this package take the name from here.
     from xsem.facade.device import Device as Device  # noqa: PLC0414 - the form that exports a name
 
-__all__ = ["Releasable", "Resource"]
+__all__ = ["DeviceObject", "Releasable", "Resource"]
 
 
 class Releasable:
@@ -25,7 +26,7 @@ class Releasable:
     """
 
     _device_state: DeviceState
-    _lifetime: Lifetime
+    _lifetime: Lifetime | WrapperLifetime
 
     @property
     def released(self) -> bool:
@@ -74,7 +75,7 @@ class Releasable:
             lifetime.drop()
 
 
-class Resource(Releasable):
+class DeviceObject(Releasable):
     """Base class of all objects that are opened on a device.
 
     Attributes
@@ -83,7 +84,13 @@ class Resource(Releasable):
         The device of the object.
     """
 
-    def __init__(self, device: Device, lifetime: Lifetime) -> None:
+    def __init__(self, device: Device, lifetime: Lifetime | WrapperLifetime) -> None:
         self.device = device
         self._device_state = device._device_state
         self._lifetime = lifetime
+
+
+class Resource(DeviceObject):
+    """Base class of all objects that stand for an object of the driver."""
+
+    _lifetime: Lifetime

@@ -63,17 +63,17 @@ class Notifier:
         self._new: SimpleQueue[_Request] = SimpleQueue()
         # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
-        self._thread = Background(f"xsem-notify-{name}", self._work,
+        self.thread = Background(f"xsem-notify-{name}", self._work,
                                   lambda: bool(self._requests) or not self._new.empty())
 
     @property
     def stalled(self) -> bool:
         """Whether the system refused a thread for the requests. `ensure` tries again."""
-        return self._thread.stalled
+        return self.thread.stalled
 
     def ensure(self) -> bool:
         """Start the thread, unless it runs. Return False if the system refuses it now."""
-        return self._thread.ensure()
+        return self.thread.ensure()
 
     def add(self, fence: Watched, callback: Callback) -> Callable[[], None]:
         """Request one call of `callback` when the fence is reached, or when it never will be.
@@ -87,7 +87,7 @@ class Notifier:
         """
         request = _Request(fence, callback)
         self._new.put(request)
-        self._thread.ensure()
+        self.thread.ensure()
         return request.cancel
 
     def _work(self) -> None:

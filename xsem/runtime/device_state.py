@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
-from xsem.runtime.forks import check_generation, generation
+from xsem.runtime.forks import Clock, check_generation, generation
 from xsem.runtime.lifetime import Lifetime, Releaser
 from xsem.runtime.release_gate import release_gate_of
 from xsem.spi import DeviceDriver, Token
@@ -56,6 +57,7 @@ class DeviceState:
         self.notifier = Notifier(info.id, self.calling)
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
+        self._detached: deque[int] = deque()
         self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
@@ -70,10 +72,19 @@ class DeviceState:
         ReleasedError
             ``released``.
         """
-        check_generation(self.generation, self.info.id)
-        self.lifetime.check()
+        if self.generation != Clock.now:
+            check_generation(self.generation, self.info.id)
+        if self.lifetime.released:
+            self.lifetime.check()
+        if self.releaser.jobs or self._detached or self.notifier.thread.stalled:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do the jobs of finalizers, and start the thread of callbacks if the system refused it before."""
         self.releaser.drain()
-        if self.notifier.stalled:
+        if self._detached:
+            self._return_fences()
+        if self.notifier.thread.stalled:
             self.notifier.ensure()
 
     def require(self, feature: Feature) -> None:
@@ -185,14 +196,16 @@ class DeviceState:
         return key
 
     def detach_fence(self, key: int) -> None:
-        """Release the token of a fence in a later call. Finalizers may call this method."""
-        self.releaser.post_later(lambda: self._detach_fence(key))
+        """Note that a fence is not used any more. A later call releases it. Finalizers may call this method."""
+        self._detached.append(key)
 
-    def _detach_fence(self, key: int) -> None:
+    def _return_fences(self) -> None:
         with self.lifetime.visited() as there:
             if there:
-                with self.driver.quiet():
-                    self._return_fence(key)
+                # Until the deque is empty. Another thread may take the last one.
+                with self.driver.quiet(), contextlib.suppress(IndexError):
+                    while True:
+                        self._return_fence(self._detached.popleft())
 
     def _return_fence(self, key: int) -> None:
         try:

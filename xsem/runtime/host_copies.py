@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.queues.operations import DriverCall
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.timeouts import wait_in_slices
@@ -28,8 +29,8 @@ def copy_from_device(
         The copy is still pending. It goes to a staging buffer, which is freed after the copy.
     """
     data = bytearray(size)
-    _copy(queues, source, data, timeout_s, "read", lambda driver, staging, want: driver.append_copy(
-        staging, address, size, (), want))
+    _copy(queues, source, data, timeout_s, "read",
+          lambda driver, staging: (driver.append_copy, (staging, address, size)))
     return data
 
 
@@ -43,8 +44,8 @@ def copy_to_device(
     WaitTimeoutError
         The copy is still pending. It reads a staging buffer, which is freed after the copy.
     """
-    _copy(queues, target, data, timeout_s, "write", lambda driver, staging, want: driver.append_copy(
-        address, staging, len(data), (), want))
+    _copy(queues, target, data, timeout_s, "write",
+          lambda driver, staging: (driver.append_copy, (address, staging, len(data))))
 
 
 def copy_level(
@@ -58,14 +59,16 @@ def copy_level(
     WaitTimeoutError
         The copy is still pending. It uses a staging buffer, which is freed after the copy.
     """
-    _copy(queues, array, data, timeout_s, direction, lambda driver, staging, want: driver.append_level_copy(
-        level, staging, direction == "read", (), want))
+    _copy(queues, array, data, timeout_s, direction,
+          lambda driver, staging: (driver.append_level_copy, (level, staging, direction == "read")))
 
 
 def _copy(
     queues: QueueTable, lifetime: Lifetime, data: bytearray | memoryview, timeout_s: float | None,
-    direction: Literal["read", "write"], append: Callable[[CommandListDriver, int, bool], Token | None],
+    direction: Literal["read", "write"],
+    call: Callable[[CommandListDriver, int], tuple[Callable[..., Token | None], Sequence[Any]]],
 ) -> None:
+    """Copy through a staging buffer. `call` returns the driver's method and its arguments for that buffer."""
     device_state = queues.device_state
     queue, size = _copy_queue(queues), len(data)
     with device_state.calling(), device_state.making(
@@ -77,8 +80,8 @@ def _copy(
         if direction == "write":
             ctypes.memmove(staging, bytes(data), size)
         with device_state.calling():
-            fence = queue.append("copy", lambda want: append(queue.driver, staging, want), lifetimes=(lifetime, staged),
-                                 want_fence=True)
+            function, arguments = call(queue.driver, staging)
+            fence = queue.append(DriverCall("copy", function, arguments, (lifetime, staged)), want_fence=True)
             done = wait_in_slices(fence.wait, timeout_s)
         if not done:
             raise timeout_error(device_state, "the copy", timeout_s, queue_pending(queues, queue, fence.seq))

@@ -30,7 +30,7 @@ from xsem.runtime.forks import generation
 from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.threads import Background, exiting
 
-__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser"]
+__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "User"]
 
 _log = logging.getLogger("xsem")
 
@@ -44,13 +44,20 @@ _CROWD: Final = 64
 _TOO_MANY: Final = 1000
 
 
-class QueueProgress(Protocol):
-    """The progress of a queue, or of a prepared append, as the lifetimes of its objects see it."""
+class User(Protocol):
+    """A queue or a prepared append, as the lifetimes of the objects that it uses see it."""
 
     @property
     def done_seq(self) -> int: ...
     @property
     def closed(self) -> bool: ...
+
+    def on_queue(self, seq: int) -> tuple[QueueProgress, int]:
+        """Return the queue, and the number there of operation `seq`."""
+
+
+class QueueProgress(User, Protocol):
+    """The progress of a queue."""
 
     def ensure_fence(self, seq: int) -> None: ...
     def poll(self) -> None: ...
@@ -79,7 +86,7 @@ class Lifetime:
     Attributes
     ----------
     uses : dict
-        Number of the last operation that uses the object, by queue or prepared append.
+        Number of the last operation that uses the object, by user.
     released : bool
         The application has given the object up.
     """
@@ -99,7 +106,7 @@ class Lifetime:
         self._free = free
         self.may_block = may_block
         self.parent = parent
-        self.uses: dict[QueueProgress, int] = {}
+        self.uses: dict[User, int] = {}
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
         self._light = light
@@ -132,8 +139,8 @@ class Lifetime:
         if self.released:
             raise ReleasedError(f"the {self.what} has been released", reason="released")
 
-    def use(self, queue: QueueProgress, seq: int) -> None:
-        """Note that operation `seq` of a queue is about to use this object.
+    def use(self, user: User, seq: int) -> None:
+        """Note that operation `seq` of a user is about to use this object.
 
         Raises
         ------
@@ -142,7 +149,7 @@ class Lifetime:
         """
         # The note precedes the check. A concurrent release in another thread sees the note, or this call sees the
         # release.
-        self.uses[queue] = seq
+        self.uses[user] = seq
         self.check()
         if len(self.uses) > self._many_uses:
             # A closed queue gets no more appends, so no thread is about to note another use by it.
@@ -217,10 +224,9 @@ class Lifetime:
         A second call has no effect, or completes a release that Ctrl-C interrupted.
         """
         with self._releaser.lock:
-            if not self.released:
-                # The count comes first: a `PreparedAppend` checks `released` only after a change of this number.
-                self._releaser.releases += 1
-                self.released = True
+            # The count comes last: a `PreparedAppend` that sees the new number must see the release, too.
+            self.released = True
+            self._releaser.releases += 1
             self._releaser.unsettled.add(self)
         self._releaser.submit(self)
 
@@ -548,8 +554,9 @@ def _look(lifetimes: Iterable[Lifetime]) -> None:
     """Update the progress of the queues that some lifetimes wait for. Each queue is polled once."""
     wanted: dict[QueueProgress, int] = {}
     for lifetime in lifetimes:
-        for queue, seq in lifetime.uses.copy().items():
-            if queue.done_seq < seq:
+        for user, use in lifetime.uses.copy().items():
+            if user.done_seq < use:
+                queue, seq = user.on_queue(use)
                 wanted[queue] = max(seq, wanted.get(queue, 0))
     for queue, seq in wanted.items():
         queue.ensure_fence(seq)

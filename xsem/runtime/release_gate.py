@@ -35,18 +35,15 @@ class ReleaseGate:
     Attributes
     ----------
     lock : RLock
-        Held by each release, and by `Queue.append` for an operation that may wait. The two never overlap.
-    inside : int
-        Number of appends that hold `lock`. A finalizer can start a release on the thread of an append.
+        Held by each release.
     closed : bool
-        True while a release looks for waits, or is made. An append needs no `lock` if it first makes
-        `Waiting.waits` true and then finds `closed` false.
+        True while a release looks for waits, or is made. The append of a wait first makes `Waiting.waits` true. If the
+        gate is closed then, the append waits for `lock`, that is, for the end of the release.
     """
 
     def __init__(self) -> None:
-        # Re-entrant: an append may call a function of the application, and that function may append.
+        # Re-entrant: a release may call a finalizer of the application, and that may append or release.
         self.lock = threading.RLock()
-        self.inside = 0
         self.closed = False
         self._devices: weakref.WeakSet[Waiting] = weakref.WeakSet()
 
@@ -68,7 +65,7 @@ class ReleaseGate:
         outer = self.closed
         try:
             self.closed = True
-            if self.inside or self.waiting():
+            if self.waiting():
                 return False
             act()
             return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from typing import Final, Protocol
 
 from xsem.data.handles import OwnedHandle
 from xsem.errors import BadArgumentError, BusyError, XsemError
@@ -16,15 +15,6 @@ from xsem.spi import Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
 __all__ = ["Origin", "SemaphoreState", "note_origin", "origin_of"]
-
-_BATCHES: Final = 8
-
-
-class Holder(Protocol):
-    """Holds the last values of several semaphores together."""
-
-    def give_back(self) -> None:
-        """Write each value into the state of its semaphore."""
 
 
 class SemaphoreState:
@@ -42,19 +32,15 @@ class SemaphoreState:
     origin : Origin or None
         The exported semaphore, for an import whose exporter is in this process.
     last : int or None
-        The value last signalled here, unless `holder` has a newer one. Protected by `lock`.
-    holder : Holder or None
-        Holds the last value until the first read of it.
+        The value last signalled here, or the initial value; None if neither is known. Protected by `lock`.
     """
 
     __slots__ = (
         "__weakref__",
-        "_batches",
         "_signal_is_there",
         "_turning",
         "_unreset",
         "exported",
-        "holder",
         "host_order",
         "imported",
         "kind",
@@ -82,8 +68,6 @@ class SemaphoreState:
         self.origin: Origin | None = None
         self.lock = lock
         self.last = initial_value
-        self.holder: Holder | None = None
-        self._batches: tuple[int, ...] = ()
         self._unreset = False
         self.rewound = False
         self._signal_is_there = imported  # of a sync file
@@ -95,29 +79,7 @@ class SemaphoreState:
         """Type and label, as in reports."""
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
 
-    def seen_before(self, batch: int) -> bool:
-        """Return whether this batch was seen lately, and remember it.
-
-        `batch` is the hash of a batch that begins with this semaphore. The state remembers the last 8.
-        """
-        if batch in self._batches:
-            return True
-        self._batches = (*self._batches[1 - _BATCHES:], batch)
-        return False
-
     # ---- timeline values
-    @property
-    def last_signalled(self) -> int | None:
-        """The value last signalled here, or the initial value; None if neither is known."""
-        with self.lock:
-            return self.current()
-
-    def current(self) -> int | None:
-        """Return `last_signalled`. The caller holds the lock."""
-        if self.holder is not None:
-            self.holder.give_back()
-        return self.last
-
     def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
         """Refuse a value that cannot be signalled next.
 
@@ -126,7 +88,7 @@ class SemaphoreState:
         BadArgumentError
             ``value_not_above_last``; ``value_difference``: more than `limit` above the last value.
         """
-        previous = self.last_signalled
+        previous = self.last
         if previous is None:
             return
         if value <= previous and not allow_rewind:
@@ -145,7 +107,7 @@ class SemaphoreState:
     def restore(self, value: int, previous: int | None) -> None:
         """Undo the signal of `value`, because it was not appended."""
         with self.lock:
-            if self.current() == value:
+            if self.last == value:
                 self.last = previous
 
     # ---- binary semaphores that a wait does not reset

@@ -26,7 +26,7 @@ from xsem_cuda.points import Point, Points, native_event
 from xsem_cuda.queue import PerThreadList, StreamList
 from xsem_cuda.results import UNKNOWN, call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
-from xsem_cuda.streams import PER_THREAD, check_stream_device, parse_stream
+from xsem_cuda.streams import PER_THREAD, check_ordinal, check_stream_device, parse_stream, stream_key
 
 __all__ = ["CudaDevice"]
 
@@ -240,6 +240,16 @@ class CudaDevice(DeviceDriver):
         if parsed.handle == PER_THREAD:
             return PerThreadList(self._driver, self._context, self._points, lent=stream)
         return StreamList(self._driver, self._context, self._points, parsed.handle, lent=stream)
+
+    def stream_identity(self, stream: object) -> int:
+        """Return the key of a stream's list.
+
+        A handle stands for one stream while the list exists, because the list keeps the stream alive. The default
+        streams have the same handles on every device, so the device that the object tells is checked each time.
+        """
+        parsed = parse_stream(stream)
+        check_ordinal(self._ordinal, parsed)
+        return stream_key(parsed)
 
     def open_event(self, native: object) -> Point:
         """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final
 
 from xsem.errors import UnsupportedError, XsemError
 from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
 from xsem_cuda.results import call
 
-__all__ = ["address_of", "check", "luid_of"]
+__all__ = ["address_of", "capture_query", "check", "luid_of"]
 
 _SINCE: Final = 10000
 """The CUDA version of these functions, for cuGetProcAddress: 10.0."""
@@ -32,6 +33,27 @@ def check(driver: Any, name: str, code: int) -> None:
 
         said.__name__ = name
         call(said)
+
+
+def capture_query(driver: Any, stream: int) -> Callable[[], bool] | None:
+    """Return a function that tells whether a stream is in a capture; None if the driver does not provide the address.
+
+    An append on a stream of the application asks each time, so the arguments are made once.
+    """
+    name = "cuStreamIsCapturing"
+    address = address_of(driver, name)
+    if address is None:
+        return None
+    status = ctypes.c_int()
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
+    arguments = (ctypes.c_void_p(stream), ctypes.c_void_p(ctypes.addressof(status)))
+
+    def capturing() -> bool:
+        while code := function(*arguments):
+            check(driver, name, code)
+        return status.value != 0   # CU_STREAM_CAPTURE_STATUS_NONE
+
+    return capturing
 
 
 def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:

@@ -1,4 +1,4 @@
-"""Signals and waits of timelines with arrays that are made once. Each call writes the values and calls the driver.
+"""Signals and waits with arrays that are made once. Each call writes the values and calls the driver.
 
 The bindings copy both lists element by element at each call. For one semaphore this takes as long as the driver itself,
 for several it takes longer than the rest. So these calls use the driver's function directly, with memory laid out once.
@@ -11,7 +11,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from xsem.spi import PreparedCall
 from xsem_cuda.direct import address_of, check
+from xsem_cuda.points import Point
 from xsem_cuda.semaphores import SemaphoreToken
 
 __all__ = ["prepared"]
@@ -21,8 +23,8 @@ _PARAMS_SIZE: Final = 144
 
 
 def prepared(
-    driver: Any, name: str, semaphores: Sequence[SemaphoreToken], stream: Any
-) -> Callable[[Any], None] | None:
+    driver: Any, name: str, semaphores: Sequence[SemaphoreToken], stream: Any, issue: Callable[..., Point | None]
+) -> PreparedCall | None:
     """Return a callable that calls a driver function for these semaphores.
 
     Parameters
@@ -33,20 +35,17 @@ def prepared(
         cuSignalExternalSemaphoresAsync or cuWaitExternalSemaphoresAsync.
     semaphores : sequence of SemaphoreToken
     stream : CUstream
+    issue : callable
+        ``issue(function, arguments, wait_points, want_point)`` surrounds a call with the fences.
 
     Returns
     -------
-    callable or None
-        It takes one value for one semaphore, and a sequence of values for several. None: the driver does not provide
-        the function's address.
+    PreparedCall or None
+        None: the driver does not provide the function's address.
     """
     address = address_of(driver, name)
-    return _append(driver, name, address, semaphores, stream) if address else None
-
-
-def _append(
-    driver: Any, name: str, address: int, semaphores: Sequence[SemaphoreToken], stream: Any
-) -> Callable[[Any], None]:
+    if not address:
+        return None
     count = len(semaphores)
     natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
     params = bytearray(_PARAMS_SIZE * count)
@@ -60,17 +59,24 @@ def _append(
     # Writes all values in one call, and the zeros between them again.
     write = struct.Struct("=" + f"Q{_PARAMS_SIZE - 8}x" * count).pack_into
 
-    def one(value: int, _alive: object = (natives, where)) -> None:
-        fence[0] = value
+    def one(
+        value: int | None, wait_points: Sequence[Point], want_point: bool, _alive: object = (natives, where)
+    ) -> Point | None:
+        if wait_points or want_point:
+            return issue(one, (value, (), False), wait_points, want_point)
+        fence[0] = value or 0   # a binary semaphore has no value
         while code := function(*arguments):
             check(driver, name, code)
+        return None
 
-    def several(values: Sequence[int], _alive: object = (natives, where)) -> None:
-        try:
-            write(params, 0, *values)
-        except struct.error as error:
-            raise ValueError(str(error)) from error
+    def several(
+        values: Sequence[int], wait_points: Sequence[Point], want_point: bool, _alive: object = (natives, where)
+    ) -> Point | None:
+        if wait_points or want_point:
+            return issue(several, (values, (), False), wait_points, want_point)
+        write(params, 0, *values)
         while code := function(*arguments):
             check(driver, name, code)
+        return None
 
     return one if count == 1 else several

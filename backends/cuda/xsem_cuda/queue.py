@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError, UnsupportedError
-from xsem.spi import CommandListDriver
+from xsem.spi import CommandListDriver, PreparedCall
 from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.context import Context
+from xsem_cuda.direct import capture_query
 from xsem_cuda.images import LevelToken, level_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
 from xsem_cuda.points import Point, Points
@@ -18,7 +18,7 @@ from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
-from xsem_cuda.streams import LEGACY, PER_THREAD
+from xsem_cuda.streams import LEGACY, PER_THREAD, per_thread_key
 
 __all__ = ["PerThreadList", "StreamList"]
 
@@ -60,6 +60,7 @@ class StreamList(CommandListDriver):
         self._signal = driver.cuSignalExternalSemaphoresAsync
         self._wait = driver.cuWaitExternalSemaphoresAsync
         self._record_event = driver.cuEventRecord
+        self._query_capture: Callable[[], bool] | None = None   # made by the first query
         self._graphs = Graphs(driver, context, self._stream)
         # False outside of captures. True in a capture of the application: the driver does not tell whether two streams
         # are in the same one. Each recording has its own object: a wait in one recording for an event of another
@@ -99,31 +100,24 @@ class StreamList(CommandListDriver):
         """
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_points, want_point)
 
-    def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
+    def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall:
         """Return a callable that calls cuWaitExternalSemaphoresAsync with arrays that are made once."""
-        made = self._prepared(self._wait, semaphores)
-        return made or super().prepare_wait(semaphores)
+        return self._prepared(self._wait, semaphores) or super().prepare_wait(semaphores)
 
-    def prepare_signal(self, semaphores: Sequence[SemaphoreToken]) -> Callable[[Any], object]:
+    def prepare_signal(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall:
         """Return a callable that calls cuSignalExternalSemaphoresAsync with arrays that are made once."""
-        made = self._prepared(self._signal, semaphores)
-        return made or super().prepare_signal(semaphores)
+        return self._prepared(self._signal, semaphores) or super().prepare_signal(semaphores)
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
         """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
-        return self._issue(_nothing, wait_points, want_point)
+        return self._issue(None, (), wait_points, want_point)
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
         """Call cuMemcpyAsync. Neither side is pageable memory: with that, the call would block (measured)."""
-        driver = self._driver
-
-        def copy() -> None:
-            with self._context:
-                call(driver.cuMemcpyAsync, dst, src, size, self._stream)
-
-        return self._issue(copy, wait_points, want_point)
+        return self._issue(self._in_context, (self._driver.cuMemcpyAsync, dst, src, size, self._stream), wait_points,
+                           want_point)
 
     def append_level_copy(
         self, level: LevelToken, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
@@ -132,11 +126,7 @@ class StreamList(CommandListDriver):
         driver = self._driver
         native = level_copy(driver, level, address, read=read)
 
-        def copy() -> None:
-            with self._context:
-                call(driver.cuMemcpy3DAsync, native, self._stream)
-
-        return self._issue(copy, wait_points, want_point)
+        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_points, want_point)
 
     def append_fill(
         self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
@@ -159,22 +149,24 @@ class StreamList(CommandListDriver):
         function = getattr(self._driver, names[width])
         value = int.from_bytes(word, "little")
 
-        def fill() -> None:
-            with self._context:
-                call(function, dst, value, size // width, self._stream)
-
-        return self._issue(fill, wait_points, want_point)
+        return self._issue(self._in_context, (function, dst, value, size // width, self._stream), wait_points,
+                           want_point)
 
     def capturing(self) -> bool:
         """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
         if self.key == LEGACY:
             # It cannot be captured, and the query fails while a blocking stream is captured.
             return False
-        driver = self._driver
-        with self._scope:
-            status = call(driver.cuStreamIsCapturing, self._stream)
-        captured: bool = status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+        if self._query_capture is None:
+            self._query_capture = (capture_query(self._driver, self.key) if self._bare else None) or self._ask_capture
+        captured = self._query_capture()
         self._captured = captured
+        return captured
+
+    def _ask_capture(self) -> bool:
+        with self._scope:
+            status = call(self._driver.cuStreamIsCapturing, self._stream)
+        captured: bool = status != self._driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
         return captured
 
     def close(self) -> None:
@@ -247,6 +239,10 @@ class StreamList(CommandListDriver):
         self._graphs.release(recording)
 
     # ---- inside
+    def _in_context(self, function: Callable[..., Any], *arguments: object) -> None:
+        with self._context:
+            call(function, *arguments)
+
     @contextmanager
     def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:
         """Register one `KeyedWait` for an append of keyed-mutex waits with timeouts in milliseconds."""
@@ -261,9 +257,9 @@ class StreamList(CommandListDriver):
 
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
-    ) -> Callable[[Any], object] | None:
+    ) -> PreparedCall | None:
         # The default streams need the context at each call, and the per-thread stream also its thread.
-        return prepared(self._driver, function.__name__, semaphores, self._stream) if self._bare else None
+        return prepared(self._driver, function.__name__, semaphores, self._stream, self._issue) if self._bare else None
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
@@ -273,14 +269,13 @@ class StreamList(CommandListDriver):
         if self._bare and not wait_points and not want_point:
             call(function, natives, structs, len(natives), self._stream)
             return None
-        return self._issue(
-            lambda: call(function, natives, structs, len(natives), self._stream), wait_points, want_point
-        )
+        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_points, want_point)
 
     def _issue(
-        self, operation: Callable[[], object], wait_points: Sequence[Point], want_point: bool
+        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_points: Sequence[Point],
+        want_point: bool,
     ) -> Point | None:
-        """Wait for the fences, run the operation, record a fence."""
+        """Wait for the fences, call the function, record a fence. A barrier has no function."""
         for point in wait_points:
             if point.captured != self._captured:
                 raise BusyError(
@@ -296,7 +291,8 @@ class StreamList(CommandListDriver):
                     if self._captured is False and not point.owned:
                         # A wait for an event of the application's capture adds this stream to that capture.
                         self.capturing()
-                operation()
+                if function is not None:
+                    function(*arguments)
                 if event is None:
                     return None
                 call(self._record_event, event, self._stream)
@@ -326,7 +322,7 @@ class PerThreadList(StreamList):
 
     def __init__(self, driver: Any, context: Context, points: Points, *, lent: object) -> None:
         super().__init__(driver, context, points, PER_THREAD, lent=lent)
-        self.key = _PerThreadKey(PER_THREAD)
+        self.key = per_thread_key()
         self._newest: Point | None = None
 
     def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
@@ -337,7 +333,7 @@ class PerThreadList(StreamList):
         BadArgumentError
             ``per_thread_stream``: on another thread, with `wait_points` or without `want_point`.
         """
-        if self.key == _PerThreadKey(PER_THREAD) or wait_points or not want_point:
+        if self.key == per_thread_key() or wait_points or not want_point:
             return super().append_barrier(wait_points, want_point)
         newest = self._newest
         if newest is None:
@@ -348,28 +344,27 @@ class PerThreadList(StreamList):
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work`, then record the newest fence, so that the fences of other threads include the work."""
-        self._issue(work, (), False)
+        self._issue(work, (), (), False)
 
     def capturing(self) -> bool:
         """Return whether the stream is in a capture. On another thread, return the last known answer."""
-        return super().capturing() if self.key == _PerThreadKey(PER_THREAD) else bool(self._captured)
+        return super().capturing() if self.key == per_thread_key() else bool(self._captured)
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
         params: Sequence[SignalParams] | Sequence[WaitParams], wait_points: Sequence[Point], want_point: bool,
     ) -> Point | None:
         natives, structs = batches.fill(semaphores, params)
-        return self._issue(
-            lambda: call(function, natives, structs, len(natives), self._stream), wait_points, want_point
-        )
+        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_points, want_point)
 
     def _issue(
-        self, operation: Callable[[], object], wait_points: Sequence[Point], want_point: bool
+        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_points: Sequence[Point],
+        want_point: bool,
     ) -> Point | None:
-        if self.key != _PerThreadKey(PER_THREAD):
+        if self.key != per_thread_key():
             raise BadArgumentError("the per-thread default stream differs in each thread: append on the thread "
                                    "that made this list", reason="per_thread_stream")
-        newest = super()._issue(operation, wait_points, True)
+        newest = super()._issue(function, arguments, wait_points, True)
         self._newest = newest
         return newest if want_point else None
 
@@ -379,36 +374,6 @@ class _Recording:
 
     def __init__(self) -> None:
         self.timeouts: tuple[int, ...] = ()
-
-
-class _Thread(threading.local):
-    """One object per thread. Unlike a thread's number, it is never reused for another thread."""
-
-    def __init__(self) -> None:
-        self.itself = object()
-
-
-_THREAD: Final = _Thread()
-
-
-class _PerThreadKey(int):
-    """CU_STREAM_PER_THREAD, equal only within one thread: the streams of two threads need separate queues."""
-
-    _thread: object
-
-    def __new__(cls, value: int) -> Self:
-        key = super().__new__(cls, value)
-        key._thread = _THREAD.itself
-        return key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PerThreadKey) and other._thread is self._thread
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((int(self), id(self._thread)))
 
 
 def _shortest_period(pattern: bytes) -> bytes:
@@ -421,7 +386,3 @@ def _shortest_period(pattern: bytes) -> bytes:
 def _timeouts(params: Sequence[WaitParams]) -> tuple[int, ...]:
     """Return the finite timeouts; only waits for keyed mutexes have them."""
     return tuple(each.timeout_ms for each in params if each.timeout_ms is not None and each.timeout_ms != INFINITE)
-
-
-def _nothing() -> None:
-    """Do nothing: a barrier needs no operation."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+import threading
+from typing import Any, Final, NamedTuple, Self
 
 from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem_cuda.context import Context
 from xsem_cuda.results import call
 
-__all__ = ["LEGACY", "PER_THREAD", "ParsedStream", "check_stream_device", "parse_stream"]
+__all__ = ["LEGACY", "PER_THREAD", "ParsedStream", "check_ordinal", "check_stream_device", "parse_stream",
+           "per_thread_key", "stream_key"]
 
 LEGACY: Final = 1
 """CU_STREAM_LEGACY. Not 0: with CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1 the bindings read 0 as per-thread."""
@@ -69,6 +71,19 @@ def _ordinal(stream: object) -> int | None:
     return None
 
 
+def check_ordinal(ordinal: int, stream: ParsedStream) -> None:
+    """Refuse a stream whose object tells another device.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``.
+    """
+    if stream.ordinal is not None and stream.ordinal != ordinal:
+        raise WrongDeviceError(f"the stream belongs to cuda:{stream.ordinal}, this device is cuda:{ordinal}",
+                               expected=f"cuda:{ordinal}", actual=f"cuda:{stream.ordinal}", reason="wrong_device")
+
+
 def check_stream_device(driver: Any, context: Context, ordinal: int, stream: ParsedStream) -> None:
     """Refuse a stream of another device or context.
 
@@ -78,9 +93,7 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
         ``wrong_device``, ``wrong_context``.
     """
     here = f"cuda:{ordinal}"
-    if stream.ordinal is not None and stream.ordinal != ordinal:
-        raise WrongDeviceError(f"the stream belongs to cuda:{stream.ordinal}, this device is {here}",
-                               expected=here, actual=f"cuda:{stream.ordinal}", reason="wrong_device")
+    check_ordinal(ordinal, stream)
     if stream.handle in (LEGACY, PER_THREAD):
         return  # these two belong to the current context, which will be this device's
     owner = call(driver.cuStreamGetCtx, driver.CUstream(stream.handle))
@@ -97,3 +110,43 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
         actual=f"context {int(owner):#x}", reason="wrong_context",
         likely_causes=("the library of the stream uses its own context",),
     )
+
+
+def stream_key(stream: ParsedStream) -> int:
+    """Return `CommandListDriver.key` of the list on this stream."""
+    return per_thread_key() if stream.handle == PER_THREAD else stream.handle
+
+
+def per_thread_key() -> int:
+    """Return the key of the calling thread's default stream."""
+    return _PerThreadKey(PER_THREAD)
+
+
+class _Thread(threading.local):
+    """One object per thread. Unlike a thread's number, it is never reused for another thread."""
+
+    def __init__(self) -> None:
+        self.itself = object()
+
+
+_THREAD: Final = _Thread()
+
+
+class _PerThreadKey(int):
+    """CU_STREAM_PER_THREAD, equal only within one thread: the streams of two threads need separate queues."""
+
+    _thread: object
+
+    def __new__(cls, value: int) -> Self:
+        key = super().__new__(cls, value)
+        key._thread = _THREAD.itself
+        return key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _PerThreadKey) and other._thread is self._thread
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((int(self), id(self._thread)))

@@ -175,6 +175,11 @@ class LevelZeroDevice(DeviceDriver):
         handle, in_order = self._core.create_list(next(self._numbers))
         return ImmediateList(self._core, self._events, handle, in_order=in_order)
 
+    def stream_identity(self, stream: object) -> int | None:
+        """Return the native handle, which is the key of the queue's list."""
+        handle = getattr(stream, "int_ptr", stream)
+        return handle if type(handle) is int else None
+
     def open_command_list(self, stream: object, in_order: bool) -> ImmediateList:
         """Borrow an immediate list of this context.
 

@@ -200,6 +200,11 @@ class OpenCLDevice(DeviceDriver):
         """Create an in-order queue, owned by the list."""
         return QueueList(self._core, self._addresses, self._core.create_queue())
 
+    def stream_identity(self, stream: object) -> int | None:
+        """Return the native handle, which is the key of the queue's list."""
+        handle = getattr(stream, "int_ptr", stream)
+        return handle if type(handle) is int else None
+
     def open_command_list(self, stream: object, in_order: bool) -> QueueList:
         """Borrow an in-order queue of this device and context.
 

@@ -92,6 +92,11 @@ class VulkanDevice(DeviceDriver):
             queue.lists += 1
         return made
 
+    def stream_identity(self, stream: object) -> int | None:
+        """Return the native handle, which is the key of the queue's list."""
+        handle = getattr(stream, "int_ptr", stream)
+        return handle if type(handle) is int else None
+
     def open_command_list(self, stream: object, in_order: bool) -> VulkanList:
         """Create a list on an existing queue of the device: the application's, or the queue of another xsem list.
 

@@ -254,7 +254,7 @@ def test_prepared_uses_bindings_without_a_function_address() -> None:
     for answer in (lambda *_: (0, 0), lacking):
         recorder.answers["cuGetProcAddress"] = answer
         for of, values in ((tokens, [5, 6]), (tokens[:1], 7)):
-            commands.prepare_wait(of)(values)
+            commands.prepare_wait(of)(values, (), False)
             _, name, (natives, structs, count, _stream) = recorder.calls[-1]
             assert name == "cuWaitExternalSemaphoresAsync"
             assert [int(each) for each in natives] == [0x70, 0x80][:len(of)]

@@ -148,6 +148,41 @@ def test_work_of_the_application_on_the_stream_is_in_order() -> None:
 
 
 @on_stand_in
+def test_known_stream_is_found_without_a_driver_call() -> None:
+    with rig() as at:
+        stream, cu = at.stream(), driver()
+        asked: list[object] = []
+        original = cu.cuStreamGetCtx
+
+        def observed(*args: Any) -> Any:
+            asked.append(args)
+            return original(*args)
+
+        cu.cuStreamGetCtx = observed
+        try:
+            kept = at.here.command_list(stream)
+            assert len(asked) == 1
+            again = at.here.command_list(int(stream.native))
+        finally:
+            cu.cuStreamGetCtx = original
+        assert len(asked) == 1
+        assert again._queue is kept._queue
+
+
+@on_stand_in
+def test_default_stream_of_another_device_is_refused_each_time() -> None:
+    class Elsewhere(DefaultStream):
+        device_index = 1
+
+    with rig() as at:
+        kept = at.here.command_list(DefaultStream())
+        for _ in range(2):
+            with pytest.raises(xsem.WrongDeviceError):
+                at.here.command_list(Elsewhere())
+        kept.append_barrier()
+
+
+@on_stand_in
 def test_default_stream_object_is_the_legacy_stream() -> None:
     with rig() as at:
         there, here = at.semaphore()

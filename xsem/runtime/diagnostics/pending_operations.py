@@ -12,7 +12,7 @@ from typing import TypeAlias
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
 from xsem.runtime.diagnostics.timeout_error import BEHIND, is_wait, timeout_error
 from xsem.runtime.queues.completion import CompletionTracker
-from xsem.runtime.queues.operations import FencedQueue, Operation, PreparedOperation
+from xsem.runtime.queues.operations import FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
@@ -107,7 +107,7 @@ def host_wait_timeout(
         semaphore=state.described,
         value=value,
         current_value=look.value(state),
-        last_signalled_here=state.last_signalled,
+        last_signalled_here=state.last,
         command_list="host",
         age_s=age_s,
         possible_signallers=look.signallers(state, value, None, None),
@@ -154,7 +154,7 @@ class _Look:
 
     # ---- reports
     def describe(
-        self, queue: FencedQueue, operations: Sequence[Operation | PreparedOperation]
+        self, queue: FencedQueue, operations: Sequence[Operation]
     ) -> Iterator[PendingOp]:
         """Yield the operations as data, one item for each semaphore."""
         now = time.monotonic()
@@ -165,7 +165,7 @@ class _Look:
                     semaphore=None if state is None else state.described,
                     value=value,
                     current_value=None if state is None else self.value(state),
-                    last_signalled_here=None if state is None else state.last_signalled,
+                    last_signalled_here=None if state is None else state.last,
                     command_list=queue.name,
                     age_s=now - op.appended_at,
                     possible_signallers=(
@@ -175,7 +175,7 @@ class _Look:
 
     def signallers(
         self, state: SemaphoreState, value: int | None, queue: FencedQueue | None,
-        wait: Operation | PreparedOperation | None,
+        wait: Operation | None,
     ) -> tuple[str, ...]:
         """Return the possible signallers of a wait, as far as this process knows them."""
         if self._signals is None:
@@ -228,8 +228,8 @@ class _Signals:
 
 
 def _not_done(
-    operations: Sequence[Operation | PreparedOperation], look: _Look
-) -> Sequence[Operation | PreparedOperation]:
+    operations: Sequence[Operation], look: _Look
+) -> Sequence[Operation]:
     """Return the operations from the first one that is not known to be done.
 
     A queue is in order, so all operations before one that is done are done too.
@@ -251,7 +251,7 @@ def _not_done(
     return operations[start:]
 
 
-def _reached(operations: Sequence[Operation | PreparedOperation], end: int) -> int:
+def _reached(operations: Sequence[Operation], end: int) -> int:
     """Return the number of leading operations that are done, according to the fences of single operations."""
     marked = [(at, op.fence) for at, op in enumerate(operations[:end]) if op.fence is not None]
     with contextlib.suppress(XsemError):
@@ -260,7 +260,7 @@ def _reached(operations: Sequence[Operation | PreparedOperation], end: int) -> i
     return 0
 
 
-def _left_its_value(operations: Sequence[Operation | PreparedOperation], end: int, look: _Look) -> int:
+def _left_its_value(operations: Sequence[Operation], end: int, look: _Look) -> int:
     """Return the number of leading operations that are done, according to exact values.
 
     A timeline that has exactly the value of a signal got it from that signal: no other signal has this value.
@@ -272,14 +272,14 @@ def _left_its_value(operations: Sequence[Operation | PreparedOperation], end: in
     return 0
 
 
-def _passed(op: Operation | PreparedOperation, look: _Look) -> bool:
+def _passed(op: Operation, look: _Look) -> bool:
     return (
         op.operation == "signal" and not op.rewinds and bool(op.targets)
         and all(_at_least(look.value(state), value) for state, value in op.targets)
     )
 
 
-def _is_met(op: Operation | PreparedOperation, look: _Look) -> bool:
+def _is_met(op: Operation, look: _Look) -> bool:
     if is_wait(op.operation) and not all(_at_least(look.value(state), value) for state, value in op.targets):
         return False
     with contextlib.suppress(XsemError):
@@ -287,7 +287,7 @@ def _is_met(op: Operation | PreparedOperation, look: _Look) -> bool:
     return False
 
 
-def _is_unmet_wait(op: Operation | PreparedOperation, look: _Look) -> bool:
+def _is_unmet_wait(op: Operation, look: _Look) -> bool:
     if not is_wait(op.operation):
         return False
     for state, value in op.targets:

@@ -37,8 +37,9 @@ def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple
     found = _find(queues, state, now)
     if found is not None:
         for use, seq in uses:
-            use.ensure_fence(seq)
-            use.poll()
+            queue, number = use.on_queue(seq)
+            queue.ensure_fence(number)
+            queue.poll()
         found = _find(queues, state, _value(queues.device_state, state))
     return found
 

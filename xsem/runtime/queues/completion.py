@@ -12,12 +12,12 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import Final
+from typing import Final, Self
 
 from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queues.operations import Fence, Operation, OperationFacts, PreparedOperation
+from xsem.runtime.queues.operations import Fence, Operation
 from xsem.spi import CommandListDriver
 
 __all__ = ["MARK_EVERY", "CompletionTracker"]
@@ -26,15 +26,6 @@ _log = logging.getLogger("xsem")
 
 MARK_EVERY: Final = 256
 _RETRY_S: Final = 0.001
-
-
-class _Marker:
-    __slots__ = ("fence", "seq", "slots")
-
-    def __init__(self, seq: int, slots: int, fence: Fence) -> None:
-        self.seq = seq
-        self.slots = slots
-        self.fence = fence
 
 
 class CompletionTracker:
@@ -46,7 +37,7 @@ class CompletionTracker:
         Number of the last operation, appended or attempted.
     done_seq : int
         All operations up to this one are known to be done.
-    operations : deque of Operation or OperationFacts
+    operations : deque of Operation
         Operations after `done_seq`, oldest first. Readers call `pending`.
     failure : DriverError or None
         The queue's work failed. The rest of it will never run.
@@ -68,13 +59,13 @@ class CompletionTracker:
         self.lock = threading.RLock()
         self.seq = 0
         self.done_seq = 0
-        self.operations: deque[Operation | OperationFacts] = deque()
+        self.operations: deque[Operation] = deque()
         self.failure: DriverError | None = None
         self.recording = False
         self.exposed = borrowed
         self.closed = False
         self.lifetime: Lifetime  # set by QueueTable.add
-        self._markers: deque[_Marker] = deque()
+        self._markers: deque[Fence] = deque()
         self._limit = device_state.capabilities.max_pending
         self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
         self._issuing = False  # the driver is in an append to this queue
@@ -96,6 +87,10 @@ class CompletionTracker:
         """
         # Not `acquire(blocking=False)`: Ctrl-C after that call would leave the lock held.
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
+
+    def on_queue(self, seq: int) -> tuple[Self, int]:
+        """Return the queue and the number, as `User` needs them."""
+        return self, seq
 
     # ---- markers
     def ensure_fence(self, seq: int) -> None:
@@ -156,7 +151,7 @@ class CompletionTracker:
         if marker is None:
             if self.done_seq < seq:
                 time.sleep(min(_RETRY_S, left_ns / 1e9))
-        elif marker.fence.wait(left_ns):
+        elif marker.wait(left_ns):
             self.reached(marker.seq)
         return self.done_seq >= seq
 
@@ -182,15 +177,14 @@ class CompletionTracker:
             except RuntimeError:
                 pass
 
-    def pending(self) -> list[Operation | PreparedOperation]:
+    def pending(self) -> list[Operation]:
         """Return the operations after `done_seq`, oldest first."""
-        # The copy is one step, because other threads append.
-        return [PreparedOperation(*each) if isinstance(each, tuple) else each for each in list(self.operations)]
+        return list(self.operations)   # a copy in one step, because other threads append
 
     def _is_captured(self) -> bool:
         return self.recording or (self.exposed and not self.closed and self.driver.capturing())
 
-    def _newest_marker(self) -> _Marker | None:
+    def _newest_marker(self) -> Fence | None:
         try:
             return self._markers[-1]
         except IndexError:
@@ -244,9 +238,11 @@ class CompletionTracker:
         self._note_marker(Fence(self.device_state, token, self, seq))
 
     def _note_marker(self, fence: Fence) -> None:
-        self._markers.append(_Marker(fence.seq, self._slots, fence))
-        self._marked = self._slots
-        self._set_due()
+        fence.slots = self._slots
+        self._markers.append(fence)
+        before, self._marked = self._marked, self._slots
+        if before < self._polled:
+            self._set_due()
 
     def _set_due(self) -> None:
         """Compute `_due`. It is never too late, because all its terms only grow."""
@@ -274,10 +270,10 @@ class CompletionTracker:
             except IndexError:
                 return
             try:
-                if not done(head.fence.token):
+                if not done(head.token):
                     return
                 # If all markers are reached, one query covers hundreds of operations with fences of their own.
-                if tail is not head and done(tail.fence.token):
+                if tail is not head and done(tail.token):
                     head = tail
             except Exception as error:
                 self.fail(_failure(self.name, error))
@@ -302,10 +298,7 @@ class CompletionTracker:
         self._done_slots = max(self._done_slots, slots)
         self._set_due()
         operations = self.operations
-        while operations:
-            head = operations[0]
-            if (head[0] if isinstance(head, tuple) else head.seq) > seq:
-                return
+        while operations and operations[0].seq <= seq:
             operations.popleft()
 
     # ---- failure

@@ -1,22 +1,27 @@
-"""Appended operations, and the driver's fences that tell their completion."""
+"""Operations: what is appended, each append of it in flight, and the driver's fences that tell the completion."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from xsem.errors import BusyError, DriverError
+from xsem.runtime.claims import Claim
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.queues.prepared_append import PreparedAppend
+from xsem.runtime.lifetime import Lifetime, User
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import Token
+from xsem.spi import CommandListDriver, Token
 
-__all__ = ["Fence", "FencedQueue", "Operation", "OperationFacts", "OperationName", "PreparedOperation",
-           "Targets"]
+__all__ = ["NOT_NOTED", "Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work"]
 
 OperationName: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
+
+_now = time.monotonic
+
+NOT_NOTED: Final = object()
+"""`Operation.before` until the append has noted the state of its semaphores."""
 
 
 class FencedQueue(Protocol):
@@ -33,7 +38,7 @@ class FencedQueue(Protocol):
     def reached(self, seq: int) -> None:
         """Note that all operations up to this one are done."""
 
-    def pending(self) -> list[Operation | PreparedOperation]:
+    def pending(self) -> list[Operation]:
         """Return the operations that are not known to be done, oldest first."""
 
 
@@ -50,9 +55,11 @@ class Fence:
         Number of the operation on `queue`.
     captured : bool
         The operation was captured or recorded, not executed.
+    slots : int
+        Number of operations that the queue had given to its driver with this one.
     """
 
-    __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "token")
+    __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "slots", "token")
 
     def __init__(
         self, device_state: DeviceState, token: Token, queue: FencedQueue | None, seq: int, *,
@@ -63,6 +70,7 @@ class Fence:
         self.queue = queue
         self.seq = seq
         self.captured = captured
+        self.slots = 0
         self._key = device_state.add_fence(token)
 
     def done(self) -> bool:
@@ -119,6 +127,107 @@ class Fence:
             self.device_state.detach_fence(key)
 
 
+class Append:
+    """What one append does, apart from its parameters. The append of semaphores serves many operations.
+
+    Attributes
+    ----------
+    operation : OperationName
+    lifetimes : sequence of Lifetime
+        Lifetimes of the objects that the operation uses.
+    may_wait : bool
+        The operation can hold the queue.
+    reenters : bool
+        The driver's call itself may append to the queue.
+    """
+
+    __slots__ = ("lifetimes", "may_wait", "operation")
+
+    reenters = False
+
+    def __init__(
+        self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
+    ) -> None:
+        self.operation: OperationName = operation
+        self.lifetimes = lifetimes
+        self.may_wait = may_wait
+
+    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+        """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows.
+
+        Parameters
+        ----------
+        op : Operation
+        user : User
+            The queue.
+        recording : bool
+            The queue records the operation.
+
+        Raises
+        ------
+        ReleasedError
+            ``released``.
+        XsemError
+            A semaphore refuses the operation. `take_back` undoes the changes so far.
+        """
+        for lifetime in self.lifetimes:
+            lifetime.use(user, op.seq)
+
+    def take_back(self, op: Operation) -> None:
+        """Undo the changes of `begin`: the driver did not get the operation, or refused it."""
+
+    def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
+        """Make the driver's call."""
+        raise NotImplementedError
+
+    def targets(self, params: Any) -> Targets:
+        """Return semaphores and values of a wait or a signal. For a replay: those that it waits for."""
+        return ()
+
+    def signals(self, params: Any) -> Targets:
+        """Return semaphores and values that a replay signals. Empty for other operations."""
+        return ()
+
+    def rewinds(self, params: Any) -> bool:
+        """Return whether a signal has ``allow_rewind``: its value need not be above the one before."""
+        return False
+
+
+class DriverCall(Append):
+    """One call of a driver's method with fixed arguments: a barrier, a copy or a fill."""
+
+    __slots__ = ("_arguments", "_function")
+
+    def __init__(
+        self, operation: OperationName, function: Callable[..., Token | None], arguments: Sequence[Any] = (),
+        lifetimes: Sequence[Lifetime] = (),
+    ) -> None:
+        super().__init__(operation, lifetimes)
+        self._function = function
+        self._arguments = arguments
+
+    def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
+        """Call the method."""
+        return self._function(*self._arguments, fences, want_fence)
+
+
+class Work(Append):
+    """A function of the application, which may append to the queue itself."""
+
+    __slots__ = ("_driver", "_work")
+
+    reenters = True
+
+    def __init__(self, driver: CommandListDriver, work: Callable[[], object]) -> None:
+        super().__init__("work")
+        self._driver = driver
+        self._work = work
+
+    def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> None:
+        """Give the function to the driver."""
+        self._driver.append_work(self._work)
+
+
 class Operation:
     """One appended operation.
 
@@ -126,70 +235,47 @@ class Operation:
     ----------
     seq : int
         Number of the operation on its queue; assigned by the append.
-    targets : sequence
-        Semaphores and values of a wait or a signal. For a replay: those that it waits for.
-    signals : sequence
-        Semaphores and values that a replay signals. Empty for other operations.
+    append : Append
+    params : object
+        Parameters of the append. For timelines: one int, or a tuple of ints. Otherwise a list of parameter objects.
     kept : sequence of Fence
         The fences that the operation waits for. They must live until it is done.
     fence : Fence or None
         Fence of the operation itself, if the append wanted one.
-    rewinds : bool
-        A signal with ``allow_rewind``: its value need not be above the one before.
+    before : object
+        State of the semaphores before the operation, for `Append.take_back`.
+    claim : Claim or None
+        Claim of the semaphores during the append.
     """
 
-    __slots__ = ("appended_at", "fence", "kept", "operation", "rewinds", "seq", "signals", "targets")
+    __slots__ = ("append", "appended_at", "before", "claim", "fence", "kept", "params", "seq")
 
-    def __init__(
-        self, operation: OperationName, targets: Targets, kept: Sequence[Fence], rewinds: bool, signals: Targets = (),
-    ) -> None:
+    def __init__(self, append: Append, params: Any, kept: Sequence[Fence]) -> None:
         self.seq = 0
-        self.operation = operation
-        self.targets = targets
+        self.append = append
+        self.params = params
         self.kept = kept
         self.fence: Fence | None = None
-        self.rewinds = rewinds
-        self.signals = signals
-        self.appended_at = time.monotonic()
-
-
-OperationFacts: TypeAlias = tuple[int, PreparedAppend, Any, float]
-"""A prepared append in flight: number, prepared append, values, time. `PreparedOperation` is the form for readers."""
-
-
-class PreparedOperation(NamedTuple):
-    """One use of a prepared append, with the attributes of an `Operation`."""
-
-    seq: int
-    prepared: PreparedAppend
-    values: Any
-    appended_at: float
+        self.before: Any = NOT_NOTED
+        self.claim: Claim | None = None
+        self.appended_at = _now()
 
     @property
-    def kept(self) -> tuple[()]:
-        """Empty: the operation waits for no fences."""
-        return ()
+    def operation(self) -> OperationName:
+        """The kind of the operation."""
+        return self.append.operation
 
     @property
-    def fence(self) -> None:
-        """None: the operation has no fence of its own."""
+    def targets(self) -> Targets:
+        """Semaphores and values of a wait or a signal. For a replay: those that it waits for."""
+        return self.append.targets(self.params)
+
+    @property
+    def signals(self) -> Targets:
+        """Semaphores and values that a replay signals. Empty for other operations."""
+        return self.append.signals(self.params)
 
     @property
     def rewinds(self) -> bool:
-        """False: the value of a prepared signal always rises."""
-        return False
-
-    @property
-    def signals(self) -> tuple[()]:
-        """Empty: the operation is not a replay."""
-        return ()
-
-    @property
-    def operation(self) -> Literal["wait", "signal"]:
-        """The kind of the operation."""
-        return self.prepared.operation
-
-    @property
-    def targets(self) -> Sequence[tuple[SemaphoreState, int | None]]:
-        """The semaphores, with their values."""
-        return self.prepared.targets(self.values)
+        """Whether the operation is a signal with ``allow_rewind``."""
+        return self.append.rewinds(self.params)

@@ -1,66 +1,82 @@
-"""Prepared appends: waits and signals of fixed timelines on one queue, validated once and repeated.
+"""Waits and signals of fixed semaphores on one queue: validated once, and appended with new values many times.
 
-A `PreparedAppend` registers once as a user of its semaphores, so a call need not examine each of them. A signal of
-several timelines holds their last values together until other code signals one of them or reads its value.
+A `PreparedAppend` registers once as a user of its semaphores. An append therefore examines each semaphore only after a
+release on the device.
 """
 
 from __future__ import annotations
 
-import operator
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from xsem.data.params import UINT64_MAX
-from xsem.runtime.lifetime import QueueProgress, Releaser
-from xsem.runtime.release_gate import ReleaseGate
+from xsem.errors import BadArgumentError, XsemError
+from xsem.runtime.claims import Claim
+from xsem.runtime.lifetime import User
+from xsem.runtime.queues.completion import CompletionTracker
+from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
+from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.spi import Token
+from xsem.types import SemaphoreKind, SignalParams, WaitParams
 
-__all__ = ["PreparedAppend", "prepared_signal"]
+__all__ = ["PreparedAppend", "prepared_append"]
+
+_PARAMS: Final[dict[str, type[SignalParams | WaitParams]]] = {"signal": SignalParams, "wait": WaitParams}
 
 
-class PreparedAppend:
-    """A wait for one or several timelines on one queue. Subclasses are signals.
+class PreparedAppend(Append):
+    """A wait or a signal of one or several semaphores on one queue.
 
-    For the lifetimes of its semaphores it is a `QueueProgress`.
+    For the lifetimes of its semaphores it is a `User`.
 
     Attributes
     ----------
-    queue : QueueProgress
+    queue : CompletionTracker
     states : tuple of SemaphoreState
-    gate : ReleaseGate or None
-        The gate whose releases must end before the append of a wait. None for signals.
-    call : callable
-        The driver's call. Its argument is that of `note`. Raises a bare ValueError for a value that is not an unsigned
-        64-bit int.
+    batch : bool
+        The application passed a sequence of semaphores. It passes a sequence of parameters then.
+    timelines : bool
+        All semaphores are timelines.
+    takes_int, takes_none : bool
+        The parameter can be a bare int (one timeline, not in a sequence) or None (one binary semaphore).
     last_seq : int
         Number of its last operation.
-    seen : int
-        `Releaser.releases` at a moment when no semaphore was released.
     dropped : bool
-        It will not be used any more.
+        The lifetimes of the semaphores may have forgotten this user.
     """
 
-    __slots__ = ("_releaser", "call", "dropped", "gate", "last_seq", "queue", "seen", "states")
-
-    operation: Literal["wait", "signal"] = "wait"
+    __slots__ = ("_append", "_limit", "_prepare", "_releaser", "_repeat", "_resets", "_seen", "_tokens", "_used_before",
+                 "batch", "dropped", "last_seq", "queue", "states", "takes_int", "takes_none", "timelines")
 
     def __init__(
-        self, queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState],
-        call: Callable[[Any], object], gate: ReleaseGate | None,
+        self, queue: CompletionTracker, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *,
+        batch: bool,
     ) -> None:
+        super().__init__(operation, [state.lifetime for state in states], may_wait=operation == "wait")
+        driver, device_state = queue.driver, queue.device_state
         self.queue = queue
-        self._releaser = releaser
         self.states = tuple(states)
-        self.gate = gate
+        self.batch = batch
+        self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)
+        self.takes_int = self.timelines and not batch
+        self.takes_none = not batch and self.states[0].kind is SemaphoreKind.BINARY
+        self._append: Callable[..., Token | None] = getattr(driver, f"append_{operation}")
+        self._prepare: Callable[..., Any] = getattr(driver, f"prepare_{operation}")
+        self._repeat: Callable[..., Token | None] | None = None
+        self._used_before = False
+        self._tokens: Sequence[Token] = [state.token for state in states]
+        self._limit = device_state.capabilities.max_value_difference
+        self._resets = device_state.capabilities.resets_on_wait
+        self._releaser = device_state.releaser
         self.last_seq = 0
-        self.seen = -1
+        self._seen = -1   # number of the device's releases when all semaphores were last examined
         self.dropped = False
-        self.call = call
-        for state in self.states:
-            state.lifetime.uses[self] = 1
-        self.released()  # after the notes, as at each call
+        for lifetime in self.lifetimes:
+            lifetime.use(self, 1)
 
-    # ---- `QueueProgress` for the lifetimes of the semaphores: the use has number 1, and ends with the last operation
+    # ---- `User` for the lifetimes of the semaphores: the use has number 1, and ends with the last operation
     @property
     def done_seq(self) -> int:
         """1 if none of its operations is pending, otherwise 0."""
@@ -69,133 +85,168 @@ class PreparedAppend:
     @property
     def closed(self) -> bool:
         """Whether lifetimes can forget this use: no operation is pending, and none will follow."""
-        return self.queue.closed or (self.done_seq == 1 and (self.dropped or self.released()))
+        return self.queue.closed or (self.done_seq == 1 and (
+            self.dropped or any(lifetime.released for lifetime in self.lifetimes)))
 
-    def ensure_fence(self, _seq: int) -> None:
-        """Ensure that a marker tells when the last operation is done."""
-        self.queue.ensure_fence(self.last_seq)
+    def on_queue(self, seq: int) -> tuple[CompletionTracker, int]:
+        """Return the queue, and the number there of the last operation."""
+        return self.queue, self.last_seq
 
-    def poll(self) -> None:
-        """Update the progress of the queue."""
-        self.queue.poll()
+    # ---- use
+    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+        """Note the use, and check the distance of the values to the last ones."""
+        self.note_use(op, user)
+        if self._limit != UINT64_MAX:
+            for state, value in self.targets(op.params):
+                _check_difference(state, value, self._limit)
 
-    # ---- calls
-    def released(self) -> bool:
-        """Return whether one of the semaphores has been released. Examines each of them."""
+    def note_use(self, op: Operation, user: User) -> None:
+        """Note the use. Examine the semaphores only after a release on the device."""
+        # The note precedes the look at the releases, as in `Lifetime.use`.
+        self.last_seq = op.seq
+        if self._seen != self._releaser.releases:
+            self._examine()
+        if self.dropped:
+            for lifetime in self.lifetimes:
+                lifetime.use(user, op.seq)
+
+    def _examine(self) -> None:
         now = self._releaser.releases
-        if any(state.lifetime.released for state in self.states):
-            return True
-        self.seen = now
-        return False
+        for lifetime in self.lifetimes:
+            lifetime.check()
+        self._seen = now
 
-    def takes(self, values: tuple[Any, ...]) -> bool:
-        """Return whether `note` accepts the application's values: one int for each semaphore, and not a bool."""
-        return len(values) == len(self.states) and set(map(type, values)) == {int}
+    # ---- the driver's call
+    def prepare(self) -> None:
+        """Let the driver prepare its arrays now, not at the second append."""
+        if self.timelines or self.takes_none:
+            self._repeat = self._prepare(self._tokens)
 
-    def note(self, values: Any) -> bool:
-        """Check and store the values. Return False if the ordinary append must decide on them."""
-        return True
+    def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
+        """Call the prepared function of the driver, or `append_wait` or `append_signal`."""
+        if type(params) is list:
+            return self._append(self._tokens, params, fences, memories, want_fence)
+        if not memories:
+            if self._repeat is not None:
+                return self._repeat(params, fences, want_fence)
+            if self._used_before:
+                with contextlib.suppress(XsemError):   # the ordinary call raises the error, if there is one
+                    self.prepare()
+            # The preparation costs as much as several appends, and many batches never return.
+            self._used_before = True
+        kind = _PARAMS[self.operation]
+        return self._append(self._tokens, [kind(value=each) for each in _values(params)], fences, memories, want_fence)
 
-    def take_back(self, values: Any) -> None:
-        """Undo the last `note`: the driver refused the operation."""
-
-    def targets(self, values: Any) -> Sequence[tuple[SemaphoreState, int | None]]:
-        """Return the semaphores with their values, for `PreparedOperation`."""
-        return ((self.states[0], values),) if type(values) is int else tuple(zip(self.states, values, strict=True))
-
-
-class _Signal(PreparedAppend):
-    """A signal of one timeline."""
-
-    __slots__ = ("_before", "_state")
-
-    operation = "signal"
-
-    def __init__(
-        self, queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState],
-        call: Callable[[Any], object], gate: ReleaseGate | None,
-    ) -> None:
-        super().__init__(queue, releaser, states, call, gate)
-        self._state = states[0]
-        self._before: int | None = None
-
-    def note(self, values: Any) -> bool:
-        state = self._state
-        with state.lock:
-            before = state.last if state.holder is None else state.current()
-            if before is None or values <= before:
-                return False
-            self._before, state.last = before, values
-        return True
-
-    def take_back(self, values: Any) -> None:
-        self._state.restore(values, self._before)
+    def targets(self, params: Any) -> Targets:
+        """Return the semaphores with their values."""
+        return tuple(zip(self.states, _values(params), strict=True))
 
 
-class _Signals(PreparedAppend):
-    """A signal of several timelines. It holds their last values together until other code needs one of them."""
+class _TimelineSignal(PreparedAppend):
+    """A signal of timelines. The check of the values and their change are one step for other threads."""
 
-    __slots__ = ("_above", "_before", "_held", "_last")
+    __slots__ = ()
 
-    operation = "signal"
-
-    def __init__(
-        self, queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState],
-        call: Callable[[Any], object], gate: ReleaseGate | None,
-    ) -> None:
-        super().__init__(queue, releaser, states, call, gate)
-        self._last: Sequence[int | None] = ()
-        self._before: Sequence[int | None] = ()
-        self._above = UINT64_MAX  # a value above this one is above all held values
-        self._held = False
-
-    def takes(self, values: tuple[Any, ...]) -> bool:
-        # A held value is at least 1, so a bool is never above it. The comparison in `note` refuses other types.
-        return len(values) == len(self.states) if self._held else super().takes(values)
-
-    def note(self, values: Any) -> bool:
+    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+        """Note the use, then check and store the values."""
+        self.last_seq = op.seq
+        if self._seen != self._releaser.releases or self.dropped:
+            self.note_use(op, user)
+        if recording:
+            return   # a recorded signal takes effect only in the replays, and each replay makes its own note
+        params = op.params
+        if type(params) is int:
+            state = self.states[0]
+            with state.lock:
+                before = state.last
+                if before is not None and not before < params <= before + self._limit:
+                    state.check_advance(params, allow_rewind=False, limit=self._limit)
+                # The old value is stored before the change, so `take_back` is right at any moment.
+                op.before = (before,)
+                state.last = params
+            return
+        values, rewinds = _values(params), type(params) is list
         with self.states[0].lock:
-            before: Sequence[Any] = self._last if self._held else [state.current() for state in self.states]
-            first, same, rises = values[0], False, False
-            try:
-                same = values.count(first) == len(values)  # one value for all, such as the number of the frame
-                if self._held:
-                    rises = (same and first > self._above) or all(map(operator.gt, values, before))
-                else:
-                    rises = min(values) > 0 and all(last is None or value > last
-                                                    for value, last in zip(values, before, strict=True))
-            except TypeError:
-                pass
-            if not rises:
-                return False
-            if not self._held:
-                # Start with the present values of the semaphores: Ctrl-C in this loop then changes no value.
-                self._last = before
-                for state in self.states:
-                    state.holder = self
-                self._held = True
-            self._before, self._last = before, values
-            self._above = first if same else UINT64_MAX
-        return True
+            lasts = [state.last for state in self.states]
+            for index, (value, last) in enumerate(zip(values, lasts, strict=True)):
+                if last is not None and not last < value <= last + self._limit:
+                    self.states[index].check_advance(
+                        value, allow_rewind=rewinds and params[index].allow_rewind, limit=self._limit)
+                    self.states[index].rewound = True
+            op.before = lasts
+            for state, value in zip(self.states, values, strict=True):
+                state.last = value
 
-    def take_back(self, values: Any) -> None:
-        changes = self._last is values   # False if Ctrl-C came before `note` stored the values
-        if changes:
-            for state, value, last in zip(self.states, values, self._before, strict=True):
+    def take_back(self, op: Operation) -> None:
+        if op.before is not NOT_NOTED:
+            for state, value, last in zip(self.states, _values(op.params), op.before, strict=True):
                 state.restore(value, last)
 
-    def give_back(self) -> None:
-        """Write the held values back into the states of the semaphores. The caller holds the lock."""
-        self._held = False
-        for state, value in zip(self.states, self._last, strict=True):
-            # Some states may have their value already, after Ctrl-C in this loop or in `note`.
-            if state.holder is self:
-                state.last, state.holder = value, None
+    def rewinds(self, params: Any) -> bool:
+        return type(params) is list and any(param.allow_rewind for param in params)
 
 
-def prepared_signal(
-    queue: QueueProgress, releaser: Releaser, states: Sequence[SemaphoreState], call: Callable[[Any], object]
+class _OtherKinds(PreparedAppend):
+    """A wait or a signal of semaphores whose state is more than a value."""
+
+    __slots__ = ()
+
+    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+        """Note the use, and change the state of each semaphore."""
+        super().begin(op, user, recording=recording)
+        op.claim = Claim()
+        op.before = changes = StateChanges(op.claim)
+        if self.operation == "wait":
+            for state in self.states:
+                changes.wait(state, resets=self._resets)
+        else:
+            for state, param in zip(self.states, op.params, strict=True):
+                changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind,
+                               limit=self._limit)
+
+    def take_back(self, op: Operation) -> None:
+        if op.before is not NOT_NOTED:
+            op.before.take_back()
+
+    def rewinds(self, params: Any) -> bool:
+        return self.operation == "signal" and any(param.allow_rewind for param in params)
+
+
+def prepared_append(
+    queue: CompletionTracker, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *, batch: bool
 ) -> PreparedAppend:
-    """Create the prepared append of a signal. The base class `PreparedAppend` is a wait."""
-    kind = _Signal if len(states) == 1 else _Signals
-    return kind(queue, releaser, states, call, None)
+    """Create the prepared append of these semaphores.
+
+    Raises
+    ------
+    ReleasedError
+        ``released``.
+    """
+    kinds = {state.kind for state in states}
+    kind: type[PreparedAppend] = _OtherKinds
+    if kinds == {SemaphoreKind.TIMELINE}:
+        kind = _TimelineSignal if operation == "signal" else PreparedAppend
+    elif kinds == {SemaphoreKind.BINARY} and (operation == "signal" or queue.device_state.capabilities.resets_on_wait):
+        kind = PreparedAppend   # no state of a binary semaphore changes
+    return kind(queue, operation, states, batch=batch)
+
+
+def _values(params: Any) -> Sequence[Any]:
+    """Return the value of each semaphore, None where it takes none."""
+    if type(params) is int or params is None:
+        return (params,)
+    return [param.value for param in params] if type(params) is list else params
+
+
+def _check_difference(state: SemaphoreState, value: int | None, limit: int) -> None:
+    """Refuse a value to wait for that is too far above the last value.
+
+    Raises
+    ------
+    BadArgumentError
+        ``value_difference``.
+    """
+    last = state.last
+    if value is not None and last is not None and value - last > limit:
+        raise BadArgumentError(f"{value} is more than {limit} above the last value signalled here, {last}",
+                               reason="value_difference", handle_type=state.type)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from xsem.data.params import UINT64_MAX
-from xsem.errors import XsemError
 from xsem.runtime.queues.completion import CompletionTracker
-from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_signal
+from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import Token
-from xsem.types import SemaphoreKind
 
 __all__ = ["PreparedCache"]
 
@@ -40,28 +35,6 @@ class PreparedCache:
         self._batches: dict[tuple[str, SemaphoreState], tuple[object, ...]] = {}
         self._many = _MANY
 
-    def make(self, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState]) -> PreparedAppend | None:
-        """Let the driver prepare an append.
-
-        Returns
-        -------
-        PreparedAppend or None
-            None if each append must check more than its values: the device limits the difference of values, or a
-            semaphore is not a timeline.
-        """
-        queue, device_state = self._queue, self._queue.device_state
-        if (
-            device_state.capabilities.max_value_difference != UINT64_MAX
-            or any(state.kind is not SemaphoreKind.TIMELINE for state in states)
-        ):
-            return None
-        tokens: list[Token] = [state.token for state in states]
-        releaser = device_state.releaser
-        with queue.lifetime.held(), device_state.calling(), queue.lock:
-            if operation == "wait":
-                return PreparedAppend(queue, releaser, states, queue.driver.prepare_wait(tokens), device_state.gate)
-            return prepared_signal(queue, releaser, states, queue.driver.prepare_signal(tokens))
-
     def find_batch(self, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
         """Return the prepared append of a list or tuple of semaphores; None if unknown, or for another argument."""
         if type(semaphores) is not list and type(semaphores) is not tuple:
@@ -71,31 +44,15 @@ class PreparedCache:
         except (AttributeError, TypeError):
             return None
 
-    def remember(
-        self, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], params: object
-    ) -> None:
-        """Prepare the next append of these semaphores, after an ordinary one whose `params` were only ints.
-
-        A batch is prepared when it comes a second time. Preparing a batch that never returns costs as much as several
-        appends.
-        """
-        values = params if isinstance(params, Sequence) else (params,)
-        if self._queue.recording or self._queue.closed or set(map(type, values)) != {int}:
+    def add(self, prepared: PreparedAppend) -> None:
+        """Keep a prepared append for the next one with the same semaphores."""
+        queue, states = self._queue, prepared.states
+        if queue.recording or queue.closed:
             return
+        operation = prepared.operation
         entries = self._entries(operation)
-        key: object = states[0] if len(states) == 1 else tuple(states)
-        known = entries.get(key)
-        if known is not None and not known.dropped:
-            return
-        if len(states) > 1 and not states[0].seen_before(hash((operation, self._queue, key))):
-            return
-        try:
-            prepared = self.make(operation, states)
-        except XsemError:
-            return  # the append itself succeeded; the next append is an ordinary one, and raises the error if any
-        if prepared is None:
-            return
-        if len(states) > 1:
+        key: object = states if prepared.batch else states[0]
+        if prepared.batch:
             self._make_room(operation, states[0], key)
         if len(entries) >= self._many:
             for other, old in entries.copy().items():   # a copy, because another thread may append meanwhile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Hashable
 from typing import Final
 
 from xsem.runtime.device_state import DeviceState
@@ -35,7 +36,7 @@ class QueueTable:
         self.copy_lock = threading.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
         self.lock = threading.RLock()
-        self._queues: dict[int, Queue] = {}
+        self._queues: dict[Hashable, Queue] = {}
         self._numbers = itertools.count(1)
         self._next_look = 0
         if device_state.gate is not None:
@@ -48,9 +49,10 @@ class QueueTable:
         """Return the name for a new list of the device's own."""
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
-    def get(self, key: int) -> Queue | None:
-        """Return the queue with that identity; None if it is not in the table."""
-        return self._queues.get(key)
+    def borrowed(self, key: Hashable) -> Queue | None:
+        """Return the queue of a native queue, for a list that borrows it; None if it is unknown or released."""
+        queue = self._queues.get(key)
+        return None if queue is None or queue.lifetime.released else queue
 
     def add(self, driver: CommandListDriver, name: str, *, borrowed: bool = False) -> Queue:
         """Create the `Queue` of a native queue. It stays in the table until its lifetime frees it.
@@ -97,11 +99,11 @@ class QueueTable:
         if len(self._queues) <= max(_MANY_QUEUES, self._next_look):
             return
         for queue in self.live():
-            if queue.borrowed and not queue.wrappers:
+            if queue.borrowed and not queue.leased:
                 queue.ensure_fence(queue.seq)
                 queue.poll()
                 with self.streams_lock:
-                    idle = not queue.wrappers and queue.done_seq >= queue.seq
+                    idle = not queue.leased and queue.done_seq >= queue.seq
                     if idle:
                         self.remove(queue)
                 if idle:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
 from xsem.runtime.claims import Claim
-from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.types import SemaphoreKind, SignalParams
+from xsem.types import SemaphoreKind
 
-__all__ = ["Note", "StateChanges", "note_signal", "note_wait"]
+__all__ = ["StateChanges"]
 
 
 class StateChanges:
@@ -64,7 +60,7 @@ class StateChanges:
         elif value is not None:
             with state.lock:
                 state.check_advance(value, allow_rewind=allow_rewind, limit=limit)
-                previous = state.current()
+                previous = state.last
                 self._signalled.append((state, value, previous))
                 state.rewound = state.rewound or (previous is not None and value <= previous)
                 state.last = value
@@ -78,31 +74,3 @@ class StateChanges:
             state.take_back(self._claim)
         for state in self._waiting:
             state.mark_reset()
-
-
-Note: TypeAlias = Callable[[StateChanges], None]
-"""A function that changes the state of an append's semaphores, one after the other. It raises if one refuses."""
-
-
-def note_wait(queue: CompletionTracker, states: Sequence[SemaphoreState]) -> Note:
-    """Return the note of a wait for these semaphores."""
-    resets = queue.device_state.capabilities.resets_on_wait
-
-    def note(changes: StateChanges) -> None:
-        for state in states:
-            changes.wait(state, resets=resets)
-
-    return note
-
-
-def note_signal(queue: CompletionTracker, states: Sequence[SemaphoreState], params: Sequence[SignalParams]) -> Note:
-    """Return the note of a signal of these semaphores."""
-    limit = queue.device_state.capabilities.max_value_difference
-
-    def note(changes: StateChanges) -> None:
-        for state, param in zip(states, params, strict=True):
-            # A recorded signal takes effect only in the replays. Each replay makes its own note.
-            changes.signal(state, None if queue.recording else param.value, allow_rewind=param.allow_rewind,
-                           limit=limit)
-
-    return note

@@ -1,0 +1,78 @@
+"""The append that executes a recording again, with new values for its timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xsem.runtime.claims import Claim
+from xsem.runtime.lifetime import Lifetime, User
+from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
+from xsem.runtime.queues.semaphore_changes import StateChanges
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.spi import CommandListDriver, Token
+
+__all__ = ["Replay"]
+
+
+class Replay(Append):
+    """One replay of a recording.
+
+    Parameters
+    ----------
+    driver : CommandListDriver
+    recording : Token
+    values : sequence of (Token, int, int)
+        For each timeline with new values: the value to wait for, and the value to signal.
+    waits, signals : mapping of SemaphoreState to int or None
+        All semaphores of the recording, with the values of this replay.
+    rewinding : set of SemaphoreState
+        Timelines whose recorded signal has ``allow_rewind``.
+    lifetimes : sequence of Lifetime
+    may_wait : bool
+        The recording has waits.
+    limit : int
+        The device's `Capabilities.max_value_difference`.
+    """
+
+    __slots__ = ("_driver", "_limit", "_recording", "_rewinding", "_signals", "_values", "_waits")
+
+    def __init__(
+        self, driver: CommandListDriver, recording: Token, values: Sequence[tuple[Token, int, int]],
+        waits: Mapping[SemaphoreState, int | None], signals: Mapping[SemaphoreState, int | None],
+        rewinding: set[SemaphoreState], *, lifetimes: Sequence[Lifetime], may_wait: bool, limit: int,
+    ) -> None:
+        super().__init__("work", lifetimes, may_wait=may_wait)
+        self._driver = driver
+        self._recording = recording
+        self._values = values
+        self._waits = waits
+        self._signals = signals
+        self._rewinding = rewinding
+        self._limit = limit
+
+    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+        """Note the use and the signals of the replay."""
+        super().begin(op, user, recording=recording)
+        op.claim = Claim()
+        op.before = changes = StateChanges(op.claim)
+        for state, value in self._signals.items():
+            if value is not None:
+                changes.signal(state, value, allow_rewind=state in self._rewinding, limit=self._limit)
+
+    def take_back(self, op: Operation) -> None:
+        """Undo the signals."""
+        if op.before is not NOT_NOTED:
+            op.before.take_back()
+
+    def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> None:
+        """Launch the recording."""
+        self._driver.replay(self._recording, self._values)
+
+    def targets(self, params: Any) -> Targets:
+        """Return the semaphores that the replay waits for."""
+        return tuple(self._waits.items())
+
+    def signals(self, params: Any) -> Targets:
+        """Return the semaphores that the replay signals."""
+        return tuple(self._signals.items())

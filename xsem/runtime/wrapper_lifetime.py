@@ -1,0 +1,63 @@
+"""The lifetime of an object that owns nothing in the driver: a list on a borrowed stream, or an event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xsem.errors import ReleasedError
+from xsem.runtime.lifetime import Lifetime
+
+__all__ = ["WrapperLifetime"]
+
+
+class WrapperLifetime:
+    """Whether the application has released an object that owns nothing in the driver.
+
+    Such objects are created in each frame. There is nothing to free, so no releaser knows them.
+
+    Parameters
+    ----------
+    what : str
+        Name of the object in messages.
+    parent : Lifetime
+        Lifetime of the device or of the queue. Its release is also the release of this object.
+    """
+
+    __slots__ = ("_over", "_parent", "_what")
+
+    def __init__(self, what: str, parent: Lifetime) -> None:
+        self._what = what
+        self._parent = parent
+        self._over = False
+
+    @property
+    def released(self) -> bool:
+        """Whether the object or its parent was released."""
+        return self._over or self._parent.released
+
+    def check(self) -> None:
+        """Refuse a use after release.
+
+        Raises
+        ------
+        ReleasedError
+            ``released``.
+        """
+        if self.released:
+            raise ReleasedError(f"the {self._what} has been released", reason="released")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Check the object, and hold its parent during a driver call."""
+        self.check()
+        with self._parent.held():
+            yield
+
+    def release(self) -> None:
+        """Release the object. A second call has no effect."""
+        self._over = True
+
+    def drop(self) -> None:
+        """Release the object from a finalizer."""
+        self._over = True
