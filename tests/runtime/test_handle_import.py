@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import socket
 import sys
@@ -399,23 +400,46 @@ def test_full_fd_table_is_reported_without_leaks(fd: int, monkeypatch: pytest.Mo
     reached: list[str] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, limits[1]))
     try:
-        for room in (0, 1):
-            # First no room for any duplicate, then room for the first one but not for the driver's.
-            while True:
-                try:
-                    filler.append(os.dup(fd))
-                except OSError:
-                    break
-            for _ in range(room):
-                os.close(filler.pop())
-            with pytest.raises(BusyError) as caught:
-                import_with_duplicate(desc, lambda desc, handle: reached.append("driver"))
-            assert caught.value.reason == "fd_limit"
+        while True:
+            try:
+                filler.append(os.dup(fd))
+            except OSError:
+                break
+        with pytest.raises(BusyError) as caught:
+            import_with_duplicate(desc, lambda desc, handle: reached.append("driver"))
+        assert caught.value.reason == "fd_limit"
+        assert not reached
+        os.close(filler.pop())   # room for one duplicate is enough
+        import_with_duplicate(desc, lambda desc, handle: reached.append("driver"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for number in filler:
             os.close(number)
-    assert not reached
+    assert reached == ["driver"]
+
+
+def test_import_makes_one_duplicate_and_few_system_calls(fd: int) -> None:
+    desc, called = sem(fd), collections.Counter[str]()
+    issued = sum(file_descriptors._Numbers.issued.values())
+    given: list[int] = []
+
+    def profile(_frame: object, event: str, function: Any) -> None:
+        if event == "c_call" and function.__module__ in ("posix", "fcntl"):
+            called[function.__name__] += 1
+
+    def importer(_desc: Any, handle: OwnedHandle | None) -> int:
+        assert handle is not None
+        given.append(handle.detach())
+        return 1
+
+    sys.setprofile(profile)
+    try:
+        import_with_duplicate(desc, importer)
+    finally:
+        sys.setprofile(None)
+        os.close(*given)
+    assert called == {"fcntl": 1, "fstat": 1}   # its flags and its kind
+    assert sum(file_descriptors._Numbers.issued.values()) == issued + 1
 
 
 # ---- duplicates for backends

@@ -155,8 +155,9 @@ class DriverFd:
     ----------
     given : OwnedHandle
         The file descriptor for the driver.
-    kept : OwnedHandle
-        Another file descriptor of the same open file. It must stay open while this object is in use.
+    kept : OwnedHandle or int
+        Another file descriptor of the same open file. It must stay open while this object is in use. If it does not,
+        the answer is "closed", so the number can leak and no other file can be closed.
 
     Attributes
     ----------
@@ -175,7 +176,7 @@ class DriverFd:
 
     __slots__ = ("_given", "_issued", "_kept", "number")
 
-    def __init__(self, given: OwnedHandle, kept: OwnedHandle) -> None:
+    def __init__(self, given: OwnedHandle, kept: OwnedHandle | int) -> None:
         self._given = given
         self._kept = kept
         self.number: int = given.fileno()
@@ -193,7 +194,8 @@ class DriverFd:
         with _Numbers.lock:
             if _Numbers.issued.get(self.number, 0) != self._issued:
                 return False
-            return same_open_file(self._kept.fileno(), self.number)
+            kept = self._kept if isinstance(self._kept, int) else self._kept.fileno()
+            return same_open_file(kept, self.number)
 
     def settle(self) -> None:
         """Close the number if the driver left it open. Otherwise give the number up without closing it.

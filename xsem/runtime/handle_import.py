@@ -50,27 +50,34 @@ def import_with_duplicate(
         The driver refused the import.
     """
     made = [] if made is None else made
-    kept = _duplicate(desc)
-    if kept is None:
+    duplicated = _duplicate(desc)
+    if duplicated is None:
         try:
             store(made, importer, desc, None)
         except ImportFailure as failure:
             raise failure.error from failure.error.__cause__
         return made[0]
-    with kept:
-        given = _another(kept, desc.type.os_handle_kind)
-        fd = DriverFd(given, kept)
-        try:
-            store(made, importer, desc, given)
-        except ImportFailure as failure:
-            _settle(failure.fate, fd, given)
-            raise failure.error from failure.error.__cause__
-        except BaseException:
-            # A defect of the backend, or Ctrl-C inside it: its progress is unknown.
-            _settle("unknown", fd, given)
-            raise
-        given.close()  # no effect if the driver detached it
-        return made[0]
+    given, number = duplicated
+    try:
+        # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
+        if desc.type.os_handle_kind is OsHandleKind.FD:
+            _check_sort(desc, given.fileno(), number)
+        # The caller's number stays open during the import, so the kernel can compare the duplicate with it.
+        fd = DriverFd(given, number)
+    except BaseException:
+        given.close()
+        raise
+    try:
+        store(made, importer, desc, given)
+    except ImportFailure as failure:
+        _settle(failure.fate, fd, given)
+        raise failure.error from failure.error.__cause__
+    except BaseException:
+        # A defect of the backend, or Ctrl-C inside it: its progress is unknown.
+        _settle("unknown", fd, given)
+        raise
+    given.close()  # no effect if the driver detached it
+    return made[0]
 
 
 def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
@@ -84,7 +91,8 @@ def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
         fd.settle()
 
 
-def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
+def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> tuple[OwnedHandle, int] | None:
+    """Return a duplicate of the handle, and the number of the handle; None for a handle that needs none."""
     os_handle_kind = desc.type.os_handle_kind
     handle = desc.handle
     if handle is None or handle == -1:
@@ -94,26 +102,14 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle | None:
         if number < 0:
             raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
         try:
-            duplicate = duplicate_fd(number, for_driver=False)
+            return duplicate_fd(number), number
         except XsemError as error:
             error.handle_type = desc.type
             raise
-        try:
-            # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
-            _check_sort(desc, duplicate.fileno(), number)
-        except BaseException:
-            duplicate.close()
-            raise
-        return duplicate
     if os_handle_kind is OsHandleKind.NT and sys.platform == "win32":
-        return OwnedHandle(_duplicate_nt(_number(handle)))
+        number = _number(handle)
+        return OwnedHandle(_duplicate_nt(number)), number
     return None
-
-
-def _another(kept: OwnedHandle, os_handle_kind: OsHandleKind) -> OwnedHandle:
-    if os_handle_kind is OsHandleKind.NT and sys.platform == "win32":
-        return OwnedHandle(_duplicate_nt(kept.fileno()))
-    return duplicate_fd(kept.fileno())
 
 
 def _number(handle: Handle) -> int:
