@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -57,7 +56,7 @@ class DeviceState:
         self.notifier = Notifier(info.id, self.calling)
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
-        self._detached: deque[int] = deque()
+        self._detached: dict[int, None] = {}   # keys of the fences that a finalizer gave up
         self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
@@ -197,15 +196,16 @@ class DeviceState:
 
     def detach_fence(self, key: int) -> None:
         """Note that a fence is not used any more. A later call releases it. Finalizers may call this method."""
-        self._detached.append(key)
+        self._detached[key] = None
 
     def _return_fences(self) -> None:
         with self.lifetime.visited() as there:
             if there:
-                # Until the deque is empty. Another thread may take the last one.
-                with self.driver.quiet(), contextlib.suppress(IndexError):
-                    while True:
-                        self._return_fence(self._detached.popleft())
+                with self.driver.quiet():
+                    # A key is removed after its fence: Ctrl-C between the two has no effect.
+                    for key in list(self._detached):
+                        self._return_fence(key)
+                        self._detached.pop(key, None)
 
     def _return_fence(self, key: int) -> None:
         try:
