@@ -16,8 +16,8 @@ from xsem_cuda.streams import LEGACY
 def wait_points_dropped() -> None:
     """An append does not wait for its fences."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
-        return before(self, operation, (), want_point)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
+        return before(self, function, arguments, (), want_point)
 
 
 @patch
@@ -32,18 +32,18 @@ def wait_points_of_a_barrier_dropped() -> None:
 def wait_points_after_the_operation() -> None:
     """An append waits for its fences after its operation."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
-        before(self, operation, (), False)
-        return before(self, lambda: None, wait_points, want_point)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
+        before(self, function, arguments, (), False)
+        return before(self, None, (), wait_points, want_point)
 
 
 @patch
 def point_before_the_operation() -> None:
     """The fence of an operation is recorded before the operation."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
-        point = before(self, lambda: None, wait_points, want_point)
-        before(self, operation, (), False)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
+        point = before(self, None, (), wait_points, want_point)
+        before(self, function, arguments, (), False)
         return point
 
 
@@ -51,8 +51,8 @@ def point_before_the_operation() -> None:
 def point_not_recorded() -> None:
     """The event of a fence is created and never recorded."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
-        before(self, operation, wait_points, False)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
+        before(self, function, arguments, wait_points, False)
         return Point(self._points.take(), captured=self._captured) if want_point else None
 
 
@@ -60,8 +60,8 @@ def point_not_recorded() -> None:
 def event_recycled_at_once() -> None:
     """The event of a fence is reused for the next fence while it is in use."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, operation: Any, wait_points: Any, want_point: bool) -> Any:
-        point = before(self, operation, wait_points, want_point)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
+        point = before(self, function, arguments, wait_points, want_point)
         if point is not None:
             self._points.give_back(point.event)
         return point
