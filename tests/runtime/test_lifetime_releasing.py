@@ -84,7 +84,7 @@ def test_releasing_names_dropped_objects(opened: Opened) -> None:
 def test_releasing_runs_the_jobs_of_finalizers(opened: Opened) -> None:
     device, _ = opened
     done: list[int] = []
-    device._device_state.releaser.post_later(lambda: done.append(1))
+    device._device_state.releaser.later.append(lambda: done.append(1))
     assert device.releasing() == ()
     assert done == [1]
 

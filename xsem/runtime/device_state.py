@@ -75,7 +75,8 @@ class DeviceState:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
             self.lifetime.check()
-        if self.releaser.jobs or self._detached or self.notifier.thread.stalled:
+        releaser = self.releaser
+        if releaser.inbox or releaser.later or self._detached or self.notifier.thread.stalled:
             self.catch_up()
 
     def catch_up(self) -> None:
@@ -130,13 +131,13 @@ class DeviceState:
 
     def new_lifetime(
         self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Lifetime | None = None,
-        light: bool = False, on_thread: bool = False,
+        on_thread: bool = False,
     ) -> Lifetime:
         """Create the lifetime of an object on this device.
 
         Parameters
         ----------
-        what, free, light
+        what, free
             As in `Lifetime`.
         may_block : bool
             `free` can block unless the device declares `release_never_blocks`. If so, the releasing thread calls `free`
@@ -154,7 +155,7 @@ class DeviceState:
         gate = self.gate if may_block else None
         parent = parent or self.lifetime
         lifetime = Lifetime(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent,
-                            light=light, gate=gate)
+                            gate=gate)
         try:
             self.lifetime.check()
             parent.check()

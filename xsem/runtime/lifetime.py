@@ -78,8 +78,6 @@ class Lifetime:
         `free` can block its thread, so only the releasing thread calls it.
     parent : Lifetime, optional
         Held until this object has been freed.
-    light : bool
-        `free` makes no driver call. A dropped object waits for a later call of xsem and starts no thread.
     gate : ReleaseGate, optional
         `free` is called only while this gate knows of no pending wait.
 
@@ -92,13 +90,13 @@ class Lifetime:
     """
 
     __slots__ = (
-        "__weakref__", "_free", "_gate", "_hold", "_holders", "_light", "_many_uses", "_pinned", "_releaser",
+        "__weakref__", "_free", "_gate", "_hold", "_holders", "_many_uses", "_pinned", "_releaser",
         "_visitors", "freed", "may_block", "over", "parent", "released", "uses", "what",
     )
 
     def __init__(
         self, releaser: Releaser, what: str, free: Callable[[], None], *, may_block: bool, parent: Lifetime | None,
-        light: bool = False, gate: ReleaseGate | None = None,
+        gate: ReleaseGate | None = None,
     ) -> None:
         self._releaser = releaser
         self._gate = gate
@@ -109,7 +107,6 @@ class Lifetime:
         self.uses: dict[User, int] = {}
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
-        self._light = light
         self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
         self._holders: set[object] = set()
         self._visitors: set[object] = set()
@@ -234,10 +231,7 @@ class Lifetime:
         """Release the object from a finalizer, without a lock and without a driver call."""
         if self.released:
             return
-        if self._light:
-            self._releaser.post_later(self.release)
-        else:
-            self._releaser.post(self.release)
+        self._releaser.post(self.release)
 
     @property
     def idle(self) -> bool:
@@ -385,14 +379,6 @@ class Releaser:
             self.inbox.append(job)
             self.jobs = True
             self._thread.wake()
-
-    def post_later(self, job: Callable[[], None]) -> None:
-        """Queue a job from a finalizer. A later call does it; only a released device starts the thread for it."""
-        if generation() == self._generation:
-            self.later.append(job)
-            self.jobs = True
-            if self._last_jobs:
-                self._thread.wake()
 
     @property
     def _last_jobs(self) -> bool:
