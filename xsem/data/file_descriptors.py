@@ -156,8 +156,8 @@ class DriverFd:
     given : OwnedHandle
         The file descriptor for the driver.
     kept : OwnedHandle or int
-        Another file descriptor of the same open file. It must stay open while this object is in use. If it does not,
-        the answer is "closed", so the number can leak and no other file can be closed.
+        Another file descriptor of the same open file. `kept` must stay open while this object is in use. After an early
+        close of `kept`, `left_open` returns False: the number of `given` can leak, but xsem closes no other file.
 
     Attributes
     ----------

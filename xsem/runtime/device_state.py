@@ -56,13 +56,13 @@ class DeviceState:
         self.notifier = Notifier(info.id, self.calling)
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
-        self._detached: dict[int, None] = {}   # keys of the fences that a finalizer gave up
+        self._detached: dict[int, None] = {}   # keys of unused fences, from finalizers
         self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
 
     def check(self) -> None:
-        """Refuse a use in a forked child or after release; then do the jobs of finalizers.
+        """Refuse a use in a forked child or after release; then call `catch_up` if there is work.
 
         Raises
         ------
@@ -80,7 +80,10 @@ class DeviceState:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Do the jobs of finalizers, and start the thread of callbacks if the system refused it before."""
+        """Do the jobs of finalizers, release the unused fences, and start the thread of callbacks.
+
+        The thread is started only if callbacks wait for it because the system refused a thread before.
+        """
         self.releaser.drain()
         if self._detached:
             self._return_fences()
@@ -196,14 +199,14 @@ class DeviceState:
         return key
 
     def detach_fence(self, key: int) -> None:
-        """Note that a fence is not used any more. A later call releases it. Finalizers may call this method."""
+        """Note that a fence is unused. A later `catch_up` releases the fence. Finalizers may call this method."""
         self._detached[key] = None
 
     def _return_fences(self) -> None:
         with self.lifetime.visited() as there:
             if there:
                 with self.driver.quiet():
-                    # A key is removed after its fence: Ctrl-C between the two has no effect.
+                    # The key is removed after the release of its fence, so Ctrl-C between both steps has no effect.
                     for key in list(self._detached):
                         self._return_fence(key)
                         self._detached.pop(key, None)

@@ -62,7 +62,7 @@ def import_with_duplicate(
         # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
         if desc.type.os_handle_kind is OsHandleKind.FD:
             _check_sort(desc, given.fileno(), number)
-        # The caller's number stays open during the import, so the kernel can compare the duplicate with it.
+        # The caller's number stays open during the import, so the kernel can compare it with the duplicate.
         fd = DriverFd(given, number)
     except BaseException:
         given.close()
@@ -92,7 +92,7 @@ def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
 
 
 def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> tuple[OwnedHandle, int] | None:
-    """Return a duplicate of the handle, and the number of the handle; None for a handle that needs none."""
+    """Return a duplicate of the handle, and the number of the handle; None if the import needs no duplicate."""
     os_handle_kind = desc.type.os_handle_kind
     handle = desc.handle
     if handle is None or handle == -1:

@@ -68,7 +68,7 @@ def _copy(
     direction: Literal["read", "write"],
     call: Callable[[CommandListDriver, int], tuple[Callable[..., Token | None], Sequence[Any]]],
 ) -> None:
-    """Copy through a staging buffer. `call` returns the driver's method and its arguments for that buffer."""
+    """Copy through a staging buffer. For this buffer, `call` returns the driver's method and its arguments."""
     device_state = queues.device_state
     queue, size = _copy_queue(queues), len(data)
     with device_state.calling(), device_state.making(

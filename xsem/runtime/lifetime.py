@@ -45,7 +45,7 @@ _TOO_MANY: Final = 1000
 
 
 class User(Protocol):
-    """A queue or a prepared append, as the lifetimes of the objects that it uses see it."""
+    """A queue or a prepared append, as the lifetimes of its objects see it."""
 
     @property
     def done_seq(self) -> int: ...
@@ -53,7 +53,7 @@ class User(Protocol):
     def closed(self) -> bool: ...
 
     def on_queue(self, seq: int) -> tuple[QueueProgress, int]:
-        """Return the queue, and the number there of operation `seq`."""
+        """Return the queue of operation `seq`, and the number of the operation on this queue."""
 
 
 class QueueProgress(User, Protocol):
@@ -149,7 +149,8 @@ class Lifetime:
         self.uses[user] = seq
         self.check()
         if len(self.uses) > self._many_uses:
-            # A closed queue gets no more appends, so no thread is about to note another use by it.
+            # No thread is about to note another use by a closed user: a closed queue gets no more appends, and a
+            # prepared append notes itself only at its creation.
             for other in self.uses.copy():
                 if other.closed:
                     self.uses.pop(other, None)
@@ -221,7 +222,7 @@ class Lifetime:
         A second call has no effect, or completes a release that Ctrl-C interrupted.
         """
         with self._releaser.lock:
-            # The count comes last: a `PreparedAppend` that sees the new number must see the release, too.
+            # The number changes last: a `PreparedAppend` that sees the new number must also see the release.
             self.released = True
             self._releaser.releases += 1
             self._releaser.unsettled.add(self)
@@ -356,7 +357,8 @@ class Releaser:
         self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # the owner of each keeps it alive
         self.ending: set[Lifetime] = set()  # the released ones of `lifetimes`, which may have thousands of others
         self._generation = generation()
-        # Jobs for `drain`. `jobs` is set after a job was added, and cleared before `drain` does the jobs.
+        # Jobs for `drain`. `post` sets `jobs` after it has added a job, and `drain` clears `jobs` before it does the
+        # jobs. The callback of `_EndOfLease` does not set `jobs`.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.later: deque[Callable[[], None]] = deque()

@@ -5,7 +5,7 @@ unmet, even for an idle object. Until then, the appends, imports, allocations an
 block as well. Queries of events do not block. A signal that another thread is about to append would never come.
 
 xsem therefore makes such a release only while no list of the backend's devices has a pending wait. An append of a wait
-first lets a release under way end. Without pending waits, that release is short.
+first lets a release in progress end. Without pending waits, this release is short.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ class ReleaseGate:
     lock : RLock
         Held by each release.
     closed : bool
-        True while a release looks for waits, or is made. The append of a wait first makes `Waiting.waits` true. If the
-        gate is closed then, the append waits for `lock`, that is, for the end of the release.
+        True from the search for pending waits until the end of the release. The append of a wait first makes
+        `Waiting.waits` true. If the gate is then closed, the append waits for `lock` and thus for the end of the
+        release.
     """
 
     def __init__(self) -> None:
-        # Re-entrant: a release may call a finalizer of the application, and that may append or release.
+        # Re-entrant: a release may call a finalizer of the application, and the finalizer may append or release.
         self.lock = threading.RLock()
         self.closed = False
         self._devices: weakref.WeakSet[Waiting] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""The lifetime of an object that owns nothing in the driver: a list on a borrowed stream, or an event."""
+"""The lifetime of an object without a driver object of its own: a list on a borrowed stream, or an event."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ __all__ = ["WrapperLifetime"]
 
 
 class WrapperLifetime:
-    """Whether the application has released an object that owns nothing in the driver.
+    """The lifetime of an object without a driver object of its own.
 
-    Such objects are created in each frame. There is nothing to free, so no releaser knows them.
+    An application can create such objects in each frame. The release frees nothing in the driver, so the releaser does
+    not register the object.
 
     Parameters
     ----------
     what : str
         Name of the object in messages.
     parent : Lifetime
-        Lifetime of the device or of the queue. Its release is also the release of this object.
+        Lifetime of the device or of the queue. The release of the parent also releases this object.
     """
 
     __slots__ = ("_over", "_parent", "_what")
@@ -49,7 +50,7 @@ class WrapperLifetime:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Check the object, and hold its parent during a driver call."""
+        """Refuse a released object, and hold its parent during a driver call."""
         self.check()
         with self._parent.held():
             yield

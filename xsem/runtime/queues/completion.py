@@ -1,8 +1,8 @@
 """The progress of one native queue: its markers, its pending operations, and its failure.
 
-A marker is a barrier with a fence. When its fence is reached, all earlier operations of the queue are done. xsem
-appends a marker at a release, at a host wait, and once every `MARK_EVERY` operations, which bounds the list of pending
-operations. xsem asks for no completion of each single operation.
+A marker is a barrier with a fence, or an operation with a fence of its own. When the fence is reached, all earlier
+operations of the queue are done. xsem appends a marker at a release, at a host wait, and after at most `MARK_EVERY`
+operations. The markers bound the list of pending operations. xsem does not request the completion of each operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CompletionTracker:
     operations : deque of Operation
         Operations after `done_seq`, oldest first. Readers call `pending`.
     failure : DriverError or None
-        The queue's work failed. The rest of it will never run.
+        The failure of the queue's work. The rest of the work will never run.
     recording : bool
         Appends are recorded, not executed.
     exposed : bool
@@ -75,7 +75,7 @@ class CompletionTracker:
         self._done_slots = 0
         self._marked = 0  # `_slots` at the newest marker
         self._polled = 0  # `_slots` at the last poll of the markers
-        self._due = 0  # from this value of `_slots` on, an append has to mark, to poll or to be refused
+        self._due = 0  # from this value of `_slots` on, an append marks, polls or is refused
         self._set_due()
         self._warned = False
 
@@ -89,7 +89,7 @@ class CompletionTracker:
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     def on_queue(self, seq: int) -> tuple[Self, int]:
-        """Return the queue and the number, as `User` needs them."""
+        """Return this queue and `seq`, because a queue numbers its own operations."""
         return self, seq
 
     # ---- markers
@@ -241,11 +241,11 @@ class CompletionTracker:
         fence.slots = self._slots
         self._markers.append(fence)
         before, self._marked = self._marked, self._slots
-        if before < self._polled:
+        if before < self._polled:   # otherwise `_due` depends on `_polled` and not on `_marked`
             self._set_due()
 
     def _set_due(self) -> None:
-        """Compute `_due`. It is never too late, because all its terms only grow."""
+        """Compute `_due`. An old `_due` is never too late, because all its terms only grow."""
         due = min(self._marked, self._polled) + self._mark_every - 1
         self._due = due if self._limit is None else min(due, self._done_slots + self._limit - 1)
 

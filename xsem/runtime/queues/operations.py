@@ -1,4 +1,4 @@
-"""Operations: what is appended, each append of it in flight, and the driver's fences that tell the completion."""
+"""The appends of a queue, the operations in flight, and the driver's fences that tell the completion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
 _now = time.monotonic
 
 NOT_NOTED: Final = object()
-"""`Operation.before` until the append has noted the state of its semaphores."""
+"""Value of `Operation.before` until the append stores the earlier state of its semaphores."""
 
 
 class FencedQueue(Protocol):
@@ -43,9 +43,10 @@ class FencedQueue(Protocol):
 
 
 class Fence:
-    """A completion token of the driver. It is released when it is collected, or when the device closes.
+    """A completion token of the driver.
 
-    A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
+    After the collection of a fence, a later call on the device releases the token. The close of the device releases all
+    tokens. A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
 
     Attributes
     ----------
@@ -56,7 +57,8 @@ class Fence:
     captured : bool
         The operation was captured or recorded, not executed.
     slots : int
-        Number of operations that the queue had given to its driver with this one.
+        For a marker: number of operations and markers that the queue had given to its driver, this one included.
+        Otherwise 0.
     """
 
     __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "slots", "token")
@@ -128,7 +130,9 @@ class Fence:
 
 
 class Append:
-    """What one append does, apart from its parameters. The append of semaphores serves many operations.
+    """The kind, the objects and the driver's call of an append.
+
+    The parameters belong to the `Operation`, so one `Append` can serve many operations.
 
     Attributes
     ----------
@@ -136,9 +140,9 @@ class Append:
     lifetimes : sequence of Lifetime
         Lifetimes of the objects that the operation uses.
     may_wait : bool
-        The operation can hold the queue.
+        The operation can hold the queue behind an unmet wait.
     reenters : bool
-        The driver's call itself may append to the queue.
+        The driver's call can itself append to this queue.
     """
 
     __slots__ = ("lifetimes", "may_wait", "operation")
@@ -168,28 +172,28 @@ class Append:
         ReleasedError
             ``released``.
         XsemError
-            A semaphore refuses the operation. `take_back` undoes the changes so far.
+            A semaphore refuses the operation. `take_back` undoes the changes before the refusal.
         """
         for lifetime in self.lifetimes:
             lifetime.use(user, op.seq)
 
     def take_back(self, op: Operation) -> None:
-        """Undo the changes of `begin`: the driver did not get the operation, or refused it."""
+        """Undo the changes of semaphore state, because the driver did not get the operation or refused it."""
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
-        """Make the driver's call."""
+        """Make the driver's call. Return the token of a fence if `want_fence` is True."""
         raise NotImplementedError
 
     def targets(self, params: Any) -> Targets:
-        """Return semaphores and values of a wait or a signal. For a replay: those that it waits for."""
+        """Return the semaphores and values of a wait or a signal, or of the waits of a replay."""
         return ()
 
     def signals(self, params: Any) -> Targets:
-        """Return semaphores and values that a replay signals. Empty for other operations."""
+        """Return the semaphores and values of the signals of a replay. Empty for other operations."""
         return ()
 
     def rewinds(self, params: Any) -> bool:
-        """Return whether a signal has ``allow_rewind``: its value need not be above the one before."""
+        """Return whether a signal has ``allow_rewind``: its value need not be above the last value."""
         return False
 
 
@@ -212,7 +216,7 @@ class DriverCall(Append):
 
 
 class Work(Append):
-    """A function of the application, which may append to the queue itself."""
+    """Work of the application. The function can itself append to the queue."""
 
     __slots__ = ("_driver", "_work")
 
@@ -237,13 +241,14 @@ class Operation:
         Number of the operation on its queue; assigned by the append.
     append : Append
     params : object
-        Parameters of the append. For timelines: one int, or a tuple of ints. Otherwise a list of parameter objects.
+        Parameters of the append. Timelines: one int, or a tuple of ints. None: one binary semaphore without a parameter
+        object, or no semaphore. All other cases, also ``allow_rewind``: a list of parameter objects.
     kept : sequence of Fence
-        The fences that the operation waits for. They must live until it is done.
+        Fences that the operation waits for. This reference keeps the fences until the operation is done.
     fence : Fence or None
-        Fence of the operation itself, if the append wanted one.
+        Fence of the operation itself, if the append requested a fence.
     before : object
-        State of the semaphores before the operation, for `Append.take_back`.
+        Earlier state of the semaphores, or the changes of their state, for `Append.take_back`.
     claim : Claim or None
         Claim of the semaphores during the append.
     """
@@ -267,12 +272,12 @@ class Operation:
 
     @property
     def targets(self) -> Targets:
-        """Semaphores and values of a wait or a signal. For a replay: those that it waits for."""
+        """Semaphores and values of a wait or a signal, or of the waits of a replay."""
         return self.append.targets(self.params)
 
     @property
     def signals(self) -> Targets:
-        """Semaphores and values that a replay signals. Empty for other operations."""
+        """Semaphores and values of the signals of a replay. Empty for other operations."""
         return self.append.signals(self.params)
 
     @property

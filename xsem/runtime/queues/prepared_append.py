@@ -29,22 +29,24 @@ _PARAMS: Final[dict[str, type[SignalParams | WaitParams]]] = {"signal": SignalPa
 class PreparedAppend(Append):
     """A wait or a signal of one or several semaphores on one queue.
 
-    For the lifetimes of its semaphores it is a `User`.
+    The lifetimes of the semaphores see a prepared append as a `User`. The base class serves appends that change no
+    stored state of a semaphore, for example waits for timelines.
 
     Attributes
     ----------
     queue : CompletionTracker
     states : tuple of SemaphoreState
     batch : bool
-        The application passed a sequence of semaphores. It passes a sequence of parameters then.
+        The application passed a sequence of semaphores, so the parameters are a sequence, too.
     timelines : bool
         All semaphores are timelines.
     takes_int, takes_none : bool
         The parameter can be a bare int (one timeline, not in a sequence) or None (one binary semaphore).
     last_seq : int
-        Number of its last operation.
+        Number of the last operation of this append.
     dropped : bool
-        The lifetimes of the semaphores may have forgotten this user.
+        The cache or the application has discarded the append, so the lifetimes of the semaphores may have forgotten
+        this user. Each further append notes the queue as the user.
     """
 
     __slots__ = ("_append", "_limit", "_prepare", "_releaser", "_repeat", "_resets", "_seen", "_tokens", "_used_before",
@@ -71,30 +73,33 @@ class PreparedAppend(Append):
         self._resets = device_state.capabilities.resets_on_wait
         self._releaser = device_state.releaser
         self.last_seq = 0
-        self._seen = -1   # number of the device's releases when all semaphores were last examined
+        self._seen = -1   # number of the device's releases at the last examination of the semaphores
         self.dropped = False
         for lifetime in self.lifetimes:
             lifetime.use(self, 1)
 
-    # ---- `User` for the lifetimes of the semaphores: the use has number 1, and ends with the last operation
+    # ---- `User` for the lifetimes of the semaphores: the only use has number 1 and ends with the last operation
     @property
     def done_seq(self) -> int:
-        """1 if none of its operations is pending, otherwise 0."""
+        """1 if no operation of this append is pending, otherwise 0."""
         return 1 if self.queue.done_seq >= self.last_seq else 0
 
     @property
     def closed(self) -> bool:
-        """Whether lifetimes can forget this use: no operation is pending, and none will follow."""
+        """Whether lifetimes can forget this use.
+
+        Either the queue is closed, or no operation is pending, and the append is dropped or has a released semaphore.
+        """
         return self.queue.closed or (self.done_seq == 1 and (
             self.dropped or any(lifetime.released for lifetime in self.lifetimes)))
 
     def on_queue(self, seq: int) -> tuple[CompletionTracker, int]:
-        """Return the queue, and the number there of the last operation."""
+        """Return the queue, and the number of the last operation on the queue."""
         return self.queue, self.last_seq
 
     # ---- use
     def begin(self, op: Operation, user: User, *, recording: bool) -> None:
-        """Note the use, and check the distance of the values to the last ones."""
+        """Note the use. Check the values to wait for, if the device limits the difference of values."""
         self.note_use(op, user)
         if self._limit != UINT64_MAX:
             for state, value in self.targets(op.params):
@@ -102,7 +107,7 @@ class PreparedAppend(Append):
 
     def note_use(self, op: Operation, user: User) -> None:
         """Note the use. Examine the semaphores only after a release on the device."""
-        # The note precedes the look at the releases, as in `Lifetime.use`.
+        # The note precedes the check for releases, as in `Lifetime.use`.
         self.last_seq = op.seq
         if self._seen != self._releaser.releases:
             self._examine()
@@ -118,21 +123,25 @@ class PreparedAppend(Append):
 
     # ---- the driver's call
     def prepare(self) -> None:
-        """Let the driver prepare its arrays now, not at the second append."""
+        """Let the driver prepare its arrays now instead of at the second append.
+
+        No effect for other semaphores than timelines and one binary semaphore.
+        """
         if self.timelines or self.takes_none:
             self._repeat = self._prepare(self._tokens)
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
-        """Call the prepared function of the driver, or `append_wait` or `append_signal`."""
+        """Call the driver's prepared function, if it exists; otherwise call `append_wait` or `append_signal`."""
         if type(params) is list:
             return self._append(self._tokens, params, fences, memories, want_fence)
         if not memories:
             if self._repeat is not None:
                 return self._repeat(params, fences, want_fence)
             if self._used_before:
-                with contextlib.suppress(XsemError):   # the ordinary call raises the error, if there is one
+                with contextlib.suppress(XsemError):   # the call below raises the error, if any
                     self.prepare()
-            # The preparation costs as much as several appends, and many batches never return.
+            # The first append prepares nothing: the preparation costs as much as several appends, and many batches
+            # occur only once.
             self._used_before = True
         kind = _PARAMS[self.operation]
         return self._append(self._tokens, [kind(value=each) for each in _values(params)], fences, memories, want_fence)
@@ -143,7 +152,7 @@ class PreparedAppend(Append):
 
 
 class _TimelineSignal(PreparedAppend):
-    """A signal of timelines. The check of the values and their change are one step for other threads."""
+    """A signal of timelines. One lock covers the check and the change of the values."""
 
     __slots__ = ()
 
@@ -153,7 +162,7 @@ class _TimelineSignal(PreparedAppend):
         if self._seen != self._releaser.releases or self.dropped:
             self.note_use(op, user)
         if recording:
-            return   # a recorded signal takes effect only in the replays, and each replay makes its own note
+            return   # a recorded signal takes effect only in replays, and each replay stores its own values
         params = op.params
         if type(params) is int:
             state = self.states[0]
@@ -161,7 +170,7 @@ class _TimelineSignal(PreparedAppend):
                 before = state.last
                 if before is not None and not before < params <= before + self._limit:
                     state.check_advance(params, allow_rewind=False, limit=self._limit)
-                # The old value is stored before the change, so `take_back` is right at any moment.
+                # The old value is stored before the change, so `take_back` is correct after Ctrl-C at any moment.
                 op.before = (before,)
                 state.last = params
             return
@@ -187,7 +196,7 @@ class _TimelineSignal(PreparedAppend):
 
 
 class _OtherKinds(PreparedAppend):
-    """A wait or a signal of semaphores whose state is more than a value."""
+    """A wait or a signal of other kinds, of mixed kinds, or of a binary semaphore that a wait does not reset."""
 
     __slots__ = ()
 
@@ -232,14 +241,14 @@ def prepared_append(
 
 
 def _values(params: Any) -> Sequence[Any]:
-    """Return the value of each semaphore, None where it takes none."""
+    """Return the value for each semaphore; None for a semaphore without values."""
     if type(params) is int or params is None:
         return (params,)
     return [param.value for param in params] if type(params) is list else params
 
 
 def _check_difference(state: SemaphoreState, value: int | None, limit: int) -> None:
-    """Refuse a value to wait for that is too far above the last value.
+    """Refuse a wait for a value that is too far above the last value signalled here.
 
     Raises
     ------

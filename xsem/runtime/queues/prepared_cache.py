@@ -14,7 +14,7 @@ __all__ = ["PreparedCache"]
 _MOST_BATCHES: Final = 16
 """Limit of the batches that begin with the same semaphore. A further batch replaces the oldest."""
 _MANY: Final = 32
-"""From this number of waits (or signals) on, the cache looks for unusable ones and drops them."""
+"""Number of waits or of signals at which the cache first drops the unusable ones. The number can then grow."""
 
 _state_of = operator.attrgetter("_state")
 
@@ -36,7 +36,7 @@ class PreparedCache:
         self._many = _MANY
 
     def find_batch(self, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
-        """Return the prepared append of a list or tuple of semaphores; None if unknown, or for another argument."""
+        """Return the prepared append of a list or tuple of semaphores; None for an unknown batch or other argument."""
         if type(semaphores) is not list and type(semaphores) is not tuple:
             return None
         try:
@@ -45,7 +45,7 @@ class PreparedCache:
             return None
 
     def add(self, prepared: PreparedAppend) -> None:
-        """Keep a prepared append for the next one with the same semaphores."""
+        """Keep a prepared append for later appends of the same semaphores. No effect during a recording."""
         queue, states = self._queue, prepared.states
         if queue.recording or queue.closed:
             return

@@ -21,7 +21,10 @@ __all__ = ["Lease", "Queue"]
 
 
 class Lease:
-    """A use of the queue of a borrowed stream. All lists on the stream share one; the queue stays while it exists."""
+    """The lease of the lists on a borrowed stream. All lists on the stream share one lease.
+
+    `QueueTable.release_idle` releases no queue with a live lease.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -34,13 +37,13 @@ class Queue(CompletionTracker):
     recorded : list of Operation
         Operations appended while `recording` is True.
     recorded_uses : list of Lifetime
-        Lifetimes of the objects that `recorded` uses. `recorded_by` holds them.
+        Lifetimes of the objects of `recorded`, held by `recorded_by`.
     recorded_by : object
         The holder of `recorded_uses`.
     prepared : PreparedCache
         The prepared appends of this queue.
     barrier : DriverCall
-        The append of a barrier.
+        The append of a barrier, common to all lists of the queue.
     """
 
     def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
@@ -84,23 +87,31 @@ class Queue(CompletionTracker):
         kept: Sequence[Fence] = (), *, lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
         want_fence: bool = False,
     ) -> Fence | None:
-        """Append one operation: note it, and make the driver's call. All appends of the device take this way.
+        """Append one operation: record the operation, and make the driver's call.
 
-        An operation that Ctrl-C interrupts inside the driver's call counts as appended, because the driver may have it.
+        All appends on the device take this path, except markers. An operation that Ctrl-C interrupts inside the
+        driver's call counts as appended, because the driver may have the operation.
 
         Parameters
         ----------
         append : Append
         params : object
             Parameters in the form of `Operation.params`.
-        user : Lifetime, optional
-            Lifetime of the command list that appends. It must not be released.
+        user : Lifetime or WrapperLifetime, optional
+            Lifetime of the appending command list. A released list cannot append.
         kept : sequence of Fence
             Fences that the operation waits for.
-        lifetimes, memories : sequence
-            Lifetimes and tokens of the memory that the operation hands over.
+        lifetimes : sequence of Lifetime
+            Lifetimes of the memory in the handover.
+        memories : sequence of Token
+            Tokens of this memory. Empty if the device does not declare `needs_handover`.
         want_fence : bool
-            Return a fence of the operation.
+            Request a fence of the operation.
+
+        Returns
+        -------
+        Fence or None
+            The fence of the operation if `want_fence` is True.
 
         Raises
         ------
@@ -111,7 +122,7 @@ class Queue(CompletionTracker):
         """
         device_state = self.device_state
         if device_state.generation != Clock.now:
-            # Before the lock: in a forked child, a thread of the parent process may hold it.
+            # This check precedes the lock: in a forked child, a thread of the parent process may hold the lock.
             check_generation(device_state.generation, device_state.info.id)
         releaser = device_state.releaser
         if releaser.jobs or device_state.notifier.thread.stalled:
@@ -126,10 +137,12 @@ class Queue(CompletionTracker):
         calling = foreign = captured = False
         with self.lock:
             outer = self._issuing
-            # No call stands between here and `try`: Ctrl-C there would leave a number that is never issued or done.
+            # No call stands between the new number and `try`: Ctrl-C in a call would leave a number that is never
+            # issued or done.
             seq = op.seq = self.seq = self.seq + 1
             try:
-                # The queue itself comes first, before any driver call: from here on no other thread can close it.
+                # The use of the queue itself is noted before all driver calls. From here on, no other thread can close
+                # the queue.
                 self.lifetime.uses[self] = seq
                 if self.lifetime.released or (user is not None and user.released):
                     self._raise_released(user)
@@ -143,8 +156,8 @@ class Queue(CompletionTracker):
                 if self._slots >= self._due and not captured:
                     self._check_room()
                 if gate is not None and not captured:
-                    # A release closes the gate before it reads `_last_wait`. It sees this wait, or this append sees the
-                    # closed gate and lets the release end.
+                    # A release closes the gate before it reads `_last_wait`. Either the release sees this wait, or this
+                    # append sees the closed gate and lets the release end.
                     self._last_wait = seq
                     if gate.closed:
                         with gate.lock:
@@ -209,7 +222,10 @@ class Queue(CompletionTracker):
     def _captured_fence(
         self, op: Operation, lifetimes: Sequence[Lifetime], token: Token | None, want_fence: bool
     ) -> Fence | None:
-        """Note an operation that runs at each launch of its graph. No marker can tell its end."""
+        """Store a recorded operation, or pin the objects of a captured one. Return the fence if `want_fence` is True.
+
+        The operation runs at each launch of its graph, so no marker can tell its end.
+        """
         if self.recording:
             self.recorded.append(op)
         else:

@@ -26,7 +26,7 @@ class QueueTable:
     streams_lock : RLock
         Held while a borrowed stream gets its queue, and while an idle queue is released.
     copy_queue : Queue or None
-        The queue for xsem's own blocking copies. The first copy makes it, under `copy_lock`.
+        The queue for xsem's own blocking copies. The first copy creates the queue under `copy_lock`.
     """
 
     def __init__(self, device_state: DeviceState) -> None:
@@ -50,14 +50,14 @@ class QueueTable:
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
     def borrowed(self, key: Hashable) -> Queue | None:
-        """Return the queue of a native queue, for a list that borrows it; None if it is unknown or released."""
+        """Return the queue with this identity, for a list on a borrowed stream; None if it is unknown or released."""
         queue = self._queues.get(key)
         return None if queue is None or queue.lifetime.released else queue
 
     def add(self, driver: CommandListDriver, name: str, *, borrowed: bool = False) -> Queue:
-        """Create the `Queue` of a native queue. It stays in the table until its lifetime frees it.
+        """Create the `Queue` of a native queue, and add the queue to the table.
 
-        The lifetime closes `driver`.
+        The free of the queue, or `release_idle`, removes the queue from the table. The lifetime closes `driver`.
 
         Raises
         ------

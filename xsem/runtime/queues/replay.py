@@ -23,14 +23,14 @@ class Replay(Append):
     driver : CommandListDriver
     recording : Token
     values : sequence of (Token, int, int)
-        For each timeline with new values: the value to wait for, and the value to signal.
+        Token, value to wait for and value to signal, for each timeline with new values.
     waits, signals : mapping of SemaphoreState to int or None
         All semaphores of the recording, with the values of this replay.
     rewinding : set of SemaphoreState
-        Timelines whose recorded signal has ``allow_rewind``.
+        Timelines with ``allow_rewind`` in the recorded signal and without a new value to signal.
     lifetimes : sequence of Lifetime
     may_wait : bool
-        The recording has waits.
+        The recording waits for semaphores or events.
     limit : int
         The device's `Capabilities.max_value_difference`.
     """
@@ -52,7 +52,7 @@ class Replay(Append):
         self._limit = limit
 
     def begin(self, op: Operation, user: User, *, recording: bool) -> None:
-        """Note the use and the signals of the replay."""
+        """Note the use, and change the state of the signalled semaphores."""
         super().begin(op, user, recording=recording)
         op.claim = Claim()
         op.before = changes = StateChanges(op.claim)

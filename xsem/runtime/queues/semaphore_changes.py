@@ -1,4 +1,4 @@
-"""Changes of semaphore state for one wait or signal. They precede the driver's call and are undone if it refuses."""
+"""Changes of semaphore state for one append, undone if the driver refuses the operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["StateChanges"]
 
 
 class StateChanges:
-    """Changes of semaphore state for one append. They precede the driver's call and can be undone."""
+    """Changes of semaphore state for one append. The changes precede the driver's call. `take_back` undoes them."""
 
     __slots__ = ("_claim", "_signalled", "_turning", "_waiting")
 
@@ -67,7 +67,7 @@ class StateChanges:
         return previous
 
     def take_back(self) -> None:
-        """Undo all changes: the driver did not get the operation, or refused it."""
+        """Undo all changes, because the driver did not get the operation or refused it."""
         for state, value, previous in reversed(self._signalled):
             state.restore(value, previous)
         for state in self._turning:
