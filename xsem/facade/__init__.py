@@ -17,10 +17,11 @@ Streams (`command_list`, `xsem.data.streams`)
 Prepared appends (`prepared`, `xsem.runtime.queues.prepared_append`)
     `commands.prepare_signal(sems)` and `prepare_wait` return a callable that repeats one append with new values. xsem
     checks the semaphores once, and the driver prepares its arrays once (`CommandListDriver.prepare_signal`, whose
-    default is `append_signal`). Each call has all the guarantees of an append.
+    default is `append_signal`). Each call has all guarantees of an append.
     `append_signal` and `append_wait` also keep the prepared append of their semaphores. The driver prepares its arrays
-    at the second append, because the preparation of a batch costs three appends. At most 16 batches that begin with the
-    same semaphore are kept. A further batch replaces the oldest one.
+    at the second append of values, because the preparation of a batch costs as much as three appends. Of the batches
+    that begin with the same semaphore, a queue keeps at most 16 waits and 16 signals. A further batch replaces the
+    oldest one.
 Events (`event`)
     `signal_event` binds an event to one operation. A wait uses the binding at the time of its append. `reset()` only
     unbinds. A wait for an unbound event raises an error. A second binding also raises an error: without the error, two

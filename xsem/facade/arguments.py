@@ -20,18 +20,18 @@ __all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "
 
 
 def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...] | list[WaitParams | SignalParams]:
-    """Return the parameters of an append in the form of `Operation.params`.
+    """Check the parameters of an append, and return them in the form of `Operation.params`.
 
     Raises
     ------
     BadArgumentError
-        ``params_mismatch``: not as many as semaphores. ``wrong_params``, ``not_an_int``, ``value_out_of_range``;
-        ``value_required`` and the like; ``timeout_not_allowed``.
+        ``params_mismatch``: the number of parameters differs from the number of semaphores. ``wrong_params``,
+        ``not_an_int``, ``value_out_of_range``; ``value_required`` and the like; ``timeout_not_allowed``.
     """
     states = append.states
     given: Sequence[Any] = (params,)
     if append.batch:
-        # The type first: the general question takes longer than all else here.
+        # The exact types come first: `isinstance` with `Sequence` takes longer than all other checks here.
         if type(params) is not list and type(params) is not tuple and (
                 isinstance(params, str | bytes) or not isinstance(params, Sequence)):
             raise BadArgumentError(f"append_{append.operation} of a sequence takes a sequence of as many parameters: "
@@ -49,7 +49,7 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
         if isinstance(param, WaitParams):
             _check_timeout(state, param)
     if append.timelines and not any(isinstance(param, SignalParams) and param.allow_rewind for param in checked):
-        # Nothing but values. `_check_fields` has refused None.
+        # The parameters contain only values. `_check_fields` has refused None.
         values = tuple(cast("int", param.value) for param in checked)
         return values if len(values) > 1 else values[0]
     return checked
@@ -58,7 +58,17 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
 def batch(
     device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str
 ) -> Sequence[Semaphore]:
-    """Return one semaphore, or several different semaphores, all of this device and not released."""
+    """Check the semaphores of an append, and return them as a sequence.
+
+    Raises
+    ------
+    BadArgumentError
+        ``empty_batch``, ``duplicate_semaphore``, ``not_a_semaphore``.
+    WrongDeviceError
+        ``wrong_device``.
+    ReleasedError
+        ``released``.
+    """
     if isinstance(semaphores, Semaphore):
         chosen: Sequence[Semaphore] = (semaphores,)
     else:

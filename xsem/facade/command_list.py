@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandList"]
 
-_NONE: Final[tuple[()]] = ()  # the default of events and memory: an append compares with this very object
+_NONE: Final[tuple[()]] = ()  # the default of events and memory: an append recognizes this object by identity
 
 
 class CommandList(DeviceObject):
@@ -457,7 +457,7 @@ class CommandList(DeviceObject):
     def _prepare(
         self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
     ) -> PreparedAppend:
-        """Check the semaphores of a first append, and keep the prepared append for the next one."""
+        """Check the semaphores of a first append, and keep the prepared append for later appends."""
         _, append = self._new_append(operation, semaphores, f"append_{operation}")
         self._queue.prepared.add(append)
         return append
@@ -478,7 +478,7 @@ class CommandList(DeviceObject):
         signal_event: Event | None = None, memories: Sequence[Memory] = _NONE,
     ) -> None:
         if append.takes_int and type(params) is int and 0 <= params <= UINT64_MAX:
-            pass   # the usual frame
+            pass   # the usual case: no further check
         elif not (params is None and append.takes_none):
             params = checked_params(append, params)
         if wait_events is _NONE and signal_event is None and memories is _NONE and self._stopped is None:
@@ -533,7 +533,7 @@ class CommandList(DeviceObject):
         property, xsem expects that the application can capture the stream into a graph.
         """
         self._check()
-        # From here on the application can capture the stream.
+        # From here on, the application can capture the stream.
         self._queue.exposed = True
         return self._queue.driver.key
 

@@ -344,7 +344,7 @@ class Device(Releasable):
                 raise self._not_a_stream(stream, error) from error
             check_list_implements(self.info, device_state.capabilities, driver)
             with queues.streams_lock:
-                # One native queue has one `Queue`. The stream can also be that of a list that the device owns.
+                # One native queue has one `Queue`. The stream can also belong to a list of the device itself.
                 queue = queues.borrowed(driver.key)
                 known = queue is not None
                 if queue is None:

@@ -123,7 +123,7 @@ class Event(DeviceObject):
         self._binding.clear()
 
     def release(self) -> None:
-        """Release the event. Waits and callbacks that are already added keep their operation."""
+        """Release the event. Appended waits and added callbacks keep their operation."""
         super().release()
         self._binding.clear()
 
@@ -205,7 +205,7 @@ class Event(DeviceObject):
         return fence
 
     def _claim(self, claim: Claim) -> None:
-        """Claim the event for an append: of two threads, one is refused before the driver's call."""
+        """Claim the event for an append. Of two concurrent appends, one is refused before the driver's call."""
         self._lifetime.check()
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
@@ -230,7 +230,7 @@ class Event(DeviceObject):
 
 
 def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence, ...]:
-    """Return the fences that events are bound to now.
+    """Return the present fence of each event.
 
     Raises
     ------

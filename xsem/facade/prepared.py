@@ -22,8 +22,8 @@ class Prepared:
     ----------
     values : int, or a sequence of int
         One value for one semaphore. For a sequence of semaphores, a sequence of the same length. None, `SignalParams`
-        and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`. Only int values of
-        timelines take the driver's prepared arrays.
+        and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`. The driver uses its
+        prepared arrays for timelines without ``allow_rewind``, and for one binary semaphore with None.
 
     Raises
     ------
