@@ -288,16 +288,16 @@ class ImportFailure(Exception):
 
 
 class PreparedCall(Protocol):
-    """Appends a prepared wait or signal."""
+    """A callable that appends a prepared wait or signal."""
 
     def __call__(self, values: Any, wait_points: Sequence[Token], want_point: bool, /) -> Token | None:
-        """Append once.
+        """Append the wait or signal once.
 
         Parameters
         ----------
         values : int, None or tuple of int
-            An int for one timeline, a tuple of ints for several, and None for one binary semaphore. Each item is an
-            unsigned 64-bit int.
+            One timeline: an int. Several timelines: a tuple of ints. One binary semaphore: None. Each int is unsigned
+            and has at most 64 bits.
         wait_points, want_point
             As described in `CommandListDriver`.
 
@@ -706,9 +706,10 @@ class DeviceDriver(ABC):
 
     # ---- optional, with working defaults
     def stream_identity(self, stream: object) -> Hashable | None:
-        """Return the `CommandListDriver.key` of the application's own queue. Makes no driver call.
+        """Return the identity of the application's own queue, without a driver call.
 
-        The facade calls this method before `open_command_list`. For a known key it uses the list that it has.
+        The facade calls this method before `open_command_list`. For a known identity, the facade uses the existing list
+        and does not call `open_command_list`.
 
         Parameters
         ----------
@@ -718,12 +719,13 @@ class DeviceDriver(ABC):
         Returns
         -------
         Hashable or None
-            None: only `open_command_list` can tell. This is the default.
+            The `CommandListDriver.key` of a list on the queue. None, the default: the key is unknown before
+            `open_command_list`.
 
         Raises
         ------
         WrongDeviceError, BadArgumentError, TypeError
-            As for `open_command_list`, where the object itself tells.
+            As for `open_command_list`, if the object itself shows the error.
         """
         return None
 
@@ -919,7 +921,7 @@ class CommandListDriver(ABC):
         _unsupported(self, "append_signal")
 
     def prepare_wait(self, semaphores: Sequence[Token]) -> PreparedCall:
-        """Prepare a wait for timelines or for one binary semaphore, to be appended many times without memory.
+        """Prepare a wait for timelines, or for one binary semaphore, for repeated appends without memory.
 
         Parameters
         ----------
@@ -929,7 +931,7 @@ class CommandListDriver(ABC):
         Returns
         -------
         PreparedCall
-            Each call appends the wait, with the rules of any append. Default: calls `append_wait`.
+            Each call appends the wait. The rules of all appends apply. The default calls `append_wait`.
         """
         def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
             return self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], wait_points, (),
@@ -938,7 +940,7 @@ class CommandListDriver(ABC):
         return call
 
     def prepare_signal(self, semaphores: Sequence[Token]) -> PreparedCall:
-        """Prepare a signal, as `prepare_wait` does for a wait. Default: calls `append_signal`."""
+        """Prepare a signal, as `prepare_wait` prepares a wait. The default calls `append_signal`."""
         def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
             return self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], wait_points,
                                       (), want_point)
