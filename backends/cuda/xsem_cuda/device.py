@@ -242,10 +242,10 @@ class CudaDevice(DeviceDriver):
         return StreamList(self._driver, self._context, self._points, parsed.handle, lent=stream)
 
     def stream_identity(self, stream: object) -> int:
-        """Return the key of a stream's list.
+        """Return the key of a list on this stream.
 
-        A handle stands for one stream while the list exists, because the list keeps the stream alive. The default
-        streams have the same handles on every device, so the device that the object tells is checked each time.
+        A list keeps the stream object alive, so the handle of the object stands for one stream while the list exists.
+        The default streams have the same handles on every device, so each call checks the device of the object.
         """
         parsed = parse_stream(stream)
         check_ordinal(self._ordinal, parsed)

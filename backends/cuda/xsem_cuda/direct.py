@@ -38,7 +38,7 @@ def check(driver: Any, name: str, code: int) -> None:
 def capture_query(driver: Any, stream: int) -> Callable[[], bool] | None:
     """Return a function that tells whether a stream is in a capture; None if the driver does not provide the address.
 
-    An append on a stream of the application asks each time, so the arguments are made once.
+    Each append to a stream that the application can capture makes this query, so the arguments are created once.
     """
     name = "cuStreamIsCapturing"
     address = address_of(driver, name)

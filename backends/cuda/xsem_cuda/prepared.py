@@ -1,7 +1,8 @@
 """Signals and waits with arrays that are made once. Each call writes the values and calls the driver.
 
-The bindings copy both lists element by element at each call. For one semaphore this takes as long as the driver itself,
-for several it takes longer than the rest. So these calls use the driver's function directly, with memory laid out once.
+The bindings copy both lists element by element at each call. For one semaphore, this copy takes as long as the driver's
+function. For several semaphores, the copy takes longer than the rest of the call. The callables of this module call the
+driver's function directly, with arrays that are laid out once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from xsem_cuda.semaphores import SemaphoreToken
 
 __all__ = ["prepared"]
 
-# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The fence's value is the first 8.
+# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are the fence's value.
 _PARAMS_SIZE: Final = 144
 
 
@@ -36,7 +37,8 @@ def prepared(
     semaphores : sequence of SemaphoreToken
     stream : CUstream
     issue : callable
-        ``issue(function, arguments, wait_points, want_point)`` surrounds a call with the fences.
+        ``issue(function, arguments, wait_points, want_point)`` waits for the fences, calls the function, and records
+        the requested fence.
 
     Returns
     -------
@@ -56,7 +58,7 @@ def prepared(
     arguments = (ctypes.c_void_p(ctypes.addressof(natives)), ctypes.c_void_p(ctypes.addressof(where)),
                  ctypes.c_uint(count), ctypes.c_void_p(int(stream)))
     fence = memoryview(params).cast("Q")
-    # Writes all values in one call, and the zeros between them again.
+    # One call writes all values, and again the zeros between the values.
     write = struct.Struct("=" + f"Q{_PARAMS_SIZE - 8}x" * count).pack_into
 
     def one(

@@ -60,7 +60,7 @@ class StreamList(CommandListDriver):
         self._signal = driver.cuSignalExternalSemaphoresAsync
         self._wait = driver.cuWaitExternalSemaphoresAsync
         self._record_event = driver.cuEventRecord
-        self._query_capture: Callable[[], bool] | None = None   # made by the first query
+        self._query_capture: Callable[[], bool] | None = None   # created by the first query
         self._graphs = Graphs(driver, context, self._stream)
         # False outside of captures. True in a capture of the application: the driver does not tell whether two streams
         # are in the same one. Each recording has its own object: a wait in one recording for an event of another
@@ -115,7 +115,7 @@ class StreamList(CommandListDriver):
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
     ) -> Point | None:
-        """Call cuMemcpyAsync. Neither side is pageable memory: with that, the call would block (measured)."""
+        """Call cuMemcpyAsync. Neither side is pageable memory: a copy with pageable memory would block (measured)."""
         return self._issue(self._in_context, (self._driver.cuMemcpyAsync, dst, src, size, self._stream), wait_points,
                            want_point)
 
@@ -155,7 +155,7 @@ class StreamList(CommandListDriver):
     def capturing(self) -> bool:
         """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
         if self.key == LEGACY:
-            # It cannot be captured, and the query fails while a blocking stream is captured.
+            # The legacy stream cannot be captured, and the query fails while a blocking stream is captured.
             return False
         if self._query_capture is None:
             self._query_capture = (capture_query(self._driver, self.key) if self._bare else None) or self._ask_capture
@@ -258,7 +258,7 @@ class StreamList(CommandListDriver):
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> PreparedCall | None:
-        # The default streams need the context at each call, and the per-thread stream also its thread.
+        # The default streams need the context at each call. The per-thread stream also needs its thread.
         return prepared(self._driver, function.__name__, semaphores, self._stream, self._issue) if self._bare else None
 
     def _semaphores(
@@ -275,7 +275,7 @@ class StreamList(CommandListDriver):
         self, function: Callable[..., object] | None, arguments: Sequence[object], wait_points: Sequence[Point],
         want_point: bool,
     ) -> Point | None:
-        """Wait for the fences, call the function, record a fence. A barrier has no function."""
+        """Wait for the fences, call the function, and record the requested fence. A barrier has no function."""
         for point in wait_points:
             if point.captured != self._captured:
                 raise BusyError(
@@ -308,7 +308,7 @@ class PerThreadList(StreamList):
 
     The handle of this stream means a different stream in each thread. So only the borrowing thread appends work, and
     each append records a fence. Another thread can only append a barrier that records a fence, as xsem's releasing
-    thread does. It gets the newest fence of the list.
+    thread does. This barrier returns the newest fence of the list.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ PER_THREAD: Final = 2
 
 
 class ParsedStream(NamedTuple):
-    """A stream's handle for the driver, and the ordinal of its device; None if its object does not tell the device."""
+    """A stream's handle for the driver, and the ordinal of its device; None if the object does not name the device."""
 
     handle: int
     ordinal: int | None
@@ -72,7 +72,7 @@ def _ordinal(stream: object) -> int | None:
 
 
 def check_ordinal(ordinal: int, stream: ParsedStream) -> None:
-    """Refuse a stream whose object tells another device.
+    """Refuse a stream if its object names another device.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
 
 
 def stream_key(stream: ParsedStream) -> int:
-    """Return `CommandListDriver.key` of the list on this stream."""
+    """Return the `CommandListDriver.key` of a list on this stream."""
     return per_thread_key() if stream.handle == PER_THREAD else stream.handle
 
 
@@ -123,7 +123,7 @@ def per_thread_key() -> int:
 
 
 class _Thread(threading.local):
-    """One object per thread. Unlike a thread's number, it is never reused for another thread."""
+    """One object per thread. Unlike the number of a thread, the object is never reused for another thread."""
 
     def __init__(self) -> None:
         self.itself = object()
@@ -133,7 +133,7 @@ _THREAD: Final = _Thread()
 
 
 class _PerThreadKey(int):
-    """CU_STREAM_PER_THREAD, equal only within one thread: the streams of two threads need separate queues."""
+    """CU_STREAM_PER_THREAD as a key. Keys are equal only within one thread, because each thread needs its own queue."""
 
     _thread: object
 

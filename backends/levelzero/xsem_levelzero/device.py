@@ -176,7 +176,7 @@ class LevelZeroDevice(DeviceDriver):
         return ImmediateList(self._core, self._events, handle, in_order=in_order)
 
     def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle, which is the key of the queue's list."""
+        """Return the native handle of the queue: the key of a borrowed list. None for other objects."""
         handle = getattr(stream, "int_ptr", stream)
         return handle if type(handle) is int else None
 

@@ -201,7 +201,7 @@ class OpenCLDevice(DeviceDriver):
         return QueueList(self._core, self._addresses, self._core.create_queue())
 
     def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle, which is the key of the queue's list."""
+        """Return the native handle of the queue: the key of a borrowed list. None for other objects."""
         handle = getattr(stream, "int_ptr", stream)
         return handle if type(handle) is int else None
 

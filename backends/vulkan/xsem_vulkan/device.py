@@ -93,7 +93,7 @@ class VulkanDevice(DeviceDriver):
         return made
 
     def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle, which is the key of the queue's list."""
+        """Return the native handle of the queue: the key of a borrowed list. None for other objects."""
         handle = getattr(stream, "int_ptr", stream)
         return handle if type(handle) is int else None
 
