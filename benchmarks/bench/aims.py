@@ -14,6 +14,7 @@ from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
+# Group and label of a series, and the largest accepted ratio of xsem to cuda.bindings with reused parameters.
 _BESIDE_BINDINGS: Final = (
     ("signal", "1 semaphore", 1.6), ("wait", "1 semaphore", 1.6), ("frame", EVENT, 3.0), ("frame", NEW_EVENT, 3.0),
     ("frame", WAIT_EVENT, 3.0), ("frame", STREAM, 3.0), ("frame", BARRIER, 4.0), ("frame", BINARY, 2.0),
@@ -25,7 +26,7 @@ _FLAT: Final = 1.10
 
 @dataclass(frozen=True)
 class Aim:
-    """A ratio of two medians, and its limit; `found` is None if one of them could not be measured."""
+    """A ratio of two medians, and its limit; `found` is None if one of the medians could not be measured."""
 
     text: str
     limit: float

@@ -1,4 +1,4 @@
-"""Cost of what an application does in each frame: events, borrowed streams, parameters, handovers."""
+"""Cost of the calls in a frame of an application: events, borrowed streams, parameters, handovers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xsem.types import SemaphoreHandleType, SignalParams
 __all__ = ["BARRIER", "BINARY", "EVENT", "LABELS", "NEW_EVENT", "STREAM", "WAIT_EVENT", "measure"]
 
 Step: TypeAlias = Callable[[int], object]
-"""One frame. Its argument is a value that no timeline has had."""
+"""One frame. The argument is a value above all earlier values of the timelines."""
 
 EVENT: Final = "signal with an event"
 NEW_EVENT: Final = "signal with a new event"
@@ -29,7 +29,7 @@ LABELS: Final = (EVENT, NEW_EVENT, WAIT_EVENT, BARRIER, STREAM, PARAMETERS, BINA
 
 
 class _Stream:
-    """A stream of the application, with the protocol of the streams of torch and CuPy."""
+    """A stream object of the application, with ``__cuda_stream__`` as in torch and CuPy."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -39,7 +39,7 @@ class _Stream:
 
 
 def measure(rig: Rig) -> Iterator[Series]:
-    """Measure each kind of frame: cuda.bindings with kept parameters and events, then xsem."""
+    """Measure each kind of frame with xsem, and with reused parameters of cuda.bindings."""
     calls, repetitions = (20, 3) if rig.quick else (200, 41)
     with _Scene(rig) as scene:
         for label in LABELS:
@@ -71,12 +71,12 @@ class _Scene:
             each.release()
 
     def tidy(self) -> None:
-        """Destroy the events of a repetition."""
+        """Destroy the new events of a repetition."""
         while self._made:
             check(self._rig.driver.cuEventDestroy(self._made.pop()))
 
     def steps(self, label: str) -> dict[str, Step]:
-        """Return the frame of each way."""
+        """Return the frame of cuda.bindings and the frame of xsem."""
         bindings, ours = {
             EVENT: self._with_event, NEW_EVENT: self._with_new_event, WAIT_EVENT: self._waiting, BARRIER: self._barrier,
             STREAM: self._on_stream, PARAMETERS: self._with_params, BINARY: self._on_binary,
@@ -194,7 +194,7 @@ class _Scene:
 
 
 def _repetition(rig: Rig, scene: _Scene, step: Step, calls: int) -> float:
-    """Return microseconds of a frame."""
+    """Run one repetition, and return the microseconds per frame."""
     first = rig.values(calls)
     began = perf_counter()
     for value in range(first, first + calls):
