@@ -1,4 +1,4 @@
-"""Lists on borrowed streams: one queue per stream, found again without a driver call."""
+"""Lists on borrowed streams: one queue for each stream, and no driver call for a known stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_known_stream_needs_no_driver_call(opened: Opened) -> None:
     before = driver.calls
     for stream in (FakeStream(7), 7):
         device.command_list(stream).append_barrier()
-    assert driver.calls == before + 2   # the barriers
+    assert driver.calls == before + 2   # the two barriers
     assert len(driver.lists) == 1
     assert not kept.released
 
@@ -51,7 +51,7 @@ def test_stream_is_known_while_work_is_in_flight(opened: Opened, monkeypatch: py
     assert [each.command_list for each in device.pending()] == ["fake:0/stream-0x7"]
     before = len(driver.lists)
     device.command_list(FakeStream(7)).append_wait(sem, 2)
-    assert len(driver.lists) == before   # the same queue, so its order is kept
+    assert len(driver.lists) == before   # the same queue, so the order of the stream is kept
     driver.finish()
     device._queues._next_look = 0
     device.command_list(FakeStream(200))

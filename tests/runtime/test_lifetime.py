@@ -316,7 +316,7 @@ def test_open_lists_are_kept_in_the_uses_of_an_object(opened: Opened) -> None:
     lists = [device.create_command_list() for _ in range(100)]
     for value, commands in enumerate(lists, 1):
         commands.append_signal(sem, value)
-    assert len(sem._lifetime.uses) == 100   # a prepared append of each list
+    assert len(sem._lifetime.uses) == 100   # one prepared append for each list
     sem.release()
     for each in driver.lists[:-1]:
         each.reach_all()

@@ -23,7 +23,7 @@ CALLS = ["append_signal", "append_wait"]
 
 
 def kept(commands: xsem.CommandList, call: str, semaphores: Sequence[xsem.Semaphore]) -> PreparedAppend | None:
-    """The append of these semaphores, if the driver has prepared it."""
+    """Return the prepared append of these semaphores; None if the driver has not prepared its arrays."""
     append = commands._queue.prepared.find_batch("signal" if call == "append_signal" else "wait", semaphores)
     return append if append is not None and append._repeat is not None else None
 
@@ -90,7 +90,7 @@ def test_batch_with_a_kind_without_values_is_not_prepared(opened: Opened) -> Non
     timelines = batch(device, 2)
     for value in (1, 2, 3):
         commands.append_wait(timelines, [WaitParams(value=value), value])
-    assert kept(commands, "append_wait", timelines) is not None   # the parameter has nothing but a value
+    assert kept(commands, "append_wait", timelines) is not None   # the parameter contains only a value
     assert values_of(driver) == [(None, 1), (None, 2), (None, 3), (1, 1), (2, 2), (3, 3)]
 
 
@@ -347,7 +347,7 @@ def test_oldest_batches_are_forgotten_and_still_appended(opened: Opened, call: s
 
 
 def test_dropped_prepared_append_registers_its_queue(opened: Opened) -> None:
-    """It may have left the lifetimes of its semaphores, so a semaphore could be freed during its use."""
+    """The lifetimes may have forgotten a dropped append, so a semaphore could be freed during a use."""
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
     for value in (1, 2):
@@ -379,7 +379,7 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
 
 
 class ObservedReleaser(Releaser):
-    """Calls `act` at each change of the number of releases."""
+    """A releaser that calls `act` at each change of the number of releases."""
 
     act: Callable[[], object] = staticmethod(lambda: None)
 
@@ -395,7 +395,7 @@ class ObservedReleaser(Releaser):
 
 
 def test_append_during_a_release_does_not_hide_the_release(opened: Opened) -> None:
-    """The append comes when the release has counted itself. The next append sees the release, too."""
+    """The release calls an append after the number of releases has changed. This and later appends are refused."""
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     for value in (1, 2):

@@ -50,7 +50,7 @@ def test_append_costs_the_same_with_10_and_10000_live_objects(opened: Opened) ->
         finish(commands, driver)
         device.pending()   # releases the fences of the markers
         for _ in range(2):
-            commands.append_signal(sem, next(value))   # the second append prepares the later ones
+            commands.append_signal(sem, next(value))   # at the second append, the driver prepares the later ones
         before = driver.calls
         costs.append((python_calls(lambda: commands.append_signal(sem, next(value))), driver.calls - before))
     assert costs[0] == costs[1]
@@ -77,7 +77,7 @@ def test_append_costs_the_same_with_and_without_60_other_lists(opened: Opened) -
     device, _ = opened
     commands, sem = device.create_command_list(), timeline(device)
     for _ in range(2):
-        commands.append_wait(sem, 1)   # the second append prepares the later ones
+        commands.append_wait(sem, 1)   # at the second append, the driver prepares the later ones
     costs, lists = [python_calls(lambda: commands.append_wait(sem, 1))], []
     for _ in range(60):
         lists.append(device.create_command_list())
@@ -188,7 +188,8 @@ def test_lists_wrapping_one_stream_share_its_queue(opened: Opened, known: bool) 
     assert not second.query()
     assert [op.operation for op in device.pending()] == ["wait"]
     assert driver.lists[0].calls
-    assert [each.closed for each in driver.lists] == ([0] if known else [0, 1])   # a second list is not needed
+    # Without an identity, a second list of the driver is opened and closed.
+    assert [each.closed for each in driver.lists] == ([0] if known else [0, 1])
     second.append_wait(sem, 2)
     with pytest.raises(ReleasedError):
         first.append_wait(sem, 3)
@@ -254,5 +255,5 @@ def test_events_that_are_never_queried_cost_few_queries(opened: Opened) -> None:
     for value in range(1, 10 * MARK_EVERY):
         event.reset()
         commands.append_signal(sem, value, signal_event=event)
-    assert len(asked) <= 3 * 10   # two or three queries for each hundreds of operations
+    assert len(asked) <= 3 * 10   # at most three queries for each MARK_EVERY operations
     assert len([point for point in driver.points if not point.released]) <= 2 * MARK_EVERY

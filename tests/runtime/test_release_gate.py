@@ -323,7 +323,7 @@ def test_gate_stays_closed_until_the_outer_release_ends() -> None:
 
 
 def test_gate_is_shut_inside_an_append_of_the_same_thread(opened: Opened) -> None:
-    """A finalizer can begin a release on the thread of an append."""
+    """A finalizer can begin a release on the thread of an append, inside the driver's call."""
     device, driver = opened
     gate, commands = device._device_state.gate, device.create_command_list()
     assert gate is not None

@@ -74,7 +74,7 @@ class Recorder:
         return (before,)
 
     def _cuGetProcAddress(self, _name: bytes, _version: int, _flags: int) -> tuple[Any, ...]:  # noqa: N802
-        return (0, 0)   # no addresses: the bindings make each call
+        return (0, 0)   # no address, so the bindings make each call
 
     def _cuEventCreate(self, _flags: int) -> tuple[Any, ...]:  # noqa: N802
         return (self._types.CUevent(self._new()),)

@@ -141,7 +141,7 @@ class FakeDriver(spi.DeviceDriver):
         self.numbers = itertools.count(1)
         self.values: dict[int, int] = {}
         self.everything_is_done = False
-        self.tells_identity = True   # `stream_identity` names the stream
+        self.tells_identity = True   # `stream_identity` returns the key of the stream
         self.import_fails: spi.ImportFailure | Exception | None = None
         self.seen_handles: list[int] = []
         self.quiet_depth = threading.local()
