@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias
 
@@ -705,7 +705,7 @@ class DeviceDriver(ABC):
         _unsupported(self, "open_command_list")
 
     # ---- optional, with working defaults
-    def stream_identity(self, stream: object) -> Hashable | None:
+    def stream_identity(self, stream: object) -> int | None:
         """Return the identity of the application's own queue, without a driver call.
 
         The facade calls this method before `open_command_list`. For a known identity, the facade uses the existing list
@@ -718,7 +718,7 @@ class DeviceDriver(ABC):
 
         Returns
         -------
-        Hashable or None
+        int or None
             The `CommandListDriver.key` of a list on the queue. None, the default: the key is unknown before
             `open_command_list`.
 

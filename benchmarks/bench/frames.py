@@ -60,18 +60,25 @@ class _Scene:
         self._there = rig.exporter.create_semaphore(SemaphoreHandleType.OPAQUE_FD)
         with self._there.export(for_device=rig.device) as desc:
             self._binary = rig.device.import_semaphore(desc)
-        self._made: list[Any] = []
+        self._made: list[Any] = []   # events, each destroyed after its repetition
+        self._events: list[Any] = []
+        # Never destroyed: a borrowed stream must outlive its list, which the device keeps.
+        self._own_stream = check(rig.driver.cuStreamCreate(rig.driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._rig.settle()
+        self.tidy()
+        for event in self._events:
+            check(self._rig.driver.cuEventDestroy(event))
         for each in (self._binary, self._there, self._imported, self._memory, self._shared):
             each.release()
 
     def tidy(self) -> None:
         """Destroy the new events of a repetition."""
+        check(self._rig.driver.cuStreamSynchronize(self._own_stream))
         while self._made:
             check(self._rig.driver.cuEventDestroy(self._made.pop()))
 
@@ -85,8 +92,9 @@ class _Scene:
         return {REUSED: bindings, XSEM: ours}
 
     # ---- the parts of cuda.bindings
-    def _native(self, what: str, handle: int) -> Step:
-        driver, stream = self._rig.driver, self._rig.stream
+    def _native(self, what: str, handle: int, stream: Any = None) -> Step:
+        driver = self._rig.driver
+        stream = self._rig.stream if stream is None else stream
         kind = what.upper()
         params = getattr(driver, f"CUDA_EXTERNAL_SEMAPHORE_{kind}_PARAMS")()
         call = getattr(driver, f"cu{what.capitalize()}ExternalSemaphoresAsync")
@@ -101,10 +109,14 @@ class _Scene:
     def _event(self) -> Any:
         return check(self._rig.driver.cuEventCreate(self._rig.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
 
+    def _kept_event(self) -> Any:
+        self._events.append(self._event())
+        return self._events[-1]
+
     # ---- the frames
     def _with_event(self) -> tuple[Step, Step]:
         signal, record, stream = self._native("signal", self._handle), self._rig.driver.cuEventRecord, self._rig.stream
-        native, event = self._event(), self._rig.device.create_event()
+        native, event = self._kept_event(), self._rig.device.create_event()
         append, semaphore = self._rig.commands.append_signal, self._shared.here
 
         def bindings(value: int) -> None:
@@ -133,7 +145,7 @@ class _Scene:
         return bindings, ours
 
     def _waiting(self) -> tuple[Step, Step]:
-        driver, stream, native = self._rig.driver, self._rig.stream, self._event()
+        driver, stream, native = self._rig.driver, self._rig.stream, self._kept_event()
         check(driver.cuEventRecord(native, stream))
         event = self._rig.device.create_event()
         append = self._rig.commands.append_barrier
@@ -141,7 +153,7 @@ class _Scene:
         return (lambda _: check(driver.cuStreamWaitEvent(stream, native, 0)), lambda _: append(wait_events=[event]))
 
     def _barrier(self) -> tuple[Step, Step]:
-        record, stream, native = self._rig.driver.cuEventRecord, self._rig.stream, self._event()
+        record, stream, native = self._rig.driver.cuEventRecord, self._rig.stream, self._kept_event()
         event, append = self._rig.device.create_event(), self._rig.commands.append_barrier
 
         def ours(_value: int) -> None:
@@ -151,9 +163,10 @@ class _Scene:
         return (lambda _: check(record(native, stream))), ours
 
     def _on_stream(self) -> tuple[Step, Step]:
-        wait, signal = self._native("wait", self._handle), self._native("signal", self._handle)
+        own = self._own_stream
+        wait, signal = self._native("wait", self._handle, own), self._native("signal", self._handle, own)
         device, semaphore = self._rig.device, self._shared.here
-        stream = _Stream(self._rig.commands.native_handle)
+        stream = _Stream(int(own))
 
         def bindings(value: int) -> None:
             wait(0)

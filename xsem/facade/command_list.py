@@ -22,7 +22,7 @@ from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Append, DriverCall, Work
 from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
-from xsem.runtime.queues.queue import Lease, Queue
+from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import Token
@@ -65,11 +65,11 @@ class CommandList(DeviceObject):
     1
     """
 
-    def __init__(self, device: Device, queue: Queue, lease: Lease | None = None) -> None:
+    def __init__(self, device: Device, queue: Queue, use: StreamUse | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
-        super().__init__(device, queue.lifetime if lease is None else WrapperLifetime(queue.name, queue.lifetime))
+        super().__init__(device, queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime))
         self._queue = queue
-        self._lease = lease   # keeps the queue of a borrowed stream in the table
+        self._stream_use = use   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised
 
     # ---- semaphores

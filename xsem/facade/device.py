@@ -307,7 +307,7 @@ class Device(Releasable):
             object is the legacy default stream. The int 0 is refused.
         in_order : bool
             False: the queue can reorder its commands. If the device supports such queues (Level Zero), xsem adds
-            barriers to each append.
+            barriers to each append. A stream that the device already knows keeps its first answer.
 
         Returns
         -------
@@ -336,7 +336,7 @@ class Device(Releasable):
         with queues.streams_lock:
             queue = None if identity is None else queues.borrowed(identity)
             if queue is not None:
-                return CommandList(self, queue, queue.lease())
+                return CommandList(self, queue, queue.stream_use())
         with device_state.calling():
             try:
                 driver = device_state.driver.open_command_list(stream, in_order)
@@ -349,7 +349,7 @@ class Device(Releasable):
                 known = queue is not None
                 if queue is None:
                     queue = queues.add(driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
-                commands = CommandList(self, queue, queue.lease())
+                commands = CommandList(self, queue, queue.stream_use())
             if known:
                 driver.close()
         queues.release_idle()

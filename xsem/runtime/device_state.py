@@ -85,8 +85,7 @@ class DeviceState:
         The thread is started only if callbacks wait for it because the system refused a thread before.
         """
         self.releaser.drain()
-        if self._detached:
-            self._return_fences()
+        self.return_fences()
         if self.notifier.thread.stalled:
             self.notifier.ensure()
 
@@ -202,7 +201,10 @@ class DeviceState:
         """Note that a fence is unused. A later `catch_up` releases the fence. Finalizers may call this method."""
         self._detached[key] = None
 
-    def _return_fences(self) -> None:
+    def return_fences(self) -> None:
+        """Release the fences that finalizers gave up."""
+        if not self._detached:
+            return
         with self.lifetime.visited() as there:
             if there:
                 with self.driver.quiet():

@@ -201,6 +201,7 @@ class CompletionTracker:
                 self._try_mark()
         if self._slots - self._polled >= self._mark_every:
             self.poll()
+            self.device_state.return_fences()
 
     def _try_mark(self) -> None:
         try:

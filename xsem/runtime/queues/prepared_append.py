@@ -49,8 +49,25 @@ class PreparedAppend(Append):
         this user. Each further append notes the queue as the user.
     """
 
-    __slots__ = ("_append", "_limit", "_prepare", "_releaser", "_repeat", "_resets", "_seen", "_tokens", "_used_before",
-                 "batch", "dropped", "last_seq", "queue", "states", "takes_int", "takes_none", "timelines")
+    __slots__ = (
+        "_append",
+        "_appends",
+        "_limit",
+        "_prepare",
+        "_releaser",
+        "_repeat",
+        "_resets",
+        "_seen",
+        "_tokens",
+        "batch",
+        "dropped",
+        "last_seq",
+        "queue",
+        "states",
+        "takes_int",
+        "takes_none",
+        "timelines",
+    )
 
     def __init__(
         self, queue: CompletionTracker, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *,
@@ -67,7 +84,7 @@ class PreparedAppend(Append):
         self._append: Callable[..., Token | None] = getattr(driver, f"append_{operation}")
         self._prepare: Callable[..., Any] = getattr(driver, f"prepare_{operation}")
         self._repeat: Callable[..., Token | None] | None = None
-        self._used_before = False
+        self._appends = 0   # without the prepared function
         self._tokens: Sequence[Token] = [state.token for state in states]
         self._limit = device_state.capabilities.max_value_difference
         self._resets = device_state.capabilities.resets_on_wait
@@ -135,14 +152,15 @@ class PreparedAppend(Append):
         if type(params) is list:
             return self._append(self._tokens, params, fences, memories, want_fence)
         if not memories:
+            # The first append prepares nothing: the preparation costs as much as several appends, and many batches
+            # occur only once. A preparation that fails is not repeated.
+            if self._repeat is None:
+                if self._appends == 1:
+                    with contextlib.suppress(XsemError):   # the call below raises the error, if any
+                        self.prepare()
+                self._appends += 1
             if self._repeat is not None:
                 return self._repeat(params, fences, want_fence)
-            if self._used_before:
-                with contextlib.suppress(XsemError):   # the call below raises the error, if any
-                    self.prepare()
-            # The first append prepares nothing: the preparation costs as much as several appends, and many batches
-            # occur only once.
-            self._used_before = True
         kind = _PARAMS[self.operation]
         return self._append(self._tokens, [kind(value=each) for each in _values(params)], fences, memories, want_fence)
 
@@ -181,9 +199,10 @@ class _TimelineSignal(PreparedAppend):
                 if last is not None and not last < value <= last + self._limit:
                     self.states[index].check_advance(
                         value, allow_rewind=rewinds and params[index].allow_rewind, limit=self._limit)
-                    self.states[index].rewound = True
             op.before = lasts
-            for state, value in zip(self.states, values, strict=True):
+            for state, value, last in zip(self.states, values, lasts, strict=True):
+                if rewinds and last is not None and value <= last:
+                    state.rewound = True
                 state.last = value
 
     def take_back(self, op: Operation) -> None:

@@ -17,13 +17,13 @@ from xsem.runtime.queues.prepared_cache import PreparedCache
 from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import CommandListDriver, Token
 
-__all__ = ["Lease", "Queue"]
+__all__ = ["Queue", "StreamUse"]
 
 
-class Lease:
-    """The lease of the lists on a borrowed stream. All lists on the stream share one lease.
+class StreamUse:
+    """The use of the lists on a borrowed stream. All lists on the stream share one use.
 
-    `QueueTable.release_idle` releases no queue with a live lease.
+    `QueueTable.release_idle` releases no queue with a live use.
     """
 
     __slots__ = ("__weakref__",)
@@ -53,21 +53,21 @@ class Queue(CompletionTracker):
         self.recorded_by: object = None
         self.prepared = PreparedCache(self)
         self.barrier = DriverCall("barrier", driver.append_barrier)
-        self._lease: weakref.ref[Lease] | None = None
+        self._use: weakref.ref[StreamUse] | None = None
 
     # ---- lists on a borrowed stream
-    def lease(self) -> Lease:
-        """Return the lease of the lists on this borrowed stream. The caller holds `QueueTable.streams_lock`."""
-        lease = None if self._lease is None else self._lease()
-        if lease is None:
-            lease = Lease()
-            self._lease = weakref.ref(lease)
-        return lease
+    def stream_use(self) -> StreamUse:
+        """Return the use of the lists on this borrowed stream. The caller holds `QueueTable.streams_lock`."""
+        use = None if self._use is None else self._use()
+        if use is None:
+            use = StreamUse()
+            self._use = weakref.ref(use)
+        return use
 
     @property
-    def leased(self) -> bool:
+    def used(self) -> bool:
         """Whether a list on this borrowed stream exists."""
-        return self._lease is not None and self._lease() is not None
+        return self._use is not None and self._use() is not None
 
     # ---- appending
     @overload

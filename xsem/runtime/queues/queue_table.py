@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable
 from typing import Final
 
 from xsem.runtime.device_state import DeviceState
@@ -36,7 +35,7 @@ class QueueTable:
         self.copy_lock = threading.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
         self.lock = threading.RLock()
-        self._queues: dict[Hashable, Queue] = {}
+        self._queues: dict[int, Queue] = {}
         self._numbers = itertools.count(1)
         self._next_look = 0
         if device_state.gate is not None:
@@ -49,7 +48,7 @@ class QueueTable:
         """Return the name for a new list of the device's own."""
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
-    def borrowed(self, key: Hashable) -> Queue | None:
+    def borrowed(self, key: int) -> Queue | None:
         """Return the queue with this identity, for a list on a borrowed stream; None if it is unknown or released."""
         queue = self._queues.get(key)
         return None if queue is None or queue.lifetime.released else queue
@@ -99,11 +98,11 @@ class QueueTable:
         if len(self._queues) <= max(_MANY_QUEUES, self._next_look):
             return
         for queue in self.live():
-            if queue.borrowed and not queue.leased:
+            if queue.borrowed and not queue.used:
                 queue.ensure_fence(queue.seq)
                 queue.poll()
                 with self.streams_lock:
-                    idle = not queue.leased and queue.done_seq >= queue.seq
+                    idle = not queue.used and queue.done_seq >= queue.seq
                     if idle:
                         self.remove(queue)
                 if idle:
