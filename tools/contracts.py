@@ -30,6 +30,13 @@ LAYERS = {
         types
         data : errors
     """,
+    "xsem.spi": """
+        registration
+        backend
+        device
+        command_list
+        tokens | imports
+    """,
     "xsem.data": """
         descriptors | images
         pickling

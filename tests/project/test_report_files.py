@@ -101,8 +101,8 @@ def test_backend_that_changes_makes_its_cells_stale_once(copy: Path) -> None:
 
 
 def test_facade_that_changes_makes_nothing_stale(copy: Path) -> None:
-    (copy / "xsem").mkdir()
-    (copy / "xsem" / "spi.py").write_text("# other")
+    (copy / "xsem" / "spi").mkdir(parents=True)
+    (copy / "xsem" / "spi" / "device.py").write_text("# other")
     assert report_files.main(["--check"], copy) == 0
 
 

@@ -100,7 +100,7 @@ def _place(traceback: TracebackType | None, *, swallowed: bool) -> Place:
     while True:
         code = traceback.tb_frame.f_code
         path = Path(code.co_filename)
-        driver = driver or "backends" in path.parts or path.name == "spi.py" or code.co_name == "<lambda>"
+        driver = driver or "backends" in path.parts or path.parent.name == "spi" or code.co_name == "<lambda>"
         if traceback.tb_next is None:
             return Place(code.co_filename, code.co_qualname, traceback.tb_lineno, traceback.tb_lasti, swallowed, driver)
         traceback = traceback.tb_next

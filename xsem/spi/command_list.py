@@ -1,0 +1,301 @@
+"""The driver of one list."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from xsem.spi.tokens import Token, unsupported
+from xsem.types import SignalParams, WaitParams
+
+__all__ = ["CommandListDriver", "PreparedCall"]
+
+
+class PreparedCall(Protocol):
+    """A callable that appends a prepared wait or signal."""
+
+    def __call__(self, values: Any, wait_points: Sequence[Token], want_point: bool, /) -> Token | None:
+        """Append the wait or signal once.
+
+        Parameters
+        ----------
+        values : int, None or tuple of int
+            One timeline: an int. Several timelines: a tuple of ints. One binary semaphore: None. Each int is unsigned
+            and has at most 64 bits.
+        wait_points, want_point
+            As described in `CommandListDriver`.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+
+
+class CommandListDriver(ABC):
+    """One in-order list.
+
+    Order: an append has reached the vendor's driver, in program order, when it returns. A backend must not queue
+    appends in a thread of its own. The exception is `host`: its queue is that thread.
+
+    Whole or not at all: an append that raises has no effect.
+
+    Failures: if earlier work of the list failed, an append raises `DriverError` with ``from_earlier_work=True``.
+
+    All appends share two parameters and the return value:
+
+    - ``wait_points``: points of this device. The operation starts after all of them are reached.
+    - ``want_point``: True requests a point, which is reached when the operation is complete.
+    - Returns: a new point if `want_point` is True, otherwise None. The facade releases it with
+      `DeviceDriver.release_point`.
+
+    Examples
+    --------
+    >>> class AcmeList(CommandListDriver):
+    ...     key = 1   # the native queue
+    ...     def append_barrier(self, wait_points, want_point):
+    ...         return 7 if want_point else None
+    ...     def close(self): ...
+    >>> AcmeList().append_barrier((), want_point=True)
+    7
+    """
+
+    key: int
+    """Identity of the native queue. Two drivers with the same key are one queue for the facade.
+
+    If `DeviceDriver.open_command_list` returns a driver with a known key, the facade closes the new driver at once."""
+
+    @abstractmethod
+    def append_barrier(self, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+        """Append a barrier: later work waits for all earlier work and for `wait_points`.
+
+        The facade also uses the point of a barrier as the marker after which it releases objects.
+
+        Parameters
+        ----------
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the list. Called once. A borrowed queue is not closed.
+
+        The list is idle at this time, except a driver whose `key` is known already.
+        """
+
+    # ---- required by the device's capabilities, as above
+    def append_wait(
+        self,
+        semaphores: Sequence[Token],
+        params: Sequence[WaitParams],
+        wait_points: Sequence[Token],
+        acquire: Sequence[Token],
+        want_point: bool,
+    ) -> Token | None:
+        """Append a wait: later work waits for `wait_points`, then for all semaphores.
+
+        For an imported sync file, the facade calls this method at most once. For a sync file of
+        `DeviceDriver.create_semaphore`, the facade calls it at most once for each signal.
+
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            The semaphores; not empty, no semaphore twice.
+        params : sequence of WaitParams
+            One item for each semaphore.
+        acquire : sequence of Token
+            Memory that the device takes over after the wait.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+        unsupported(self, "append_wait")
+
+    def append_signal(
+        self,
+        semaphores: Sequence[Token],
+        params: Sequence[SignalParams],
+        wait_points: Sequence[Token],
+        release: Sequence[Token],
+        want_point: bool,
+    ) -> Token | None:
+        """Append a signal: after earlier work and `wait_points`, hand over the memory, then signal all semaphores.
+
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            The semaphores; not empty, no semaphore twice.
+        params : sequence of SignalParams
+            One item for each semaphore.
+        release : sequence of Token
+            Memory that the device hands over before the signal.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+        unsupported(self, "append_signal")
+
+    def prepare_wait(self, semaphores: Sequence[Token]) -> PreparedCall:
+        """Prepare a wait for timelines, or for one binary semaphore, for repeated appends without memory.
+
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            The timelines, or the binary semaphore.
+
+        Returns
+        -------
+        PreparedCall
+            Each call appends the wait. The rules of all appends apply. The default calls `append_wait`.
+        """
+        def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+            return self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], wait_points, (),
+                                    want_point)
+
+        return call
+
+    def prepare_signal(self, semaphores: Sequence[Token]) -> PreparedCall:
+        """Prepare a signal, as `prepare_wait` prepares a wait. The default calls `append_signal`."""
+        def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+            return self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], wait_points,
+                                      (), want_point)
+
+        return call
+
+    def append_copy(
+        self, dst: int, src: int, size: int, wait_points: Sequence[Token], want_point: bool
+    ) -> Token | None:
+        """Append a copy between buffers.
+
+        Parameters
+        ----------
+        dst, src : int
+            Addresses in mappings of `DeviceDriver.map_buffer` or in host buffers of `DeviceDriver.host_buffer`. The two
+            ranges do not overlap.
+        size : int
+            Number of bytes.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+        unsupported(self, "append_copy")
+
+    def append_level_copy(
+        self, level: Token, address: int, read: bool, wait_points: Sequence[Token], want_point: bool
+    ) -> Token | None:
+        """Append a copy between an image level and a host buffer.
+
+        Parameters
+        ----------
+        level : Token
+            A level of `DeviceDriver.mipmap_level`.
+        address : int
+            Address in a host buffer of `DeviceDriver.host_buffer`. The rows there have no padding.
+        read : bool
+            True: from the level to the host buffer. False: from the host buffer to the level.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+        unsupported(self, "append_level_copy")
+
+    def append_fill(
+        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Token], want_point: bool
+    ) -> Token | None:
+        """Append a fill of a buffer with a repeated pattern.
+
+        Parameters
+        ----------
+        dst : int
+            Address in a mapping of `DeviceDriver.map_buffer` or in a host buffer of `DeviceDriver.host_buffer`.
+        pattern : bytes
+            Bytes to repeat. The length of the pattern divides `size`.
+        size : int
+            Number of bytes to fill.
+        wait_points, want_point
+            As described in the class.
+
+        Returns
+        -------
+        Token or None
+            A point if `want_point` is True.
+        """
+        unsupported(self, "append_fill")
+
+    # ---- Feature.RECORDING
+    def begin_recording(self) -> None:
+        """Begin a recording. Appends are recorded and not executed until `end_recording`."""
+        unsupported(self, "begin_recording")
+
+    def end_recording(self) -> Token:
+        """End the recording.
+
+        Returns
+        -------
+        Token
+            The recording. The facade releases it with `release_recording`.
+        """
+        unsupported(self, "end_recording")
+
+    def replay(self, recording: Token, values: Sequence[tuple[Token, int, int]]) -> None:
+        """Append the work of a recording with new timeline values.
+
+        Parameters
+        ----------
+        recording : Token
+            A recording of `end_recording`.
+        values : sequence of (Token, int, int)
+            Semaphore, value to wait for, value to signal. A timeline that is not listed keeps its recorded values.
+        """
+        unsupported(self, "replay")
+
+    def release_recording(self, recording: Token) -> None:
+        """Release a recording. Called once, when no replay of it is pending."""
+        unsupported(self, "release_recording")
+
+    # ---- optional, with working defaults
+    def append_work(self, work: Callable[[], object]) -> None:
+        """Call `work` now, on the caller's thread.
+
+        `work` only enqueues commands on this queue. `host` differs: it puts `work` into its queue and calls it in turn.
+
+        Parameters
+        ----------
+        work : callable
+            Function of the application. Its exceptions pass through.
+        """
+        work()
+
+    def capturing(self) -> bool:
+        """Return whether another library's capture (CUDA graph) of the queue is active.
+
+        The facade calls this method only if the application can capture the queue.
+        """
+        return False
+
+
+def _listed(values: Any) -> Sequence[int | None]:
+    return values if isinstance(values, tuple | list) else (values,)

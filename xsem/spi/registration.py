@@ -1,0 +1,48 @@
+"""The hook of a plugin, and the version of the driver interface."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from pluggy import HookimplMarker, HookspecMarker
+
+from xsem.spi.backend import Backend
+
+__all__ = ["SPI_OLDEST", "SPI_VERSION", "Register", "hookimpl", "hookspec", "xsem_register_backends"]
+
+SPI_VERSION: Final = 1
+"""The version of the driver interface that this xsem implements."""
+SPI_OLDEST: Final = 1
+"""The oldest version that this xsem accepts. Each version is accepted for two minor releases after its successor."""
+
+hookimpl: Final = HookimplMarker("xsem")
+"""Decorator for a plugin's implementation of `xsem_register_backends`."""
+hookspec: Final = HookspecMarker("xsem")
+
+
+class Register(Protocol):
+    """The function that the hook receives. The hook calls it once for each backend."""
+
+    def __call__(self, backend: Backend, /) -> None: ...
+
+
+@hookspec
+def xsem_register_backends(register: Register) -> None:
+    """Register the backends of a plugin. This is the only hook.
+
+    The hook belongs into the module that an entry point of the group ``xsem`` names. This module must import without
+    the vendor library.
+
+    Parameters
+    ----------
+    register : Register
+        Function to call once for each backend.
+
+    Examples
+    --------
+    ::
+
+        @hookimpl
+        def xsem_register_backends(register: Register) -> None:
+            register(AcmeBackend())
+    """
