@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import FakePoint, FakeStream, finish, timeline
+from support.fake_backend import FakePoint, FakeStream, finish, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -257,3 +257,22 @@ def test_events_that_are_never_queried_cost_few_queries(opened: Opened) -> None:
         commands.append_signal(sem, value, signal_event=event)
     assert len(asked) <= 3 * 10   # at most three queries for each MARK_EVERY operations
     assert len([point for point in driver.points if not point.released]) <= 2 * MARK_EVERY
+
+
+def test_fences_of_markers_are_released_before_their_list_closes(opened: Opened) -> None:
+    device, driver = opened
+    commands = device.create_command_list()
+    commands.append_barrier()
+    assert not commands.query()   # a marker
+    points, closed = driver.lists[0].points, []
+    original = driver.lists[0].close
+
+    def close() -> None:
+        closed.extend(point.released for point in points)
+        original()
+
+    driver.lists[0].close = close  # type: ignore[method-assign]
+    driver.finish()
+    commands.release()
+    until(lambda: closed)
+    assert closed == [1]

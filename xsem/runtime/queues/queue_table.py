@@ -68,6 +68,7 @@ class QueueTable:
         def close() -> None:
             self.remove(queue)
             queue.detach()
+            self.device_state.return_fences()   # those of its markers, before the native queue is closed
             queue.driver.close()
 
         queue.lifetime = self.device_state.new_lifetime(queue.name, close)
