@@ -7,6 +7,7 @@ release on the device.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -192,18 +193,22 @@ class _TimelineSignal(PreparedAppend):
                 op.before = (before,)
                 state.last = params
             return
-        values, rewinds = _values(params), type(params) is list
+        values = _values(params)
         with self.states[0].lock:
-            lasts = [state.last for state in self.states]
-            for index, (value, last) in enumerate(zip(values, lasts, strict=True)):
-                if last is not None and not last < value <= last + self._limit:
-                    self.states[index].check_advance(
-                        value, allow_rewind=rewinds and params[index].allow_rewind, limit=self._limit)
+            lasts: list[Any] = [state.last for state in self.states]
+            if None in lasts or self._limit != UINT64_MAX or not all(map(operator.lt, lasts, values)):
+                self._check_each(op, values, lasts)
             op.before = lasts
-            for state, value, last in zip(self.states, values, lasts, strict=True):
-                if rewinds and last is not None and value <= last:
-                    state.rewound = True
+            for state, value in zip(self.states, values, strict=True):
                 state.last = value
+
+    def _check_each(self, op: Operation, values: Sequence[Any], lasts: Sequence[int | None]) -> None:
+        """Find the value that is refused, if any, and the timelines that a value rewinds."""
+        rewinds = [param.allow_rewind for param in op.params] if type(op.params) is list else [False] * len(values)
+        for state, value, rewind in zip(self.states, values, rewinds, strict=True):
+            state.check_advance(value, allow_rewind=rewind, limit=self._limit)
+        for state, value, last in zip(self.states, values, lasts, strict=True):
+            state.rewound = state.rewound or (last is not None and value <= last)
 
     def take_back(self, op: Operation) -> None:
         if op.before is not NOT_NOTED:
