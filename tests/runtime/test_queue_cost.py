@@ -264,7 +264,7 @@ def test_fences_of_markers_are_released_before_their_list_closes(opened: Opened)
     commands = device.create_command_list()
     commands.append_barrier()
     assert not commands.query()   # a marker
-    points, closed = driver.lists[0].points, []
+    points, closed = driver.lists[0].points, list[int]()
     original = driver.lists[0].close
 
     def close() -> None:
