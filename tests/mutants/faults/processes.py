@@ -16,7 +16,7 @@ class KilledWaiterSignals(List):
 
     def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
         # Only in the second process of the device, because it takes a while.
-        if "peer" in sys.modules["__main__"].__spec__.name:   # type: ignore[union-attr]
+        if "participant" in sys.modules["__main__"].__spec__.name:   # type: ignore[union-attr]
             for semaphore, param in zip(semaphores, params, strict=True):
                 _signal_when_killed(self.driver.inner.native_handle(semaphore), param.value)
         return self.inner.append_wait(semaphores, params, wait_points, acquire, want_point)

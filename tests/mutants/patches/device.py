@@ -60,8 +60,8 @@ def context_given_back_at_once() -> None:
     """The primary context is released when it has been opened."""
     @instead(CudaDevice, "__init__")
     def init(before: Any, self: Any, driver: Any, device: Any, ordinal: int, context: Any, capabilities: Any,
-             close: Any) -> None:
-        before(self, driver, device, ordinal, context, capabilities, lambda: None)
+             close: Any, *rest: Any) -> None:
+        before(self, driver, device, ordinal, context, capabilities, lambda: None, *rest)
         close()
 
 

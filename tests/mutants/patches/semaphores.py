@@ -43,6 +43,16 @@ def value_of_32_bits() -> None:
         low = [each if each.value is None else _with_value(each, each.value & 0xFFFFFFFF) for each in params]
         return before(self, semaphores, low, *rest)
 
+    @instead(StreamList, "prepare_wait")
+    def prepare_wait(before: Any, self: Any, semaphores: Any) -> Any:
+        call = before(self, semaphores)
+
+        def low(values: Any, *rest: Any) -> Any:
+            cut = values & 0xFFFFFFFF if isinstance(values, int) else values
+            return call(cut, *rest)
+
+        return low
+
 
 @patch
 def value_one_more() -> None:
