@@ -120,3 +120,19 @@ def test_released_device_closes_last(opened: Opened) -> None:
     driver.finish()
     until(lambda: device.releasing() == ())
     assert ("close",) in driver.log
+
+
+def test_later_call_completes_an_interrupted_release(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    releaser = device._device_state.releaser
+
+    def interrupted(_lifetime: Lifetime) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(releaser, "submit", interrupted)
+        sem.release()
+    assert driver.released("release_semaphore") == []
+    device.create_event()
+    until(lambda: driver.released("release_semaphore"))

@@ -75,8 +75,7 @@ class DeviceState:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
             self.lifetime.check()
-        releaser = self.releaser
-        if releaser.inbox or releaser.later or self._detached or self.notifier.thread.stalled:
+        if self.releaser.behind or self._detached or self.notifier.thread.stalled:
             self.catch_up()
 
     def catch_up(self) -> None:

@@ -404,6 +404,11 @@ class Releaser:
             lifetime.release()
         self.submit(last)
 
+    @property
+    def behind(self) -> bool:
+        """Whether `drain` has work: jobs, a release that Ctrl-C interrupted, or a thread that the system refused."""
+        return bool(self.jobs or self.inbox or self.later or self.unsettled)
+
     def drain(self) -> None:
         """Do the jobs of finalizers. Other calls begin with this one."""
         self.jobs = False
