@@ -61,8 +61,9 @@ LAYERS = {
         queue
         prepared_cache | replay
         prepared_append
-        completion | semaphore_changes
+        completion
         operations
+        semaphore_changes
     """,
     "xsem.runtime.diagnostics": """
         watchdog

@@ -134,5 +134,5 @@ def test_later_call_completes_an_interrupted_release(opened: Opened, monkeypatch
         patched.setattr(releaser, "submit", interrupted)
         sem.release()
     assert driver.released("release_semaphore") == []
-    device.create_event()
+    _ = device.create_event()
     until(lambda: driver.released("release_semaphore"))

@@ -42,8 +42,7 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
                                    reason="params_mismatch")
     if append.timelines and set(map(type, given)) == {int} and min(given) >= 0 and max(given) <= UINT64_MAX:
         return cast("tuple[int, ...]", given) if len(given) > 1 else cast("int", given[0])
-    kind: type[WaitParams | SignalParams] = WaitParams if append.operation == "wait" else SignalParams
-    checked = [_param(state, param, kind) for state, param in zip(states, given, strict=True)]
+    checked = [_param(state, param, append.params_type) for state, param in zip(states, given, strict=True)]
     for state, param in zip(states, checked, strict=True):
         _check_fields(state, param)
         if isinstance(param, WaitParams):

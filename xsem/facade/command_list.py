@@ -477,9 +477,8 @@ class CommandList(DeviceObject):
         self, append: PreparedAppend, params: Any, wait_events: Sequence[Event] = _NONE,
         signal_event: Event | None = None, memories: Sequence[Memory] = _NONE,
     ) -> None:
-        if append.takes_int and type(params) is int and 0 <= params <= UINT64_MAX:
-            pass   # the usual case: no further check
-        elif not (params is None and append.takes_none):
+        usual = append.takes_int and type(params) is int and 0 <= params <= UINT64_MAX
+        if not usual and not (params is None and append.takes_none):
             params = checked_params(append, params)
         if wait_events is _NONE and signal_event is None and memories is _NONE and self._stopped is None:
             self._queue.append(append, params, self._lifetime)

@@ -98,9 +98,20 @@ class SemaphoreState:
                 reason="value_not_above_last",
                 handle_type=self.type,
             )
-        if value - previous > limit:
+        self.check_difference(value, limit)
+
+    def check_difference(self, value: int, limit: int) -> None:
+        """Refuse a value that is more than `limit` above the last value.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_difference``.
+        """
+        last = self.last
+        if last is not None and value - last > limit:
             raise BadArgumentError(
-                f"{value} is more than {limit} above the last value signalled here, {previous}",
+                f"{value} is more than {limit} above the last value signalled here, {last}",
                 reason="value_difference", handle_type=self.type,
             )
 

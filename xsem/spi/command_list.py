@@ -163,19 +163,11 @@ class CommandListDriver(ABC):
         PreparedCall
             Each call appends the wait. The rules of all appends apply. The default calls `append_wait`.
         """
-        def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
-            return self.append_wait(semaphores, [WaitParams(value=each) for each in _listed(values)], wait_points, (),
-                                    want_point)
-
-        return call
+        return _repeated(self.append_wait, semaphores, WaitParams)
 
     def prepare_signal(self, semaphores: Sequence[Token]) -> PreparedCall:
         """Prepare a signal, as `prepare_wait` prepares a wait. The default calls `append_signal`."""
-        def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
-            return self.append_signal(semaphores, [SignalParams(value=each) for each in _listed(values)], wait_points,
-                                      (), want_point)
-
-        return call
+        return _repeated(self.append_signal, semaphores, SignalParams)
 
     def append_copy(
         self, dst: int, src: int, size: int, wait_points: Sequence[Token], want_point: bool
@@ -297,5 +289,11 @@ class CommandListDriver(ABC):
         return False
 
 
-def _listed(values: Any) -> Sequence[int | None]:
-    return values if isinstance(values, tuple | list) else (values,)
+def _repeated(
+    append: Callable[..., Token | None], semaphores: Sequence[Token], params: type[WaitParams | SignalParams]
+) -> PreparedCall:
+    def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+        listed = values if isinstance(values, tuple | list) else (values,)
+        return append(semaphores, [params(value=each) for each in listed], wait_points, (), want_point)
+
+    return call

@@ -10,6 +10,7 @@ from xsem.errors import BusyError, DriverError
 from xsem.runtime.claims import Claim
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime, User
+from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import CommandListDriver, Token
 
@@ -179,6 +180,8 @@ class Append:
 
     def take_back(self, op: Operation) -> None:
         """Undo the changes of semaphore state, because the driver did not get the operation or refused it."""
+        if op.before is not NOT_NOTED:
+            op.before.take_back()
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Make the driver's call. Return the token of a fence if `want_fence` is True."""
@@ -264,6 +267,12 @@ class Operation:
         self.before: Any = NOT_NOTED
         self.claim: Claim | None = None
         self.appended_at = _now()
+
+    def change_states(self) -> StateChanges:
+        """Begin changes of semaphore state under a claim of this operation. `Append.take_back` undoes them."""
+        self.claim = Claim()
+        self.before = changes = StateChanges(self.claim)
+        return changes
 
     @property
     def operation(self) -> OperationName:

@@ -9,22 +9,18 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from xsem.data.params import UINT64_MAX
-from xsem.errors import BadArgumentError, XsemError
-from xsem.runtime.claims import Claim
+from xsem.errors import XsemError
 from xsem.runtime.lifetime import User
 from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
-from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 
 __all__ = ["PreparedAppend", "prepared_append"]
-
-_PARAMS: Final[dict[str, type[SignalParams | WaitParams]]] = {"signal": SignalParams, "wait": WaitParams}
 
 
 class PreparedAppend(Append):
@@ -39,6 +35,8 @@ class PreparedAppend(Append):
     states : tuple of SemaphoreState
     batch : bool
         The application passed a sequence of semaphores, so the parameters are a sequence, too.
+    params_type : type
+        `WaitParams` or `SignalParams`.
     timelines : bool
         All semaphores are timelines.
     takes_int, takes_none : bool
@@ -63,6 +61,7 @@ class PreparedAppend(Append):
         "batch",
         "dropped",
         "last_seq",
+        "params_type",
         "queue",
         "states",
         "takes_int",
@@ -79,6 +78,7 @@ class PreparedAppend(Append):
         self.queue = queue
         self.states = tuple(states)
         self.batch = batch
+        self.params_type: type[WaitParams | SignalParams] = WaitParams if operation == "wait" else SignalParams
         self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)
         self.takes_int = self.timelines and not batch
         self.takes_none = not batch and self.states[0].kind is SemaphoreKind.BINARY
@@ -121,7 +121,8 @@ class PreparedAppend(Append):
         self.note_use(op, user)
         if self._limit != UINT64_MAX:
             for state, value in self.targets(op.params):
-                _check_difference(state, value, self._limit)
+                if value is not None:
+                    state.check_difference(value, self._limit)
 
     def note_use(self, op: Operation, user: User) -> None:
         """Note the use. Examine the semaphores only after a release on the device."""
@@ -162,8 +163,8 @@ class PreparedAppend(Append):
                 self._appends += 1
             if self._repeat is not None:
                 return self._repeat(params, fences, want_fence)
-        kind = _PARAMS[self.operation]
-        return self._append(self._tokens, [kind(value=each) for each in _values(params)], fences, memories, want_fence)
+        return self._append(self._tokens, [self.params_type(value=each) for each in _values(params)], fences, memories,
+                            want_fence)
 
     def targets(self, params: Any) -> Targets:
         """Return the semaphores with their values."""
@@ -226,20 +227,17 @@ class _OtherKinds(PreparedAppend):
 
     def begin(self, op: Operation, user: User, *, recording: bool) -> None:
         """Note the use, and change the state of each semaphore."""
-        super().begin(op, user, recording=recording)
-        op.claim = Claim()
-        op.before = changes = StateChanges(op.claim)
         if self.operation == "wait":
+            super().begin(op, user, recording=recording)
+            changes = op.change_states()
             for state in self.states:
                 changes.wait(state, resets=self._resets)
         else:
+            self.note_use(op, user)
+            changes = op.change_states()
             for state, param in zip(self.states, op.params, strict=True):
                 changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind,
                                limit=self._limit)
-
-    def take_back(self, op: Operation) -> None:
-        if op.before is not NOT_NOTED:
-            op.before.take_back()
 
     def rewinds(self, params: Any) -> bool:
         return self.operation == "signal" and any(param.allow_rewind for param in params)
@@ -269,17 +267,3 @@ def _values(params: Any) -> Sequence[Any]:
     if type(params) is int or params is None:
         return (params,)
     return [param.value for param in params] if type(params) is list else params
-
-
-def _check_difference(state: SemaphoreState, value: int | None, limit: int) -> None:
-    """Refuse a wait for a value that is too far above the last value signalled here.
-
-    Raises
-    ------
-    BadArgumentError
-        ``value_difference``.
-    """
-    last = state.last
-    if value is not None and last is not None and value - last > limit:
-        raise BadArgumentError(f"{value} is more than {limit} above the last value signalled here, {last}",
-                               reason="value_difference", handle_type=state.type)

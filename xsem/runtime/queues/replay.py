@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xsem.runtime.claims import Claim
 from xsem.runtime.lifetime import Lifetime, User
-from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
-from xsem.runtime.queues.semaphore_changes import StateChanges
+from xsem.runtime.queues.operations import Append, Operation, Targets
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import CommandListDriver, Token
 
@@ -54,16 +52,10 @@ class Replay(Append):
     def begin(self, op: Operation, user: User, *, recording: bool) -> None:
         """Note the use, and change the state of the signalled semaphores."""
         super().begin(op, user, recording=recording)
-        op.claim = Claim()
-        op.before = changes = StateChanges(op.claim)
+        changes = op.change_states()
         for state, value in self._signals.items():
             if value is not None:
                 changes.signal(state, value, allow_rewind=state in self._rewinding, limit=self._limit)
-
-    def take_back(self, op: Operation) -> None:
-        """Undo the signals."""
-        if op.before is not NOT_NOTED:
-            op.before.take_back()
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> None:
         """Launch the recording."""
