@@ -35,21 +35,21 @@ class Bare(spi.DeviceDriver):
     def capabilities(self) -> Capabilities:
         return self.declared
 
-    def create_command_list(self) -> spi.CommandListDriver:
+    def create_queue(self) -> spi.QueueDriver:
         return BareList()
 
-    def done(self, point: object) -> bool:
+    def query_fence(self, fence: object) -> bool:
         return True
 
-    def release_point(self, point: object) -> None: ...
+    def release_fence(self, fence: object) -> None: ...
     def close(self) -> None: ...
 
 
-class BareList(spi.CommandListDriver):
-    key = 1
+class BareList(spi.QueueDriver):
+    identity = 1
 
-    def append_barrier(self, wait_points: Sequence[object], want_point: bool) -> object:
-        return 1 if want_point else None
+    def append_barrier(self, wait_fences: Sequence[object], want_fence: bool) -> object:
+        return 1 if want_fence else None
 
     def close(self) -> None: ...
 
@@ -68,7 +68,7 @@ MEMORY = frozenset({MemoryHandleType.OPAQUE_FD})
         ({"features": frozenset({Feature.HOST_SIGNAL})}, {"host_signal"}),
         ({"features": frozenset({Feature.HOST_WAIT})}, {"host_wait"}),
         ({"features": frozenset({Feature.READ_VALUE})}, {"semaphore_value"}),
-        ({"features": frozenset({Feature.NATIVE_EVENTS})}, {"open_event"}),
+        ({"features": frozenset({Feature.NATIVE_EVENTS})}, {"borrow_event"}),
         ({"features": frozenset({Feature.MIPMAPPED_ARRAY})},
          {"map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer"}),
     ],
@@ -143,10 +143,10 @@ def test_error_of_a_partial_driver_names_the_missing_calls() -> None:
 
 def test_list_without_its_declared_calls_is_refused_when_made() -> None:
     class Lists(FakeDriver):
-        def create_command_list(self) -> Any:
+        def create_queue(self) -> Any:
             return BareList()
 
-        def open_command_list(self, stream: object, in_order: bool) -> Any:
+        def borrow_queue(self, stream: object, in_order: bool) -> Any:
             return BareList()
 
     with Device(INFO, Lists()) as device:

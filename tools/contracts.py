@@ -34,7 +34,7 @@ LAYERS = {
         registration
         backend
         device
-        command_list
+        queue
         tokens | imports
     """,
     "xsem.data": """

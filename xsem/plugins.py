@@ -264,7 +264,7 @@ _BY_FEATURE: Final = {
     Feature.READ_VALUE: ("semaphore_value",),
     Feature.MIPMAPPED_ARRAY: _IMAGES,
     Feature.IMAGE: _IMAGES,
-    Feature.NATIVE_EVENTS: ("open_event",),
+    Feature.NATIVE_EVENTS: ("borrow_event",),
 }
 
 
@@ -298,7 +298,7 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
     _check_overrides(info, driver, spi.DeviceDriver, needed)
 
 
-def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.CommandListDriver) -> None:
+def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.QueueDriver) -> None:
     """Refuse a list driver that does not override the methods for the device's capabilities, as `check_implements`."""
     needed: list[str] = []
     if capabilities.semaphore_import or capabilities.semaphore_export:
@@ -307,12 +307,12 @@ def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: 
         needed += ["begin_recording", "end_recording", "replay", "release_recording"]
     if capabilities.features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}:
         needed.append("append_level_copy")
-    _check_overrides(info, driver, spi.CommandListDriver, needed)
+    _check_overrides(info, driver, spi.QueueDriver, needed)
 
 
 def check_native_implements(info: DeviceInfo, backend: spi.Backend, capabilities: Capabilities) -> None:
-    """Refuse a backend that declares Feature.NATIVE_CONTEXT without `adopt`, as `check_implements`."""
-    needed = ["adopt"] if Feature.NATIVE_CONTEXT in capabilities.features else []
+    """Refuse a backend that declares Feature.NATIVE_CONTEXT without `borrow`, as `check_implements`."""
+    needed = ["borrow"] if Feature.NATIVE_CONTEXT in capabilities.features else []
     _check_overrides(info, backend, spi.Backend, needed)
 
 

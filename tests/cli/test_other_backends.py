@@ -34,16 +34,16 @@ from xsem.errors import BackendUnavailableError, DriverError
 MODE = os.environ["ACME"]
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
 
-class List(spi.CommandListDriver):
-    key = 1
-    def append_barrier(self, wait_points, want_point): return 1
+class List(spi.QueueDriver):
+    identity = 1
+    def append_barrier(self, wait_fences, want_fence): return 1
     def close(self): pass
 
 class Driver(spi.DeviceDriver):
     capabilities = Capabilities()
-    def create_command_list(self): return List()
-    def done(self, point): return True
-    def release_point(self, point): pass
+    def create_queue(self): return List()
+    def query_fence(self, fence): return True
+    def release_fence(self, fence): pass
     def close(self): pass
 
 class Acme(spi.Backend):

@@ -160,5 +160,5 @@ def test_of_the_author():
 
 
 def test_plugin_loads_only_when_named() -> None:
-    assert {point.group for point in metadata.distribution("xsem").entry_points} == {
+    assert {fence.group for fence in metadata.distribution("xsem").entry_points} == {
         "console_scripts", "xsem", "xsem.commands"}

@@ -151,8 +151,8 @@ def test_a_failed_copy_is_raised_and_the_next_has_a_new_list(gpu: tuple[Device, 
     failure = DriverError("the context is gone", reason="driver", call="memcpy", code=700)
 
     def fails() -> None:
-        for point in driver.lists[0].points:
-            point.error = failure
+        for fence in driver.lists[0].fences:
+            fence.error = failure
 
     driver.on_wait = fails
     with pytest.raises(DriverError) as caught:

@@ -69,13 +69,13 @@ def test_memory_and_events_reach_the_driver(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     memories = [device.create_memory(MemoryHandleType.OPAQUE_FD, 4096) for _ in range(2)]
-    points = [FakePoint(1, "foreign"), FakePoint(2, "foreign")]
-    events = [device.event(point) for point in points]
+    fences = [FakePoint(1, "foreign"), FakePoint(2, "foreign")]
+    events = [device.event(fence) for fence in fences]
     tokens = tuple(memory._memory for memory in memories)
     commands.append_wait(sem, 1, acquire=memories, wait_events=events)
     commands.append_signal(sem, 1, release=tuple(memories), wait_events=tuple(events[:1]))
-    assert calls(driver)[0][3:] == (tuple(points), tokens)
-    assert calls(driver)[1][3:] == ((points[0],), tokens)
+    assert calls(driver)[0][3:] == (tuple(fences), tokens)
+    assert calls(driver)[1][3:] == ((fences[0],), tokens)
 
 
 @pytest.mark.parametrize("value", [np.int64(5), np.uint64(5), np.uint8(5), np.array(5)])
@@ -341,10 +341,10 @@ def test_event_that_is_not_appended_cannot_be_waited_for(append: Append, opened:
 def test_stream_of_another_library_is_refused_by_name(opened: Opened) -> None:
     device, driver = opened
 
-    def open_command_list(_stream: object, _in_order: bool) -> Any:
+    def borrow_queue(_stream: object, _in_order: bool) -> Any:
         raise TypeError("only mine")
 
-    driver.open_command_list = open_command_list  # type: ignore[assignment,method-assign]
+    driver.borrow_queue = borrow_queue  # type: ignore[assignment,method-assign]
     with pytest.raises(BadArgumentError, match=r"FakeStream.*only mine") as caught:
         device.command_list(FakeStream(1))
     assert caught.value.reason == "not_a_stream"

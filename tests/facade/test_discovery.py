@@ -60,9 +60,9 @@ class Acme(spi.Backend):
 class Adopting(Acme):
     """Borrows an int as a native context: the index of its device."""
 
-    def adopt(self, native: object) -> tuple[DeviceInfo, FakeDriver]:
+    def borrow(self, native: object) -> tuple[DeviceInfo, FakeDriver]:
         if type(native) is not int:
-            raise BadArgumentError("acme adopts an int", reason="bad_native")
+            raise BadArgumentError("acme borrows an int", reason="bad_native")
         return self.infos[native], self.open(native)
 
 
@@ -291,11 +291,11 @@ def test_native_context_is_unsupported_without_adopt(use: Any) -> None:
     assert error.capability == "native_context"
 
 
-def test_device_that_declares_native_context_needs_adopt(use: Any) -> None:
+def test_device_that_declares_native_context_needs_borrow(use: Any) -> None:
     declared = Capabilities(features=frozenset({Feature.NATIVE_CONTEXT}))
     backend = use(Acme(info(0), declared=declared))
     error = acme_refused(lambda: xsem.open_device("acme"), "broken_promise", BackendUnavailableError)
-    assert "adopt" in str(error)
+    assert "borrow" in str(error)
     assert backend.drivers[0].log == [("close",)]
     use(Adopting(info(0), declared=declared))
     xsem.open_device("acme").release()

@@ -20,7 +20,7 @@ from xsem.types import Feature
 
 
 def given_back(driver: FakeDriver) -> list[FakePoint]:
-    return [point for point in driver.points if point.released]
+    return [fence for fence in driver.fences if fence.released]
 
 
 def notifiers() -> list[str]:
@@ -34,9 +34,9 @@ def test_event_is_bound_to_the_operation_that_signals_it(opened: Opened) -> None
     commands.append_wait(sem, 1)
     commands.append_barrier(signal_event=event)
     commands.append_barrier()
-    assert [point.what for point in driver.lists[0].points] == ["barrier"]   # no fence for the third operation
+    assert [fence.what for fence in driver.lists[0].fences] == ["barrier"]   # no fence for the third operation
     assert not event.query()
-    driver.lists[0].points[0].reached = True
+    driver.lists[0].fences[0].reached = True
     assert event.query()
     event.wait(timeout_s=0)
 
@@ -109,12 +109,12 @@ def test_wait_keeps_the_binding_it_was_appended_with(opened: Opened) -> None:
     device, driver = opened
     producer, consumer, event = device.create_command_list(), device.create_command_list(), device.create_event()
     producer.append_barrier(signal_event=event)
-    first = driver.lists[0].points[0]
+    first = driver.lists[0].fences[0]
     consumer.append_barrier(wait_events=[event])
     event.reset()
     producer.append_barrier(signal_event=event)
     consumer.append_barrier(wait_events=[event])
-    second = driver.lists[0].points[1]
+    second = driver.lists[0].fences[1]
     assert [call[1] for call in driver.lists[1].calls] == [(first,), (second,)]
 
 
@@ -123,16 +123,16 @@ def test_fence_lives_while_a_wait_for_it_is_pending(opened: Opened) -> None:
     producer, consumer, event = device.create_command_list(), device.create_command_list(), device.create_event()
     producer.append_barrier(signal_event=event)
     consumer.append_barrier(wait_events=[event])
-    point = driver.lists[0].points[0]
+    fence = driver.lists[0].fences[0]
     driver.lists[0].reach_all()
     event.wait()
     event.release()
     device.pending()
-    assert point not in given_back(driver)
+    assert fence not in given_back(driver)
     driver.lists[1].reach_all()
     assert consumer.query()
     device.pending()
-    assert point in given_back(driver)
+    assert fence in given_back(driver)
 
 
 def test_reset_unbinds_only(opened: Opened) -> None:
@@ -177,7 +177,7 @@ def test_event_of_one_list_is_waited_for_on_another(opened: Opened) -> None:
     own, borrowed, event = device.create_command_list(), device.command_list(FakeStream(7)), device.create_event()
     own.append_barrier(signal_event=event)
     borrowed.append_wait(timeline(device), 1, wait_events=(event,))
-    assert driver.lists[1].calls[0][3] == (driver.lists[0].points[0],)
+    assert driver.lists[1].calls[0][3] == (driver.lists[0].fences[0],)
 
 
 # ---- borrowed events
@@ -280,7 +280,7 @@ def test_callback_keeps_the_binding_it_was_added_with(opened: Opened) -> None:
     event.add_done_callback(lambda _: called.append(1))
     event.reset()
     commands.append_barrier(signal_event=event)
-    driver.lists[0].points[0].reached = True
+    driver.lists[0].fences[0].reached = True
     until(lambda: called)
     assert not event.query()
 
@@ -291,7 +291,7 @@ def test_callback_is_called_when_the_work_has_failed(opened: Opened) -> None:
     called: list[Any] = []
     device.create_command_list().append_barrier(signal_event=event)
     event.add_done_callback(called.append)
-    driver.lists[0].points[0].error = DriverError("lost", reason="lost")
+    driver.lists[0].fences[0].error = DriverError("lost", reason="lost")
     until(lambda: called)
     with pytest.raises(DriverError, match="lost"):
         called[0].query()
@@ -306,7 +306,7 @@ def test_callback_is_called_when_the_device_is_released() -> None:
         device.release()
         until(lambda: called)
         assert called == ["xsem-notify-fake:0"]   # the caller's thread may hold a lock that the callback takes
-        assert not driver.points[0].reached
+        assert not driver.fences[0].reached
 
 
 def test_raising_callback_is_logged_and_others_are_called(
@@ -393,19 +393,19 @@ def test_events_of_one_list_are_asked_for_in_order(opened: Opened) -> None:
     events = [device.create_event() for _ in range(500)]
     called: list[int] = []
     asked: list[FakePoint] = []
-    original = driver.done
+    original = driver.query_fence
 
-    def done(point: FakePoint) -> bool:
+    def done(fence: FakePoint) -> bool:
         if threading.current_thread().name.startswith("xsem-notify"):
-            asked.append(point)
-        return original(point)
+            asked.append(fence)
+        return original(fence)
 
-    driver.done = done  # type: ignore[method-assign]
+    driver.query_fence = done  # type: ignore[method-assign]
     for number, event in enumerate(events):
         commands.append_barrier(signal_event=event)
         event.add_done_callback(lambda _, number=number: called.append(number))  # type: ignore[misc]
     until(lambda: len(asked) > 10)
-    assert set(asked) == {driver.lists[0].points[0]}   # no later fence can be reached before it
+    assert set(asked) == {driver.lists[0].fences[0]}   # no later fence can be reached before it
     driver.lists[0].reach_all()
     until(lambda: len(called) == 500)
     assert called == list(range(500))

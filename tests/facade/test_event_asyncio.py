@@ -74,7 +74,7 @@ def test_await_raises_the_drivers_error(opened: Opened) -> None:
         event = bound(device)
         tasks = [asyncio.create_task(awaiting(event)) for _ in range(3)]
         await settle()
-        driver.lists[0].points[0].error = DriverError("lost", reason="lost", code=700)
+        driver.lists[0].fences[0].error = DriverError("lost", reason="lost", code=700)
         for task in tasks:
             await eventually(task)
             with pytest.raises(DriverError, match="lost"):

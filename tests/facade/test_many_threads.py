@@ -54,8 +54,8 @@ def progress(driver: FakeDriver) -> Callable[[random.Random], None]:
     """Simulate the device: reach the fences of each list in order."""
     def reach(luck: random.Random) -> None:
         for each in list(driver.lists):
-            for point in list(each.points)[-50:]:
-                point.reached = True
+            for fence in list(each.fences)[-50:]:
+                fence.reached = True
         time.sleep(luck.random() * 0.002)
 
     return reach

@@ -306,12 +306,12 @@ def test_failed_list_refuses_prepared_calls(opened: Opened) -> None:
     prepared = commands.prepare_signal(sem)
     prepared(1)
     commands.query()
-    driver.lists[0].points[-1].error = DriverError("gone", reason="driver")
+    driver.lists[0].fences[-1].error = DriverError("gone", reason="driver")
     with pytest.raises(DriverError):
         commands.query()
     with pytest.raises(DriverError):
         prepared(2)
-    driver.lists[0].points[-1].error = None
+    driver.lists[0].fences[-1].error = None
     assert values_of(driver, "signal") == [(1,)]
 
 
@@ -462,8 +462,8 @@ def test_pending_prepared_wait_holds_releases(opened: Opened) -> None:
     prepared = commands.prepare_wait(sem)
     prepared(1)
     assert device._queues.waits()
-    for point in driver.lists[0].points:
-        point.reached = True
+    for fence in driver.lists[0].fences:
+        fence.reached = True
     assert not device._queues.waits()
     commands.append_wait(sem, 2)
     assert device._queues.waits()

@@ -70,7 +70,7 @@ class RecordingList(FakeList):
 
 
 class RecordingDriver(FakeDriver):
-    def create_command_list(self) -> FakeList:
+    def create_queue(self) -> FakeList:
         self._own("create_command_list")
         self.lists.append(RecordingList(self, 0x1000 + len(self.lists)))
         return self.lists[-1]

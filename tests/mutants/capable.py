@@ -48,19 +48,19 @@ class _Recorder(List):
     def release_recording(self, recording: Any) -> None:
         pass
 
-    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
         def append(values: dict[Any, tuple[int, int]]) -> Any:
-            return self.inner.append_wait(semaphores, _replaced(semaphores, params, values, 0), wait_points, acquire,
-                                          want_point)
+            return self.inner.append_wait(semaphores, _replaced(semaphores, params, values, 0), wait_fences, acquire,
+                                          want_fence)
 
         return append({}) if self.recorded is None else self.recorded.append(append)
 
-    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         semaphores = [each.signalled() if isinstance(each, _SyncFile) else each for each in semaphores]
 
         def append(values: dict[Any, tuple[int, int]]) -> Any:
-            return self.inner.append_signal(semaphores, _replaced(semaphores, params, values, 1), wait_points, release,
-                                            want_point)
+            return self.inner.append_signal(semaphores, _replaced(semaphores, params, values, 1), wait_fences, release,
+                                            want_fence)
 
         return append({}) if self.recorded is None else self.recorded.append(append)
 
@@ -145,9 +145,9 @@ class ReplaySignalsAsRecorded(Capable):
     """A replay waits for its own values, and signals the recorded values."""
 
     class list_type(_Recorder):  # noqa: N801
-        def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+        def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
             def append(_values: object) -> Any:
-                return self.inner.append_signal(semaphores, params, wait_points, release, want_point)
+                return self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
 
             return append(None) if self.recorded is None else self.recorded.append(append)
 
@@ -181,12 +181,12 @@ class ExitWaits(Capable):
     """A process does not end while one of its waits is pending."""
 
     class list_type(_Recorder):  # noqa: N801
-        def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-            point = super().append_wait(semaphores, params, wait_points, acquire, True)
-            atexit.register(_wait_for, self.driver.inner, point)
-            return point
+        def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+            fence = super().append_wait(semaphores, params, wait_fences, acquire, True)
+            atexit.register(_wait_for, self.driver.inner, fence)
+            return fence
 
 
-def _wait_for(driver: spi.DeviceDriver, point: Any) -> None:
-    while not driver.done(point):
+def _wait_for(driver: spi.DeviceDriver, fence: Any) -> None:
+    while not driver.query_fence(fence):
         time.sleep(0.01)

@@ -111,7 +111,7 @@ def test_failed_list_has_nothing_pending(exporting: Opened) -> None:
     commands = device.create_command_list()
     commands.append_barrier()
     device.pending()
-    driver.lists[0].points[0].error = DriverError("lost", reason="lost")
+    driver.lists[0].fences[0].error = DriverError("lost", reason="lost")
     assert device.pending() == ()
 
 
@@ -223,8 +223,8 @@ def test_reached_event_proves_all_earlier_operations_done(exporting: Opened) -> 
     for event in events:
         commands.append_work(lambda: None)
         commands.append_barrier(signal_event=event)
-    for point in driver.lists[0].points[:3]:
-        point.reached = True
+    for fence in driver.lists[0].fences[:3]:
+        fence.reached = True
     with pytest.raises(WaitTimeoutError) as caught:
         events[3].wait(timeout_s=0)
     assert short(caught.value.pending) == ["work", "barrier"]
@@ -405,7 +405,7 @@ def test_reached_markers_prove_operations_done(blind: Opened) -> None:
     commands.append_wait(sem, 5)
     event = device.create_event()
     commands.append_signal(sem, 6, signal_event=event)
-    driver.lists[0].points[0].reached = True
+    driver.lists[0].fences[0].reached = True
     with pytest.raises(WaitTimeoutError, match=r"pending first: wait .* >= 5") as caught:
         event.wait(timeout_s=0)
     assert short(caught.value.pending) == [("wait", 5), ("signal", 6)]

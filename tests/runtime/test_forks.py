@@ -81,8 +81,8 @@ class Watched(FakeDriver):
             object.__getattribute__(self, "noted").append(name)
         return found
 
-    def create_command_list(self) -> Any:
-        made = super().create_command_list()
+    def create_queue(self) -> Any:
+        made = super().create_queue()
         recording: dict[str, Any] = {
             "begin_recording": lambda: self.noted.append("begin_recording"),
             "end_recording": lambda: "recording",
@@ -93,7 +93,7 @@ class Watched(FakeDriver):
         vars(made).update(recording)
         return made
 
-    def adopt(self) -> None: ...
+    def borrow(self) -> None: ...
 
     def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
         return next(self.numbers)

@@ -76,7 +76,7 @@ def test_release_returns_at_once_and_frees_at_the_marker(opened: Opened) -> None
     sem = timeline(device)
     commands.append_wait(sem, 1)
     sem.release()
-    marker = driver.lists[0].points[-1]
+    marker = driver.lists[0].fences[-1]
     commands.append_barrier()   # later work has no effect
     assert driver.released("release_semaphore") == []
     until(lambda: threads() == {"xsem-release-fake:0"})
@@ -335,13 +335,13 @@ def test_released_lifetimes_query_a_list_once(opened: Opened) -> None:
     for sem in sems:
         sem.release()
     asked: list[str] = []
-    original = driver.done
+    original = driver.query_fence
 
-    def done(point: FakePoint) -> bool:
+    def done(fence: FakePoint) -> bool:
         asked.append(threading.current_thread().name)
-        return original(point)
+        return original(fence)
 
-    driver.done = done  # type: ignore[method-assign]
+    driver.query_fence = done  # type: ignore[method-assign]
     before = len(asked)
     _look([sem._lifetime for sem in sems])
     assert asked[before:].count(threading.current_thread().name) == 1

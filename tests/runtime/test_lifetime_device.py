@@ -93,19 +93,19 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)
     inside, leave = threading.Event(), threading.Event()
-    original = driver.done
+    original = driver.query_fence
 
-    def done(point: FakePoint) -> bool:
+    def done(fence: FakePoint) -> bool:
         inside.set()
         leave.wait(10)
-        return original(point)   # records a misuse if the device is closed
+        return original(fence)   # records a misuse if the device is closed
 
     commands.query()
-    driver.done = done  # type: ignore[method-assign]
+    driver.query_fence = done  # type: ignore[method-assign]
     poller = threading.Thread(target=commands._queue.poll)
     poller.start()
     assert inside.wait(10)
-    driver.done = original  # type: ignore[method-assign]
+    driver.query_fence = original  # type: ignore[method-assign]
     driver.finish()
     device.release()
     until(lambda: driver.released("release_semaphore"))

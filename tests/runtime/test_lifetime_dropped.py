@@ -64,12 +64,12 @@ def test_dropped_fence_is_released_by_a_later_call(opened: Opened) -> None:
     device, driver = opened
     commands, event = device.create_command_list(), device.create_event()
     commands.append_barrier(signal_event=event)
-    point = driver.points[0]
+    fence = driver.fences[0]
     driver.lists[0].reach_all()
     event.wait()
     event.reset()
     device.pending()
-    assert point.released == 1
+    assert fence.released == 1
 
 
 def test_dropped_device_warns_and_closes() -> None:

@@ -43,18 +43,18 @@ def test_failing_release_point_is_logged_and_the_device_closes(opened: Opened) -
     device, driver = opened
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)
-    point = event._bound()   # a reference that lasts until after the end
-    original = driver.release_point
+    fence = event._bound()   # a reference that lasts until after the end
+    original = driver.release_fence
 
-    def failing(point: FakePoint) -> None:
-        original(point)
+    def failing(fence: FakePoint) -> None:
+        original(fence)
         raise DriverError("no", reason="driver")
 
-    driver.release_point = failing  # type: ignore[method-assign]
+    driver.release_fence = failing  # type: ignore[method-assign]
     driver.finish()
     device.release()
     until(lambda: ("close",) in driver.log)
-    del point
+    del fence
 
 
 @pytest.mark.parametrize("error", [DriverError("lost", reason="lost"), RuntimeError("a defect of the backend")])
@@ -63,7 +63,7 @@ def test_failed_queue_frees_its_objects(opened: Opened, error: Exception) -> Non
     commands, sem, mem = device.create_command_list(), timeline(device), memory(device)
     commands.append_wait(sem, 1, acquire=[mem])
     sem.release()
-    driver.lists[0].points[-1].error = error
+    driver.lists[0].fences[-1].error = error
     mem.release()
     until(lambda: {"release_semaphore", "release_memory"} == {call[0] for call in driver.log})
     with pytest.raises(DriverError):
@@ -82,7 +82,7 @@ def test_failed_list_keeps_an_object_during_its_append(opened: Opened) -> None:
         # During the driver's append, another thread releases the semaphore and sees that the list failed.
         def other() -> None:
             sem.release()
-            driver.lists[0].points[-1].error = DriverError("lost", reason="lost")
+            driver.lists[0].fences[-1].error = DriverError("lost", reason="lost")
             commands._queue.poll()
             sem._device_state.releaser.submit(sem._lifetime)
 

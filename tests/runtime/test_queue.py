@@ -181,7 +181,7 @@ def test_event_of_a_captured_operation_is_not_asked(opened: Opened) -> None:
     driver.lists[0].capture = True
     commands.append_barrier(signal_event=event)
     commands.append_barrier(wait_events=[event], signal_event=other)   # a wait for it is allowed in the capture
-    assert driver.lists[0].calls[1][1] == (driver.points[0],)
+    assert driver.lists[0].calls[1][1] == (driver.fences[0],)
     before = driver.calls
     for ask in (event.query, event.wait, lambda: event.add_done_callback(print), lambda: next(event.__await__())):
         with pytest.raises(BusyError) as caught:
@@ -200,7 +200,7 @@ def test_own_list_can_be_captured_after_its_handle_is_read(opened: Opened) -> No
     driver.lists[0].capture = True
     commands.append_signal(sem, 1)   # the check for a capture costs a driver call, so it is not made yet
     assert len(commands._queue.operations) == 1
-    assert commands.native_handle == driver.lists[0].key
+    assert commands.native_handle == driver.lists[0].identity
     commands.append_signal(sem, 2)   # the ordinary append, then a prepared append
     commands.append_signal(sem, 3)
     assert len(commands._queue.operations) == 1

@@ -146,7 +146,7 @@ def test_queue_stays_small_in_a_long_run_without_release(opened: Opened) -> None
     assert len(sem._lifetime.uses) == 2   # the list, and its prepared wait
     assert driver.lists[0].markers == 0   # fences of its events replace markers
     assert driver.lists[1].markers == 10_000 + 10_000 // MARK_EVERY
-    living = [point for point in driver.points if not point.released]
+    living = [fence for fence in driver.fences if not fence.released]
     assert len(living) < 4 * MARK_EVERY
 
 
@@ -245,18 +245,18 @@ def test_events_that_are_never_queried_cost_few_queries(opened: Opened) -> None:
     driver.everything_is_done = True
     commands, sem, event = device.create_command_list(), timeline(device), device.create_event()
     asked: list[FakePoint] = []
-    original = driver.done
+    original = driver.query_fence
 
-    def done(point: FakePoint) -> bool:
-        asked.append(point)
-        return original(point)
+    def done(fence: FakePoint) -> bool:
+        asked.append(fence)
+        return original(fence)
 
-    driver.done = done  # type: ignore[method-assign]
+    driver.query_fence = done  # type: ignore[method-assign]
     for value in range(1, 10 * MARK_EVERY):
         event.reset()
         commands.append_signal(sem, value, signal_event=event)
     assert len(asked) <= 3 * 10   # at most three queries for each MARK_EVERY operations
-    assert len([point for point in driver.points if not point.released]) <= 2 * MARK_EVERY
+    assert len([fence for fence in driver.fences if not fence.released]) <= 2 * MARK_EVERY
 
 
 def test_fences_of_markers_are_released_before_their_list_closes(opened: Opened) -> None:
@@ -264,11 +264,11 @@ def test_fences_of_markers_are_released_before_their_list_closes(opened: Opened)
     commands = device.create_command_list()
     commands.append_barrier()
     assert not commands.query()   # a marker
-    points, closed = driver.lists[0].points, list[int]()
+    fences, closed = driver.lists[0].fences, list[int]()
     original = driver.lists[0].close
 
     def close() -> None:
-        closed.extend(point.released for point in points)
+        closed.extend(fence.released for fence in fences)
         original()
 
     driver.lists[0].close = close  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ def test_failed_list_raises_from_then_on_and_others_work(opened: Opened) -> None
     assert not commands.query()
     lost = DriverError("lost", reason="lost", code=700)
     lost.__cause__ = OSError("why")
-    driver.lists[0].points[-1].error = lost
+    driver.lists[0].fences[-1].error = lost
     raised = []
     for ask in (commands.query, commands.synchronize, commands.append_barrier, lambda: commands.append_signal(sem, 1),
                 lambda: commands.append_work(print)):
@@ -38,7 +38,7 @@ def test_failure_seen_through_an_event_or_a_wait_stops_the_list(opened: Opened, 
     device, driver = opened
     commands, event = device.create_command_list(), device.create_event()
     commands.append_barrier(signal_event=event)
-    driver.lists[0].points[-1].error = DriverError("lost", reason="lost")
+    driver.lists[0].fences[-1].error = DriverError("lost", reason="lost")
     if ask == "pending":
         assert device.pending() == ()
     elif ask == "await":
@@ -62,7 +62,7 @@ def test_any_error_of_a_fence_is_a_failure_of_the_list(opened: Opened) -> None:
     commands = device.create_command_list()
     commands.append_barrier()
     commands.query()
-    driver.lists[0].points[-1].error = OutOfMemoryError("out", reason="out_of_memory")
+    driver.lists[0].fences[-1].error = OutOfMemoryError("out", reason="out_of_memory")
     with pytest.raises(DriverError) as caught:
         commands.query()
     assert caught.value.from_earlier_work

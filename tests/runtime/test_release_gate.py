@@ -89,8 +89,8 @@ def test_failed_list_holds_no_release(opened: Opened) -> None:
     commands.append_wait(waited, 1, signal_event=device.create_event())
     sem.release()
     stays(driver, "release_semaphore")
-    for point in driver.lists[0].points:
-        point.error = DriverError("lost", reason="driver", from_earlier_work=True)
+    for fence in driver.lists[0].fences:
+        fence.error = DriverError("lost", reason="driver", from_earlier_work=True)
     until(lambda: driver.released("release_semaphore"))
 
 

@@ -196,9 +196,9 @@ def test_driver_error_ends_only_the_wait_of_its_callback(opened: Opened) -> None
     for commands, event in zip(lists, events, strict=True):
         commands.append_barrier(signal_event=event)
         event.add_done_callback(called.append)
-    driver.lists[0].points[0].error = SystemExit(1)   # type: ignore[assignment]
+    driver.lists[0].fences[0].error = SystemExit(1)   # type: ignore[assignment]
     until(lambda: called == [events[0]])
-    driver.lists[0].points[0].error = None
+    driver.lists[0].fences[0].error = None
     driver.finish()
     until(lambda: len(called) == 2)
 

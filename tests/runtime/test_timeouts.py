@@ -56,15 +56,15 @@ class Clock:
     def __init__(self, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 10**15
         self.slices = driver.slices
-        driver.wait = self.wait  # type: ignore[method-assign]
+        driver.wait_fence = self.wait_fence  # type: ignore[method-assign]
         driver.host_wait = self.host_wait  # type: ignore[assignment,method-assign]
         for module in (xsem.runtime.timeouts, xsem.runtime.queues.completion):
             monkeypatch.setattr(module, "time", self)
 
-    def wait(self, point: FakePoint, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: FakePoint, timeout_ns: int) -> bool:
         self.slices.append(timeout_ns)
         self.now_ns += timeout_ns
-        return point.reached
+        return fence.reached
 
     def host_wait(self, _semaphore: int, _value: int | None, timeout_ns: int) -> bool:
         self.slices.append(timeout_ns)
@@ -174,7 +174,7 @@ def test_synchronize_waits_only_for_earlier_operations(opened: Opened) -> None:
     commands.append_barrier()
 
     def on_wait() -> None:
-        driver.lists[0].points[0].reached = True
+        driver.lists[0].fences[0].reached = True
         commands.append_wait(sem, 1)   # appended by another thread, and never met
         driver.on_wait = lambda: None
 

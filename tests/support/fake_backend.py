@@ -51,12 +51,12 @@ class FakePoint:
         self.released = 0
 
 
-class FakeList(spi.CommandListDriver):
-    def __init__(self, driver: FakeDriver, key: int) -> None:
+class FakeList(spi.QueueDriver):
+    def __init__(self, driver: FakeDriver, identity: int) -> None:
         self.driver = driver
-        self.key = key
+        self.identity = identity
         self.calls: list[tuple[Any, ...]] = []
-        self.points: list[FakePoint] = []
+        self.fences: list[FakePoint] = []
         self.fail_next: Exception | None = None
         self.capture = False
         self.closed = 0
@@ -82,38 +82,38 @@ class FakeList(spi.CommandListDriver):
             self.quiet_calls.append(self.driver.is_quiet)
             if not want:
                 return None
-            point = FakePoint(next(self.driver.numbers), call[0])
-            self.driver.points.append(point)
-            point.reached = self.driver.everything_is_done
-            self.points.append(point)
-            return point
+            fence = FakePoint(next(self.driver.numbers), call[0])
+            self.driver.fences.append(fence)
+            fence.reached = self.driver.everything_is_done
+            self.fences.append(fence)
+            return fence
         finally:
             self.inside -= 1
 
-    def append_barrier(self, wait_points: Sequence[Any], want_point: bool) -> Any:
-        return self._issue(want_point, "barrier", tuple(wait_points))
+    def append_barrier(self, wait_fences: Sequence[Any], want_fence: bool) -> Any:
+        return self._issue(want_fence, "barrier", tuple(wait_fences))
 
     def append_wait(
-        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_points: Sequence[Any],
-        acquire: Sequence[Any], want_point: bool,
+        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_fences: Sequence[Any],
+        acquire: Sequence[Any], want_fence: bool,
     ) -> Any:
-        return self._issue(want_point, "wait", tuple(semaphores), tuple(params), tuple(wait_points), tuple(acquire))
+        return self._issue(want_fence, "wait", tuple(semaphores), tuple(params), tuple(wait_fences), tuple(acquire))
 
     def append_signal(
-        self, semaphores: Sequence[Any], params: Sequence[SignalParams], wait_points: Sequence[Any],
-        release: Sequence[Any], want_point: bool,
+        self, semaphores: Sequence[Any], params: Sequence[SignalParams], wait_fences: Sequence[Any],
+        release: Sequence[Any], want_fence: bool,
     ) -> Any:
-        return self._issue(want_point, "signal", tuple(semaphores), tuple(params), tuple(wait_points), tuple(release))
+        return self._issue(want_fence, "signal", tuple(semaphores), tuple(params), tuple(wait_fences), tuple(release))
 
-    def append_copy(self, dst: int, src: int, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
-        return self._issue(want_point, "copy", dst, src, size)
+    def append_copy(self, dst: int, src: int, size: int, wait_fences: Sequence[Any], want_fence: bool) -> Any:
+        return self._issue(want_fence, "copy", dst, src, size)
 
-    def append_fill(self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
-        return self._issue(want_point, "fill", dst, pattern, size)
+    def append_fill(self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Any], want_fence: bool) -> Any:
+        return self._issue(want_fence, "fill", dst, pattern, size)
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         if self.closed:
-            self.driver.complain("capturing() on a closed list")
+            self.driver.complain("is_capturing() on a closed list")
         return self.capture
 
     def close(self) -> None:
@@ -121,12 +121,12 @@ class FakeList(spi.CommandListDriver):
         if self.closed > 1:
             self.driver.complain("a list closed twice")
         self.driver.check_open("close_list")
-        self.driver.log.append(("close_list", self.key))
+        self.driver.log.append(("close_list", self.identity))
 
     def reach_all(self) -> None:
         """Complete all operations appended so far."""
-        for point in self.points:
-            point.reached = True
+        for fence in self.fences:
+            fence.reached = True
 
     @property
     def markers(self) -> int:
@@ -141,7 +141,7 @@ class FakeDriver(spi.DeviceDriver):
         self.numbers = itertools.count(1)
         self.values: dict[int, int] = {}
         self.everything_is_done = False
-        self.tells_identity = True   # `stream_identity` returns the key of the stream
+        self.tells_identity = True   # `stream_identity` returns the identity of the stream
         self.import_fails: spi.ImportFailure | Exception | None = None
         self.seen_handles: list[int] = []
         self.quiet_depth = threading.local()
@@ -150,7 +150,7 @@ class FakeDriver(spi.DeviceDriver):
         self.dlpack = (2, 0)
         self.unblock = threading.Event()
         self.unblock.set()
-        self.points: list[FakePoint] = []   # all fences
+        self.fences: list[FakePoint] = []   # all fences
         self.slices: list[int] = []   # timeouts of each wait and host_wait, ns
         self.on_wait: Callable[[], object] = lambda: None   # called during each of these
         self.misuse: list[str] = []   # forbidden calls; also raised, but xsem's threads only log that
@@ -197,40 +197,40 @@ class FakeDriver(spi.DeviceDriver):
         if what.startswith(("release", "unmap", "close")):
             self.threads.add(threading.current_thread().name)
 
-    def create_command_list(self) -> FakeList:
-        self._own("create_command_list")
+    def create_queue(self) -> FakeList:
+        self._own("create_queue")
         self.lists.append(FakeList(self, 0x1000 + len(self.lists)))
         return self.lists[-1]
 
     def stream_identity(self, stream: object) -> int | None:
-        key: int = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
-        return key if self.tells_identity else None
+        identity: int = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
+        return identity if self.tells_identity else None
 
-    def open_command_list(self, stream: object, in_order: bool) -> FakeList:
-        self._own("open_command_list")
-        key = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
-        self.lists.append(FakeList(self, key))
+    def borrow_queue(self, stream: object, in_order: bool) -> FakeList:
+        self._own("borrow_queue")
+        identity = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
+        self.lists.append(FakeList(self, identity))
         return self.lists[-1]
 
-    def done(self, point: FakePoint) -> bool:
+    def query_fence(self, fence: FakePoint) -> bool:
         self._own("done")
-        if point.released:
-            self.complain("a released point was asked")
-        if point.error is not None:
-            raise point.error
-        return point.reached
+        if fence.released:
+            self.complain("a released fence was asked")
+        if fence.error is not None:
+            raise fence.error
+        return fence.reached
 
-    def wait(self, point: FakePoint, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: FakePoint, timeout_ns: int) -> bool:
         self._own("wait")
         self.slices.append(timeout_ns)
         self.on_wait()
-        return super().wait(point, timeout_ns)
+        return super().wait_fence(fence, timeout_ns)
 
-    def release_point(self, point: FakePoint) -> None:
-        self._own("release_point")
-        point.released += 1
-        if point.released > 1:
-            self.complain("a point was released twice")
+    def release_fence(self, fence: FakePoint) -> None:
+        self._own("release_fence")
+        fence.released += 1
+        if fence.released > 1:
+            self.complain("a fence was released twice")
 
     def close(self) -> None:
         self._own("close")
@@ -305,10 +305,10 @@ class FakeDriver(spi.DeviceDriver):
         self._own("release_memory")
         self.log.append(("release_memory", memory))
 
-    def open_event(self, native: object) -> FakePoint:
+    def borrow_event(self, native: object) -> FakePoint:
         if not isinstance(native, FakePoint):
             raise TypeError("only a FakePoint")
-        self.points.append(native)
+        self.fences.append(native)
         return native
 
     def dlpack_device(self) -> tuple[int, int]:
@@ -322,8 +322,8 @@ class FakeDriver(spi.DeviceDriver):
         """Complete all operations, past and future."""
         self.everything_is_done = True
         self.unblock.set()
-        for point in list(self.points):
-            point.reached = True
+        for fence in list(self.fences):
+            fence.reached = True
 
 
 INFO = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake")
@@ -347,8 +347,8 @@ def fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> Iterator[
     until(lambda: ("close",) in driver.log)
     assert driver.misuse == []
     assert driver.loud == []
-    assert [point.what for point in driver.points if point.released != 1] == []
-    assert [each.key for each in driver.lists if each.closed != 1] == []
+    assert [fence.what for fence in driver.fences if fence.released != 1] == []
+    assert [each.identity for each in driver.lists if each.closed != 1] == []
 
 
 class FakeStream:

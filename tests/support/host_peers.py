@@ -27,8 +27,8 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_host.device import HostDevice
+from xsem_host.fences import HostFence, Waitable
 from xsem_host.memory import HostMemory
-from xsem_host.points import HostPoint, Waitable
 from xsem_host.queue import HostList
 from xsem_host.sharing import HostSemaphore
 
@@ -107,26 +107,26 @@ def covered(address: int, size: int) -> bool:
 
 
 # ---- lists
-def wait_for(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostPoint:
+def wait_for(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
     return there(commands.append_wait([semaphore], [WaitParams(value=value)], (), (), True))
 
 
-def signal_of(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostPoint:
+def signal_of(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
     return there(commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True))
 
 
-def barrier(commands: HostList, *points: Waitable) -> HostPoint:
-    return there(commands.append_barrier(points, True))
+def barrier(commands: HostList, *fences: Waitable) -> HostFence:
+    return there(commands.append_barrier(fences, True))
 
 
-def there(point: HostPoint | None) -> HostPoint:
-    assert point is not None
-    return point
+def there(fence: HostFence | None) -> HostFence:
+    assert fence is not None
+    return fence
 
 
-def failed(device: HostDevice, point: Waitable) -> DriverError:
+def failed(device: HostDevice, fence: Waitable) -> DriverError:
     with pytest.raises(DriverError) as failure:
-        device.wait(point, LONG_NS)
+        device.wait_fence(fence, LONG_NS)
     assert failure.value.reason == "work_failed"
     assert failure.value.from_earlier_work
     return failure.value

@@ -100,12 +100,12 @@ class OddDevice(xsem_host.device.HostDevice):
         return super().create_semaphore(type, initial_value)
 
 
-class BareList(spi.CommandListDriver):
+class BareList(spi.QueueDriver):
     """A list with only the mandatory methods."""
 
-    key = 1
+    identity = 1
 
-    def append_barrier(self, wait_points: Sequence[Any], want_point: bool) -> Any:
+    def append_barrier(self, wait_fences: Sequence[Any], want_fence: bool) -> Any:
         return 1
 
     def close(self) -> None:
@@ -117,13 +117,13 @@ class BareDevice(spi.DeviceDriver):
 
     capabilities = Capabilities()
 
-    def create_command_list(self) -> BareList:
+    def create_queue(self) -> BareList:
         return BareList()
 
-    def done(self, point: Any) -> bool:
+    def query_fence(self, fence: Any) -> bool:
         return True
 
-    def release_point(self, point: Any) -> None:
+    def release_fence(self, fence: Any) -> None:
         pass
 
     def close(self) -> None:

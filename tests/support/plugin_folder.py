@@ -12,16 +12,16 @@ NOTHING = """
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo
 
-class List(spi.CommandListDriver):
-    key = 1
-    def append_barrier(self, wait_points, want_point): return 1
+class List(spi.QueueDriver):
+    identity = 1
+    def append_barrier(self, wait_fences, want_fence): return 1
     def close(self): pass
 
 class Driver(spi.DeviceDriver):
     capabilities = Capabilities()
-    def create_command_list(self): return List()
-    def done(self, point): return True
-    def release_point(self, point): pass
+    def create_queue(self): return List()
+    def query_fence(self, fence): return True
+    def release_fence(self, fence): pass
     def close(self): pass
 
 class Nothing(spi.Backend):

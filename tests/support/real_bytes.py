@@ -23,8 +23,8 @@ PAGE = mmap.PAGESIZE
 class Copying(FakeList):
     """Copies real bytes at real addresses, at the append if `everything_is_done`."""
 
-    def append_copy(self, dst: int, src: int, size: int, wait_points: Sequence[Any], want_point: bool) -> Any:
-        point = super().append_copy(dst, src, size, wait_points, want_point)
+    def append_copy(self, dst: int, src: int, size: int, wait_fences: Sequence[Any], want_fence: bool) -> Any:
+        point = super().append_copy(dst, src, size, wait_fences, want_fence)
         driver = self.driver
         assert isinstance(driver, Gpu)
         driver.copies.append((dst, src, size))
@@ -33,9 +33,9 @@ class Copying(FakeList):
         return point
 
     def append_level_copy(
-        self, level: int, address: int, read: bool, wait_points: Sequence[Any], want_point: bool
+        self, level: int, address: int, read: bool, wait_fences: Sequence[Any], want_fence: bool
     ) -> Any:
-        point = self._issue(want_point, "level", level, address, read)
+        point = self._issue(want_fence, "level", level, address, read)
         driver = self.driver
         assert isinstance(driver, ImageGpu)
         if driver.everything_is_done:
@@ -68,7 +68,7 @@ class Gpu(FakeDriver):
                 return
         raise AssertionError(f"{size} bytes at {address:#x} belong to no block")
 
-    def create_command_list(self) -> FakeList:
+    def create_queue(self) -> FakeList:
         self.lists.append(Copying(self, 0x1000 + len(self.lists)))
         return self.lists[-1]
 

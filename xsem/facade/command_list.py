@@ -522,7 +522,7 @@ class CommandList(DeviceObject):
         return buffer._lifetime
 
     def _token(self) -> Token:
-        return self._queue.driver.key
+        return self._queue.driver.identity
 
     @property
     def native_handle(self) -> int:
@@ -534,7 +534,7 @@ class CommandList(DeviceObject):
         self._check()
         # From here on, the application can capture the stream.
         self._queue.exposed = True
-        return self._queue.driver.key
+        return self._queue.driver.identity
 
     def __repr__(self) -> str:
         return f"<CommandList {self._queue.name}>"

@@ -289,7 +289,7 @@ class Device(Releasable):
         self._check()
         device_state = self._device_state
         with device_state.calling():
-            driver = device_state.driver.create_command_list()
+            driver = device_state.driver.create_queue()
             check_list_implements(self.info, device_state.capabilities, driver)
             queue = self._queues.add(driver, self._queues.next_name())
         return CommandList(self, queue)
@@ -339,16 +339,16 @@ class Device(Releasable):
                 return CommandList(self, queue, queue.stream_use())
         with device_state.calling():
             try:
-                driver = device_state.driver.open_command_list(stream, in_order)
+                driver = device_state.driver.borrow_queue(stream, in_order)
             except TypeError as error:
                 raise self._not_a_stream(stream, error) from error
             check_list_implements(self.info, device_state.capabilities, driver)
             with queues.streams_lock:
                 # One native queue has one `Queue`. The stream can also belong to a list of the device itself.
-                queue = queues.borrowed(driver.key)
+                queue = queues.borrowed(driver.identity)
                 known = queue is not None
                 if queue is None:
-                    queue = queues.add(driver, f"{self.info.id}/stream-{driver.key:#x}", borrowed=True)
+                    queue = queues.add(driver, f"{self.info.id}/stream-{driver.identity:#x}", borrowed=True)
                 commands = CommandList(self, queue, queue.stream_use())
             if known:
                 driver.close()
@@ -399,7 +399,7 @@ class Device(Releasable):
         device_state.require(Feature.NATIVE_EVENTS)
         try:
             with device_state.calling():
-                token = device_state.driver.open_event(native)
+                token = device_state.driver.borrow_event(native)
         except TypeError as error:
             raise BadArgumentError(f"{self.info.id} does not take a {type(native).__name__} as an event: {error}",
                                    reason="not_an_event", backend=self.info.backend) from error

@@ -135,7 +135,7 @@ def open_device(
             _check_meant(device, info)
             driver = backend.open(info.index)
         else:
-            info, driver = backend.adopt(native)
+            info, driver = backend.borrow(native)
         try:
             if native is not None:
                 _choose(name, (info,), index, wanted_uuid, luid)

@@ -218,7 +218,7 @@ class DeviceState:
         except KeyError:
             return
         try:
-            self.driver.release_point(token)
+            self.driver.release_fence(token)
         except Exception:
             _log.warning("releasing a fence failed", exc_info=True)
 

@@ -13,7 +13,7 @@ from xsem.runtime.queues.operations import DriverCall
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.timeouts import wait_in_slices
-from xsem.spi import CommandListDriver, Token
+from xsem.spi import QueueDriver, Token
 
 __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 
@@ -66,7 +66,7 @@ def copy_level(
 def _copy(
     queues: QueueTable, lifetime: Lifetime, data: bytearray | memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
-    call: Callable[[CommandListDriver, int], tuple[Callable[..., Token | None], Sequence[Any]]],
+    call: Callable[[QueueDriver, int], tuple[Callable[..., Token | None], Sequence[Any]]],
 ) -> None:
     """Copy through a staging buffer. For this buffer, `call` returns the driver's method and its arguments."""
     device_state = queues.device_state
@@ -98,6 +98,6 @@ def _copy_queue(queues: QueueTable) -> Queue:
         queue = queues.copy_queue
         if queue is None or queue.failure is not None:
             with device_state.calling():
-                driver = device_state.driver.create_command_list()
+                driver = device_state.driver.create_queue()
             queue = queues.copy_queue = queues.add(driver, f"{device_state.info.id}/transfer")
         return queue

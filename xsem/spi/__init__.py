@@ -7,14 +7,14 @@ backend.
 Tokens
     A token is a value of the backend's choice, for example an int or an object. The facade stores a token and passes it
     back, and never reads its content.
-Points
-    A point is the token of one completion. An append with ``want_point=True`` returns a point. `DeviceDriver.done`
-    queries it, `DeviceDriver.wait` waits for it, and `DeviceDriver.release_point` releases it.
+Fences
+    A fence is the token of one completion. An append with ``want_fence=True`` returns a fence. `DeviceDriver.query_fence`
+    queries it, `DeviceDriver.wait_fence` waits for it, and `DeviceDriver.release_fence` releases it.
 Threads
-    The facade serialises the calls on one `CommandListDriver`. Any thread may make any other call at any time. The
+    The facade serialises the calls on one `QueueDriver`. Any thread may make any other call at any time. The
     facade makes no call in a forked child.
 Blocking
-    `DeviceDriver.wait` and `DeviceDriver.host_wait` may block. The releases of semaphores, memory, mappings and host
+    `DeviceDriver.wait_fence` and `DeviceDriver.host_wait` may block. The releases of semaphores, memory, mappings and host
     buffers may block unless `Capabilities.release_never_blocks` is declared. An append may block unless
     `Capabilities.append_never_blocks` is declared. No other call may block.
 Errors
@@ -27,9 +27,9 @@ from __future__ import annotations
 from xsem.data.file_descriptors import DriverFd, duplicate_fd, same_open_file
 from xsem.data.handles import own
 from xsem.spi.backend import Backend, failed_check
-from xsem.spi.command_list import CommandListDriver, PreparedCall
 from xsem.spi.device import DeviceDriver
 from xsem.spi.imports import Fate, ImportFailure
+from xsem.spi.queue import PreparedCall, QueueDriver
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
 from xsem.spi.tokens import Token
@@ -38,12 +38,12 @@ __all__ = [
     "SPI_OLDEST",
     "SPI_VERSION",
     "Backend",
-    "CommandListDriver",
     "DeviceDriver",
     "DriverFd",
     "Fate",
     "ImportFailure",
     "PreparedCall",
+    "QueueDriver",
     "Register",
     "Token",
     "duplicate_fd",

@@ -100,7 +100,7 @@ class Backend(ABC):
             The device cannot be opened.
         """
 
-    def adopt(self, native: object) -> tuple[DeviceInfo, DeviceDriver]:
+    def borrow(self, native: object) -> tuple[DeviceInfo, DeviceDriver]:
         """Open a device on the application's own context or device. Declared by Feature.NATIVE_CONTEXT.
 
         Parameters
@@ -123,7 +123,7 @@ class Backend(ABC):
         UnsupportedError
             The backend does not declare Feature.NATIVE_CONTEXT (default).
         """
-        raise UnsupportedError(f"{self.name} cannot adopt a native context", capability="native_context")
+        raise UnsupportedError(f"{self.name} cannot borrow a native context", capability="native_context")
 
     def details(self, index: int) -> Mapping[str, str]:
         """Return more facts about a device, for ``xsem devices --json``.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from xsem.errors import UnsupportedError
-from xsem.spi.command_list import CommandListDriver
+from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token, unsupported
 from xsem.types import (
     Capabilities,
@@ -39,13 +39,13 @@ class DeviceDriver(ABC):
     --------
     >>> class AcmeDevice(DeviceDriver):
     ...     capabilities = Capabilities()   # declares nothing
-    ...     def create_command_list(self):
+    ...     def create_queue(self):
     ...         return AcmeList()
-    ...     def done(self, point):
+    ...     def query_fence(self, fence):
     ...         return True
-    ...     def release_point(self, point): ...
+    ...     def release_fence(self, fence): ...
     ...     def close(self): ...
-    >>> AcmeDevice().wait(1, timeout_ns=0)
+    >>> AcmeDevice().wait_fence(1, timeout_ns=0)
     True
     """
 
@@ -58,38 +58,38 @@ class DeviceDriver(ABC):
         """What the device declares. The value is constant for the life of the driver."""
 
     @abstractmethod
-    def create_command_list(self) -> CommandListDriver:
+    def create_queue(self) -> QueueDriver:
         """Create an in-order list of the driver's own.
 
         Returns
         -------
-        CommandListDriver
-            The facade calls its `CommandListDriver.close` once.
+        QueueDriver
+            The facade calls its `QueueDriver.close` once.
         """
 
     @abstractmethod
-    def done(self, point: Token) -> bool:
-        """Query a point. This method never blocks.
+    def query_fence(self, fence: Token) -> bool:
+        """Query a fence. This method never blocks.
 
         Parameters
         ----------
-        point : Token
-            A point of an append, or of `open_event`.
+        fence : Token
+            A fence of an append, or of `borrow_event`.
 
         Returns
         -------
         bool
-            Whether the point has been reached.
+            Whether the fence has been reached.
 
         Raises
         ------
         DriverError
-            The point can never be reached, because the list's earlier work failed or the device is lost.
+            The fence can never be reached, because the list's earlier work failed or the device is lost.
         """
 
     @abstractmethod
-    def release_point(self, point: Token) -> None:
-        """Release a point. Called once, when no append, wait or query uses the point any more."""
+    def release_fence(self, fence: Token) -> None:
+        """Release a fence. Called once, when no append, wait or query uses the fence any more."""
 
     @abstractmethod
     def close(self) -> None:
@@ -198,7 +198,7 @@ class DeviceDriver(ABC):
         unsupported(self, "map_mipmapped_array")
 
     def mipmap_level(self, array: Token, level: int) -> Token:
-        """Return one level of an image, for `CommandListDriver.append_level_copy`.
+        """Return one level of an image, for `QueueDriver.append_level_copy`.
 
         Parameters
         ----------
@@ -372,8 +372,8 @@ class DeviceDriver(ABC):
         """Release a host buffer of `host_buffer`. Called once. This method may block."""
         unsupported(self, "release_host_buffer")
 
-    def open_event(self, native: object) -> Token:
-        """Open a borrowed event as a point. Declared by Feature.NATIVE_EVENTS.
+    def borrow_event(self, native: object) -> Token:
+        """Open a borrowed event as a fence. Declared by Feature.NATIVE_EVENTS.
 
         Parameters
         ----------
@@ -383,16 +383,16 @@ class DeviceDriver(ABC):
         Returns
         -------
         Token
-            A point. The facade releases it with `release_point`.
+            A fence. The facade releases it with `release_fence`.
 
         Raises
         ------
         TypeError
             `native` is an object of another framework. The facade raises BadArgumentError (``not_an_event``) for it.
         """
-        unsupported(self, "open_event")
+        unsupported(self, "borrow_event")
 
-    def open_command_list(self, stream: object, in_order: bool) -> CommandListDriver:
+    def borrow_queue(self, stream: object, in_order: bool) -> QueueDriver:
         """Open the application's own queue as a borrowed list.
 
         Parameters
@@ -405,8 +405,8 @@ class DeviceDriver(ABC):
 
         Returns
         -------
-        CommandListDriver
-            A driver for the queue. Its `CommandListDriver.close` does not close the queue.
+        QueueDriver
+            A driver for the queue. Its `QueueDriver.close` does not close the queue.
 
         Raises
         ------
@@ -417,49 +417,49 @@ class DeviceDriver(ABC):
         TypeError
             `stream` is an object of another framework. The facade raises BadArgumentError (``not_a_stream``) for it.
         """
-        unsupported(self, "open_command_list")
+        unsupported(self, "borrow_queue")
 
     # ---- optional, with working defaults
     def stream_identity(self, stream: object) -> int | None:
         """Return the identity of the application's own queue, without a driver call.
 
-        The facade calls this method before `open_command_list`. For a known identity, the facade uses the existing list
-        and does not call `open_command_list`.
+        The facade calls this method before `borrow_queue`. For a known identity, the facade uses the existing list
+        and does not call `borrow_queue`.
 
         Parameters
         ----------
         stream : object
-            As for `open_command_list`.
+            As for `borrow_queue`.
 
         Returns
         -------
         int or None
-            The `CommandListDriver.key` of a list on the queue. None, the default: the key is unknown before
-            `open_command_list`.
+            The `QueueDriver.identity` of a list on the queue. None, the default: the identity is unknown before
+            `borrow_queue`.
 
         Raises
         ------
         WrongDeviceError, BadArgumentError, TypeError
-            As for `open_command_list`, if the object itself shows the error.
+            As for `borrow_queue`, if the object itself shows the error.
         """
         return None
 
-    def wait(self, point: Token, timeout_ns: int) -> bool:
-        """Block until a point is reached. The default polls `done`.
+    def wait_fence(self, fence: Token, timeout_ns: int) -> bool:
+        """Block until a fence is reached. The default polls `done`.
 
         The facade divides long waits into calls of at most 50 ms.
 
         Parameters
         ----------
-        point : Token
-            A point of an append, or of `open_event`.
+        fence : Token
+            A fence of an append, or of `borrow_event`.
         timeout_ns : int
             Longest time to block, in nanoseconds.
 
         Returns
         -------
         bool
-            True if the point has been reached; False if `timeout_ns` elapsed first.
+            True if the fence has been reached; False if `timeout_ns` elapsed first.
 
         Raises
         ------
@@ -468,7 +468,7 @@ class DeviceDriver(ABC):
         """
         deadline = time.monotonic_ns() + timeout_ns
         pause = 20e-6
-        while not self.done(point):
+        while not self.query_fence(fence):
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return False

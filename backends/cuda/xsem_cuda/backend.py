@@ -96,7 +96,7 @@ class CudaBackend(Backend):
             close()
             raise
 
-    def adopt(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
+    def borrow(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
         """Open a device in a context of the application.
 
         Parameters

@@ -19,14 +19,14 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_cuda.context import Context, Quiet
+from xsem_cuda.fences import Fence, Fences, native_event
 from xsem_cuda.handles import Owned
 from xsem_cuda.images import ArrayToken, LevelToken, level_of, mipmap_descriptor
 from xsem_cuda.memory import buffer_descriptor, memory_descriptor
-from xsem_cuda.points import Point, Points, native_event
 from xsem_cuda.queue import PerThreadList, StreamList
 from xsem_cuda.results import UNKNOWN, call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
-from xsem_cuda.streams import PER_THREAD, check_ordinal, check_stream_device, parse_stream, stream_key
+from xsem_cuda.streams import PER_THREAD, check_ordinal, check_stream_device, identity_of, parse_stream
 
 __all__ = ["CudaDevice"]
 
@@ -60,7 +60,7 @@ class CudaDevice(DeviceDriver):
         self._capabilities = capabilities
         self._close_context = close_context
         self._quiet = Quiet(driver, self._context)
-        self._points = Points(driver, self._context)
+        self._fences = Fences(driver, self._context)
         self.timeout_causes = timeout_causes
 
     @property
@@ -98,7 +98,7 @@ class CudaDevice(DeviceDriver):
 
     def close(self) -> None:
         """Destroy the events and release the primary context."""
-        self._points.close()
+        self._fences.close()
         self._close_context()
 
     # ---- semaphores
@@ -209,14 +209,14 @@ class CudaDevice(DeviceDriver):
         self._give_up(array, self._driver.cuMipmappedArrayDestroy)
 
     # ---- command lists and fences
-    def create_command_list(self) -> StreamList:
+    def create_queue(self) -> StreamList:
         """Create a non-blocking stream. A pending wait on a blocking stream would block the legacy stream."""
         driver = self._driver
         with self._context:
             stream = call(driver.cuStreamCreate, int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
-        return StreamList(driver, self._context, self._points, int(stream))
+        return StreamList(driver, self._context, self._fences, int(stream))
 
-    def open_command_list(self, stream: object, in_order: bool) -> StreamList:
+    def borrow_queue(self, stream: object, in_order: bool) -> StreamList:
         """Borrow a stream. A CUDA stream is always in order.
 
         Parameters
@@ -238,20 +238,20 @@ class CudaDevice(DeviceDriver):
         parsed = parse_stream(stream)
         check_stream_device(self._driver, self._context, self._ordinal, parsed)
         if parsed.handle == PER_THREAD:
-            return PerThreadList(self._driver, self._context, self._points, lent=stream)
-        return StreamList(self._driver, self._context, self._points, parsed.handle, lent=stream)
+            return PerThreadList(self._driver, self._context, self._fences, lent=stream)
+        return StreamList(self._driver, self._context, self._fences, parsed.handle, lent=stream)
 
     def stream_identity(self, stream: object) -> int:
-        """Return the key of a list on this stream.
+        """Return the identity of a list on this stream.
 
         A list keeps the stream object alive, so the handle of the object stands for one stream while the list exists.
         The default streams have the same handles on every device, so each call checks the device of the object.
         """
         parsed = parse_stream(stream)
         check_ordinal(self._ordinal, parsed)
-        return stream_key(parsed)
+        return identity_of(parsed)
 
-    def open_event(self, native: object) -> Point:
+    def borrow_event(self, native: object) -> Fence:
         """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent.
 
         Parameters
@@ -266,15 +266,15 @@ class CudaDevice(DeviceDriver):
         TypeError
             `native` is not a CUDA event.
         """
-        return Point(native_event(self._driver, native), source=native)
+        return Fence(native_event(self._driver, native), source=native)
 
-    def done(self, point: Point) -> bool:
+    def query_fence(self, fence: Fence) -> bool:
         """Call cuEventQuery; return whether the fence is reached."""
-        return self._points.done(point)
+        return self._fences.done(fence)
 
-    def release_point(self, point: Point) -> None:
+    def release_fence(self, fence: Fence) -> None:
         """Recycle the event of the fence. A borrowed event stays the application's."""
-        self._points.release(point)
+        self._fences.release(fence)
 
     # ---- inside
     def _import(

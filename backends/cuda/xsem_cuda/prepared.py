@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from xsem.spi import PreparedCall
 from xsem_cuda.direct import address_of, check
-from xsem_cuda.points import Point
+from xsem_cuda.fences import Fence
 from xsem_cuda.semaphores import SemaphoreToken
 
 __all__ = ["prepared"]
@@ -24,7 +24,7 @@ _PARAMS_SIZE: Final = 144
 
 
 def prepared(
-    driver: Any, name: str, semaphores: Sequence[SemaphoreToken], stream: Any, issue: Callable[..., Point | None]
+    driver: Any, name: str, semaphores: Sequence[SemaphoreToken], stream: Any, issue: Callable[..., Fence | None]
 ) -> PreparedCall | None:
     """Return a callable that calls a driver function for these semaphores.
 
@@ -37,7 +37,7 @@ def prepared(
     semaphores : sequence of SemaphoreToken
     stream : CUstream
     issue : callable
-        ``issue(function, arguments, wait_points, want_point)`` waits for the fences, calls the function, and records
+        ``issue(function, arguments, wait_fences, want_fence)`` waits for the fences, calls the function, and records
         the requested fence.
 
     Returns
@@ -62,20 +62,20 @@ def prepared(
     write = struct.Struct("=" + f"Q{_PARAMS_SIZE - 8}x" * count).pack_into
 
     def one(
-        value: int | None, wait_points: Sequence[Point], want_point: bool, _alive: object = (natives, where)
-    ) -> Point | None:
-        if wait_points or want_point:
-            return issue(one, (value, (), False), wait_points, want_point)
+        value: int | None, wait_fences: Sequence[Fence], want_fence: bool, _alive: object = (natives, where)
+    ) -> Fence | None:
+        if wait_fences or want_fence:
+            return issue(one, (value, (), False), wait_fences, want_fence)
         fence[0] = value or 0   # a binary semaphore has no value
         while code := function(*arguments):
             check(driver, name, code)
         return None
 
     def several(
-        values: Sequence[int], wait_points: Sequence[Point], want_point: bool, _alive: object = (natives, where)
-    ) -> Point | None:
-        if wait_points or want_point:
-            return issue(several, (values, (), False), wait_points, want_point)
+        values: Sequence[int], wait_fences: Sequence[Fence], want_fence: bool, _alive: object = (natives, where)
+    ) -> Fence | None:
+        if wait_fences or want_fence:
+            return issue(several, (values, (), False), wait_fences, want_fence)
         write(params, 0, *values)
         while code := function(*arguments):
             check(driver, name, code)

@@ -7,25 +7,25 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError, UnsupportedError
-from xsem.spi import CommandListDriver, PreparedCall
+from xsem.spi import PreparedCall, QueueDriver
 from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.context import Context
 from xsem_cuda.direct import capture_query
+from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.images import LevelToken, level_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
-from xsem_cuda.points import Point, Points
 from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
-from xsem_cuda.streams import LEGACY, PER_THREAD, per_thread_key
+from xsem_cuda.streams import LEGACY, PER_THREAD, per_thread_identity
 
 __all__ = ["PerThreadList", "StreamList"]
 
 _NO_CONTEXT: Final[AbstractContextManager[None]] = nullcontext()
 
 
-class StreamList(CommandListDriver):
+class StreamList(QueueDriver):
     """A command list on one stream, created by xsem or borrowed.
 
     Parameters
@@ -33,7 +33,7 @@ class StreamList(CommandListDriver):
     driver : module
         ``cuda.bindings.driver``.
     context : Context
-    points : Points
+    fences : Fences
     handle : int
         The CUstream as a number: the legacy stream is 1.
     lent : object
@@ -42,12 +42,12 @@ class StreamList(CommandListDriver):
     """
 
     def __init__(
-        self, driver: Any, context: Context, points: Points, handle: int, *, lent: object | None = None
+        self, driver: Any, context: Context, fences: Fences, handle: int, *, lent: object | None = None
     ) -> None:
-        self.key = handle
+        self.identity = handle
         self._driver = driver
         self._context = context
-        self._points = points
+        self._fences = fences
         self._stream = driver.CUstream(handle)
         self._lent = lent
         self._own = lent is None
@@ -70,35 +70,35 @@ class StreamList(CommandListDriver):
 
     # ---- appends
     def append_wait(
-        self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_points: Sequence[Point],
-        acquire: Sequence[object], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
+        acquire: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
         """Call cuWaitExternalSemaphoresAsync.
 
         Raises
         ------
         BusyError
-            ``capture_isolation``: a fence of `wait_points` belongs to another capture.
+            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
         """
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         with self._limited(limited) if limited and not self._captured else _NO_CONTEXT:
-            point = self._semaphores(self._wait, self._waits, semaphores, params, wait_points, want_point)
+            fence = self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
         if isinstance(self._captured, _Recording):
             self._captured.timeouts += limited
-        return point
+        return fence
 
     def append_signal(
-        self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_points: Sequence[Point],
-        release: Sequence[object], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
+        release: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
         """Call cuSignalExternalSemaphoresAsync.
 
         Raises
         ------
         BusyError
-            ``capture_isolation``: a fence of `wait_points` belongs to another capture.
+            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
         """
-        return self._semaphores(self._signal, self._signals, semaphores, params, wait_points, want_point)
+        return self._semaphores(self._signal, self._signals, semaphores, params, wait_fences, want_fence)
 
     def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall:
         """Return a callable that calls cuWaitExternalSemaphoresAsync with arrays that are made once."""
@@ -108,29 +108,29 @@ class StreamList(CommandListDriver):
         """Return a callable that calls cuSignalExternalSemaphoresAsync with arrays that are made once."""
         return self._prepared(self._signal, semaphores) or super().prepare_signal(semaphores)
 
-    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
-        return self._issue(None, (), wait_points, want_point)
+        return self._issue(None, (), wait_fences, want_fence)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, dst: int, src: int, size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call cuMemcpyAsync. Neither side is pageable memory: a copy with pageable memory would block (measured)."""
-        return self._issue(self._in_context, (self._driver.cuMemcpyAsync, dst, src, size, self._stream), wait_points,
-                           want_point)
+        return self._issue(self._in_context, (self._driver.cuMemcpyAsync, dst, src, size, self._stream), wait_fences,
+                           want_fence)
 
     def append_level_copy(
-        self, level: LevelToken, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, level: LevelToken, address: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call cuMemcpy3DAsync. The host memory is page-locked, as for `append_copy`."""
         driver = self._driver
         native = level_copy(driver, level, address, read=read)
 
-        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_points, want_point)
+        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call cuMemsetD8Async, cuMemsetD16Async or cuMemsetD32Async: one operation for any size.
 
         Raises
@@ -149,16 +149,16 @@ class StreamList(CommandListDriver):
         function = getattr(self._driver, names[width])
         value = int.from_bytes(word, "little")
 
-        return self._issue(self._in_context, (function, dst, value, size // width, self._stream), wait_points,
-                           want_point)
+        return self._issue(self._in_context, (function, dst, value, size // width, self._stream), wait_fences,
+                           want_fence)
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
-        if self.key == LEGACY:
+        if self.identity == LEGACY:
             # The legacy stream cannot be captured, and the query fails while a blocking stream is captured.
             return False
         if self._query_capture is None:
-            self._query_capture = (capture_query(self._driver, self.key) if self._bare else None) or self._ask_capture
+            self._query_capture = (capture_query(self._driver, self.identity) if self._bare else None) or self._ask_capture
         captured = self._query_capture()
         self._captured = captured
         return captured
@@ -263,34 +263,34 @@ class StreamList(CommandListDriver):
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
-        params: Sequence[SignalParams] | Sequence[WaitParams], wait_points: Sequence[Point], want_point: bool,
-    ) -> Point | None:
+        params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
         natives, structs = batches.fill(semaphores, params)
-        if self._bare and not wait_points and not want_point:
+        if self._bare and not wait_fences and not want_fence:
             call(function, natives, structs, len(natives), self._stream)
             return None
-        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_points, want_point)
+        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
 
     def _issue(
-        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_points: Sequence[Point],
-        want_point: bool,
-    ) -> Point | None:
+        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],
+        want_fence: bool,
+    ) -> Fence | None:
         """Wait for the fences, call the function, and record the requested fence. A barrier has no function."""
-        for point in wait_points:
-            if point.captured != self._captured:
+        for fence in wait_fences:
+            if fence.captured != self._captured:
                 raise BusyError(
                     "an event of a capture and work outside of this capture cannot wait for each other: the wait would "
                     "invalidate the capture", reason="capture_isolation",
                 )
         # Before any append: creating an event can fail.
-        event = self._points.take() if want_point else None
+        event = self._fences.take() if want_fence else None
         try:
             with self._scope:
-                for point in wait_points:
-                    call(self._driver.cuStreamWaitEvent, self._stream, point.event, 0)
-                    if self._captured is False and not point.owned:
+                for fence in wait_fences:
+                    call(self._driver.cuStreamWaitEvent, self._stream, fence.event, 0)
+                    if self._captured is False and not fence.owned:
                         # A wait for an event of the application's capture adds this stream to that capture.
-                        self.capturing()
+                        self.is_capturing()
                 if function is not None:
                     function(*arguments)
                 if event is None:
@@ -298,9 +298,9 @@ class StreamList(CommandListDriver):
                 call(self._record_event, event, self._stream)
         except BaseException:
             if event is not None:
-                self._points.give_back(event)
+                self._fences.give_back(event)
             raise
-        return Point(event, captured=self._captured, keyed=self._keyed)
+        return Fence(event, captured=self._captured, keyed=self._keyed)
 
 
 class PerThreadList(StreamList):
@@ -315,58 +315,58 @@ class PerThreadList(StreamList):
     driver : module
         ``cuda.bindings.driver``.
     context : Context
-    points : Points
+    fences : Fences
     lent : object
         The application's stream object, kept alive.
     """
 
-    def __init__(self, driver: Any, context: Context, points: Points, *, lent: object) -> None:
-        super().__init__(driver, context, points, PER_THREAD, lent=lent)
-        self.key = per_thread_key()
-        self._newest: Point | None = None
+    def __init__(self, driver: Any, context: Context, fences: Fences, *, lent: object) -> None:
+        super().__init__(driver, context, fences, PER_THREAD, lent=lent)
+        self.identity = per_thread_identity()
+        self._newest: Fence | None = None
 
-    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """Append a barrier. On another thread only without `wait_points` and with `want_point`.
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Append a barrier. On another thread only without `wait_fences` and with `want_fence`.
 
         Raises
         ------
         BadArgumentError
-            ``per_thread_stream``: on another thread, with `wait_points` or without `want_point`.
+            ``per_thread_stream``: on another thread, with `wait_fences` or without `want_fence`.
         """
-        if self.key == per_thread_key() or wait_points or not want_point:
-            return super().append_barrier(wait_points, want_point)
+        if self.identity == per_thread_identity() or wait_fences or not want_fence:
+            return super().append_barrier(wait_fences, want_fence)
         newest = self._newest
         if newest is None:
             # An event that was never recorded counts as complete.
             with self._context:
-                return Point(call(self._driver.cuEventCreate, 0))
-        return Point(newest.event, captured=newest.captured, source=newest, keyed=newest.keyed)
+                return Fence(call(self._driver.cuEventCreate, 0))
+        return Fence(newest.event, captured=newest.captured, source=newest, keyed=newest.keyed)
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work`, then record the newest fence, so that the fences of other threads include the work."""
         self._issue(work, (), (), False)
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         """Return whether the stream is in a capture. On another thread, return the last known answer."""
-        return super().capturing() if self.key == per_thread_key() else bool(self._captured)
+        return super().is_capturing() if self.identity == per_thread_identity() else bool(self._captured)
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
-        params: Sequence[SignalParams] | Sequence[WaitParams], wait_points: Sequence[Point], want_point: bool,
-    ) -> Point | None:
+        params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
         natives, structs = batches.fill(semaphores, params)
-        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_points, want_point)
+        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
 
     def _issue(
-        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_points: Sequence[Point],
-        want_point: bool,
-    ) -> Point | None:
-        if self.key != per_thread_key():
+        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],
+        want_fence: bool,
+    ) -> Fence | None:
+        if self.identity != per_thread_identity():
             raise BadArgumentError("the per-thread default stream differs in each thread: append on the thread "
                                    "that made this list", reason="per_thread_stream")
-        newest = super()._issue(function, arguments, wait_points, True)
+        newest = super()._issue(function, arguments, wait_fences, True)
         self._newest = newest
-        return newest if want_point else None
+        return newest if want_fence else None
 
 
 class _Recording:

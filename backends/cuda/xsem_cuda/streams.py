@@ -9,8 +9,16 @@ from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem_cuda.context import Context
 from xsem_cuda.results import call
 
-__all__ = ["LEGACY", "PER_THREAD", "ParsedStream", "check_ordinal", "check_stream_device", "parse_stream",
-           "per_thread_key", "stream_key"]
+__all__ = [
+    "LEGACY",
+    "PER_THREAD",
+    "ParsedStream",
+    "check_ordinal",
+    "check_stream_device",
+    "identity_of",
+    "parse_stream",
+    "per_thread_identity",
+]
 
 LEGACY: Final = 1
 """CU_STREAM_LEGACY. Not 0: with CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1 the bindings read 0 as per-thread."""
@@ -112,14 +120,14 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
     )
 
 
-def stream_key(stream: ParsedStream) -> int:
-    """Return the `CommandListDriver.key` of a list on this stream."""
-    return per_thread_key() if stream.handle == PER_THREAD else stream.handle
+def identity_of(stream: ParsedStream) -> int:
+    """Return the `QueueDriver.identity` of a list on this stream."""
+    return per_thread_identity() if stream.handle == PER_THREAD else stream.handle
 
 
-def per_thread_key() -> int:
-    """Return the key of the calling thread's default stream."""
-    return _PerThreadKey(PER_THREAD)
+def per_thread_identity() -> int:
+    """Return the identity of the calling thread's default stream."""
+    return _PerThreadIdentity(PER_THREAD)
 
 
 class _Thread(threading.local):
@@ -132,8 +140,8 @@ class _Thread(threading.local):
 _THREAD: Final = _Thread()
 
 
-class _PerThreadKey(int):
-    """CU_STREAM_PER_THREAD as a key. Keys are equal only within one thread, because each thread needs its own queue."""
+class _PerThreadIdentity(int):
+    """CU_STREAM_PER_THREAD as an identity. Identities are equal only within one thread, because each thread needs its own queue."""
 
     _thread: object
 
@@ -143,7 +151,7 @@ class _PerThreadKey(int):
         return key
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PerThreadKey) and other._thread is self._thread
+        return isinstance(other, _PerThreadIdentity) and other._thread is self._thread
 
     def __ne__(self, other: object) -> bool:
         return not self == other

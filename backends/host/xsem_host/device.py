@@ -17,8 +17,8 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
+from xsem_host.fences import Waitable, foreign
 from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
-from xsem_host.points import Waitable, foreign
 from xsem_host.queue import HostList
 from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
 from xsem_host.sharing import HostSemaphore
@@ -59,7 +59,7 @@ class HostDevice(DeviceDriver):
         """The constant `CAPABILITIES`."""
         return CAPABILITIES
 
-    def create_command_list(self) -> HostList:
+    def create_queue(self) -> HostList:
         """Create a list with its own worker thread.
 
         Raises
@@ -79,7 +79,7 @@ class HostDevice(DeviceDriver):
         with self._lock:
             self._lists.discard(gone)
 
-    def done(self, point: Waitable) -> bool:
+    def query_fence(self, fence: Waitable) -> bool:
         """Return whether the fence is reached.
 
         Raises
@@ -87,14 +87,14 @@ class HostDevice(DeviceDriver):
         XsemError
             The fence will never be reached: the list's work failed, or the list was closed.
         """
-        return point.done()
+        return fence.done()
 
-    def wait(self, point: Waitable, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Waitable, timeout_ns: int) -> bool:
         """Block until the fence is reached or the timeout expires.
 
         Parameters
         ----------
-        point : Waitable
+        fence : Waitable
         timeout_ns : int
             Timeout in nanoseconds.
 
@@ -103,9 +103,9 @@ class HostDevice(DeviceDriver):
         bool
             Whether the fence is reached.
         """
-        return point.wait(timeout_ns)
+        return fence.wait(timeout_ns)
 
-    def release_point(self, point: Waitable) -> None:
+    def release_fence(self, fence: Waitable) -> None:
         """Do nothing: a fence of host owns no resource."""
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ class HostDevice(DeviceDriver):
         buffer.close()
 
     # ---- other
-    def open_event(self, native: object) -> Waitable:
+    def borrow_event(self, native: object) -> Waitable:
         """Borrow a `threading.Event` or a `concurrent.futures.Future` as a fence.
 
         Raises

@@ -12,9 +12,9 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 from xsem.types import SignalParams, WaitParams
-from xsem_host.points import HostPoint, Waitable, repeated
+from xsem_host.fences import HostFence, Waitable, repeated
 from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostList"]
@@ -42,7 +42,7 @@ class _AwaitedError(Exception):
         self.failure = failure
 
 
-class HostList(CommandListDriver):
+class HostList(QueueDriver):
     """One in-order list. Its worker is a daemon thread, and lives from the first append to `close`.
 
     Appends hand operations to the worker through a `SimpleQueue`. The queue is C code: after a KeyboardInterrupt an
@@ -55,9 +55,9 @@ class HostList(CommandListDriver):
     """
 
     def __init__(self, forget: Callable[[HostList], None]) -> None:
-        self.key = next(_keys)
+        self.identity = next(_keys)
         self._forget = forget
-        self._queue: SimpleQueue[tuple[Operation, HostPoint | None] | None] = SimpleQueue()   # None: wake up
+        self._queue: SimpleQueue[tuple[Operation, HostFence | None] | None] = SimpleQueue()   # None: wake up
         self._touching = threading.Lock()
         self._working = threading.Lock()   # taken by the first worker and never released
         self._started = False
@@ -65,70 +65,70 @@ class HostList(CommandListDriver):
         self._closed = False
 
     # ---- appending
-    def append_barrier(self, wait_points: Sequence[Waitable], want_point: bool) -> HostPoint | None:
+    def append_barrier(self, wait_fences: Sequence[Waitable], want_fence: bool) -> HostFence | None:
         """Append a wait for the fences. The list is in order, so earlier work needs no wait."""
-        points = tuple(wait_points)
-        return self._append(lambda: self._await_points(points), want_point)
+        fences = tuple(wait_fences)
+        return self._append(lambda: self._await_fences(fences), want_fence)
 
     def append_wait(
-        self, semaphores: Sequence[HostSemaphore], params: Sequence[WaitParams], wait_points: Sequence[Waitable],
-        acquire: Sequence[object], want_point: bool,
-    ) -> HostPoint | None:
+        self, semaphores: Sequence[HostSemaphore], params: Sequence[WaitParams], wait_fences: Sequence[Waitable],
+        acquire: Sequence[object], want_fence: bool,
+    ) -> HostFence | None:
         """Append a wait for all fences and then for all semaphores, one after the other."""
-        points = tuple(wait_points)
+        fences = tuple(wait_fences)
         waits = tuple(zip(semaphores, params, strict=True))
 
         def operation() -> None:
-            self._await_points(points)
+            self._await_fences(fences)
             for semaphore, param in waits:
                 self._await(functools.partial(semaphore.wait, param.value))
 
-        return self._append(operation, want_point)
+        return self._append(operation, want_fence)
 
     def append_signal(
         self, semaphores: Sequence[HostSemaphore], params: Sequence[SignalParams],
-        wait_points: Sequence[Waitable], release: Sequence[object], want_point: bool,
-    ) -> HostPoint | None:
+        wait_fences: Sequence[Waitable], release: Sequence[object], want_fence: bool,
+    ) -> HostFence | None:
         """Append a wait for all fences and then a signal of all semaphores."""
-        points = tuple(wait_points)
+        fences = tuple(wait_fences)
         signals = tuple(zip(semaphores, params, strict=True))
 
         def operation() -> None:
-            self._await_points(points)
+            self._await_fences(fences)
             for semaphore, param in signals:
                 semaphore.signal(param.value)
 
-        return self._append(operation, want_point)
+        return self._append(operation, want_fence)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_points: Sequence[Waitable], want_point: bool
-    ) -> HostPoint | None:
+        self, dst: int, src: int, size: int, wait_fences: Sequence[Waitable], want_fence: bool
+    ) -> HostFence | None:
         """Append a copy of `size` bytes."""
-        points = tuple(wait_points)
+        fences = tuple(wait_fences)
 
         def operation() -> None:
-            self._await_points(points)
+            self._await_fences(fences)
             with self._touching:
                 self._check_open()
                 ctypes.memmove(dst, src, size)
 
-        return self._append(operation, want_point)
+        return self._append(operation, want_fence)
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Waitable], want_point: bool
-    ) -> HostPoint | None:
+        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Waitable], want_fence: bool
+    ) -> HostFence | None:
         """Append a fill that repeats `pattern` over `size` bytes, in chunks of about 1 MiB."""
-        points = tuple(wait_points)
+        fences = tuple(wait_fences)
 
         def operation() -> None:
-            self._await_points(points)
+            self._await_fences(fences)
             chunk = pattern * max(1, min(size, _FILL_CHUNK) // len(pattern))
             with self._touching:
                 self._check_open()
                 for at in range(0, size, len(chunk)):
                     ctypes.memmove(dst + at, chunk, min(len(chunk), size - at))
 
-        return self._append(operation, want_point)
+        return self._append(operation, want_fence)
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Append the application's function: it runs on the list's worker thread."""
@@ -138,16 +138,16 @@ class HostList(CommandListDriver):
 
         self._append(operation, False)
 
-    def _append(self, operation: Operation, want_point: bool) -> HostPoint | None:
+    def _append(self, operation: Operation, want_fence: bool) -> HostFence | None:
         self._check_usable()
         if not self._started:
             self._start()
-        point = HostPoint() if want_point else None
-        self._queue.put((operation, point))
+        fence = HostFence() if want_fence else None
+        self._queue.put((operation, fence))
         if self._failure is not None or self._closed:
             # The list was stopped or closed after the first check: the worker may have emptied the queue before `put`.
             self._drop(self._failure or _closed())
-        return point
+        return fence
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -201,7 +201,7 @@ class HostList(CommandListDriver):
             return
         try:
             # Without a Thread object the thread would lack a name, and logging would create a dummy object for it.
-            threading.Thread(target=self._run, name=f"xsem-host-list-{self.key}", daemon=True).start()
+            threading.Thread(target=self._run, name=f"xsem-host-list-{self.identity}", daemon=True).start()
         except (RuntimeError, MemoryError):   # the system refuses a second thread, so this one does the work
             self._run()
 
@@ -210,22 +210,22 @@ class HostList(CommandListDriver):
             queued = self._queue.get()
             if queued is None:
                 continue
-            operation, point = queued
+            operation, fence = queued
             try:
                 operation()
             except _ClosedError:
-                if point is not None:
-                    point.fail(_closed())
+                if fence is not None:
+                    fence.fail(_closed())
             except BaseException as error:
-                self._stop(error, point)
+                self._stop(error, fence)
             else:
-                if point is not None:
-                    point.reach()
+                if fence is not None:
+                    fence.reach()
             # No reference stays while the worker sleeps: the application's function may hold arrays.
-            del queued, operation, point
+            del queued, operation, fence
         self._drop(self._failure or _closed())
 
-    def _stop(self, error: BaseException, point: HostPoint | None) -> None:
+    def _stop(self, error: BaseException, fence: HostFence | None) -> None:
         if isinstance(error, _AwaitedError):
             failure = DriverError(f"an event that the list waited for failed: {error.failure.message}",
                                   reason="work_failed", from_earlier_work=True)
@@ -235,13 +235,13 @@ class HostList(CommandListDriver):
                                   reason="work_failed", from_earlier_work=True)
             failure.__cause__ = error
         self._failure = failure
-        if point is not None:
-            point.fail(failure)
+        if fence is not None:
+            fence.fail(failure)
 
-    def _await_points(self, points: tuple[Waitable, ...]) -> None:
-        for point in points:
+    def _await_fences(self, fences: tuple[Waitable, ...]) -> None:
+        for fence in fences:
             try:
-                self._await(point.wait)
+                self._await(fence.wait)
             except XsemError as failure:
                 raise _AwaitedError(failure) from None
 

@@ -117,7 +117,7 @@ class LevelZeroBackend(Backend):
             close()
             raise
 
-    def adopt(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:
+    def borrow(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:
         """Open a device on the application's driver, context and device.
 
         The objects are borrowed. They stay the application's on success and on failure.

@@ -20,7 +20,7 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Point, foreign_event
+from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.images import Image, make_image
 from xsem_levelzero.memory import Allocation, Memory, import_memory, new_host_memory
 from xsem_levelzero.queue import ImmediateList, check_immediate
@@ -76,7 +76,7 @@ class LevelZeroDevice(DeviceDriver):
         """The ze_context_handle_t for None, else the handle of a semaphore, an image or an event, or a USM pointer."""
         if token is None:
             return self._core.context
-        if isinstance(token, Semaphore | Image | Point):
+        if isinstance(token, Semaphore | Image | Fence):
             return token.handle
         if isinstance(token, Allocation):
             return token.address
@@ -170,17 +170,17 @@ class LevelZeroDevice(DeviceDriver):
         array.destroy(self._core)
 
     # ---- lists and fences
-    def create_command_list(self) -> ImmediateList:
+    def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
         handle, in_order = self._core.create_list(next(self._numbers))
         return ImmediateList(self._core, self._events, handle, in_order=in_order)
 
     def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle of the queue: the key of a borrowed list. None for other objects."""
+        """Return the native handle of the queue: the identity of a borrowed list. None for other objects."""
         handle = getattr(stream, "int_ptr", stream)
         return handle if type(handle) is int else None
 
-    def open_command_list(self, stream: object, in_order: bool) -> ImmediateList:
+    def borrow_queue(self, stream: object, in_order: bool) -> ImmediateList:
         """Borrow an immediate list of this context.
 
         The list stays the application's.
@@ -212,7 +212,7 @@ class LevelZeroDevice(DeviceDriver):
                           reason="wrong_context")
         return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
 
-    def open_event(self, native: object) -> Point:
+    def borrow_event(self, native: object) -> Fence:
         """Borrow a ze_event_handle_t of this context. The event stays the application's.
 
         Raises
@@ -224,17 +224,17 @@ class LevelZeroDevice(DeviceDriver):
         """
         return foreign_event(self._core, native)
 
-    def done(self, point: Point) -> bool:
+    def query_fence(self, fence: Fence) -> bool:
         """Call zeEventQueryStatus."""
-        return self._events.done(point)
+        return self._events.done(fence)
 
-    def wait(self, point: Point, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
         """Call zeEventHostSynchronize."""
-        return self._events.wait(point, timeout_ns)
+        return self._events.wait(fence, timeout_ns)
 
-    def release_point(self, point: Point) -> None:
+    def release_fence(self, fence: Fence) -> None:
         """Return the event to the pool, for use after the device has signalled it."""
-        self._events.release(point)
+        self._events.release(fence)
 
     # ---- inside
     def _check_owner(self, name: str, commands: int, expected: int, what: str, *, reason: str) -> None:

@@ -12,13 +12,13 @@ from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.results import NOT_READY, SUCCESS, error_of
 
-__all__ = ["Events", "Point", "foreign_event"]
+__all__ = ["Events", "Fence", "foreign_event"]
 
 _FIRST_POOL: Final = 32
 _LARGEST_POOL: Final = 1024
 
 
-class Point:
+class Fence:
     """A fence: one event.
 
     Attributes
@@ -55,8 +55,8 @@ class Events:
         self._lock = threading.Lock()
         self._pools: list[int] = []
         self._all: list[int] = []
-        self._fresh: deque[Point] = deque()
-        self._released: deque[Point] = deque()
+        self._fresh: deque[Fence] = deque()
+        self._released: deque[Fence] = deque()
         self._next_pool = _FIRST_POOL
 
     @property
@@ -64,42 +64,42 @@ class Events:
         """Number of events."""
         return len(self._all)
 
-    def take(self, users: int = 1) -> Point:
+    def take(self, users: int = 1) -> Fence:
         """Return an unsignalled event that no operation uses. It must be released `users` times."""
         with self._lock:
             if not self._fresh:
                 self._recycle()
             if not self._fresh:
                 self._grow()
-            point = self._fresh.popleft()
-            point.users = users
-            return point
+            fence = self._fresh.popleft()
+            fence.users = users
+            return fence
 
-    def give_back(self, point: Point) -> None:
+    def give_back(self, fence: Fence) -> None:
         """Undo `take` for an event that no operation signals."""
-        self._fresh.append(point)
+        self._fresh.append(fence)
 
-    def release(self, point: Point) -> None:
+    def release(self, fence: Fence) -> None:
         """Release an event once.
 
         The event is reused after its last release and its signal. A borrowed event is no longer kept alive.
         """
-        if point.source is not None:
-            point.source = None
+        if fence.source is not None:
+            fence.source = None
             return
         with self._lock:
-            point.users -= 1
-            if point.users == 0:
-                self._released.append(point)
+            fence.users -= 1
+            if fence.users == 0:
+                self._released.append(fence)
 
-    def done(self, point: Point) -> bool:
+    def done(self, fence: Fence) -> bool:
         """Call zeEventQueryStatus."""
-        return self._asked("zeEventQueryStatus", self._core.loader.raw("zeEventQueryStatus", point.handle))
+        return self._asked("zeEventQueryStatus", self._core.loader.raw("zeEventQueryStatus", fence.handle))
 
-    def wait(self, point: Point, timeout_ns: int) -> bool:
+    def wait(self, fence: Fence, timeout_ns: int) -> bool:
         """Call zeEventHostSynchronize."""
         return self._asked("zeEventHostSynchronize", self._core.loader.raw(
-            "zeEventHostSynchronize", point.handle, max(0, timeout_ns)))
+            "zeEventHostSynchronize", fence.handle, max(0, timeout_ns)))
 
     def _asked(self, call: str, code: int) -> bool:
         if code == SUCCESS:
@@ -111,12 +111,12 @@ class Events:
     def _recycle(self) -> None:
         # Query each event once. Pending events move to the end.
         for _ in range(len(self._released)):
-            point = self._released.popleft()
-            if self.done(point):
-                self._core.loader.do("zeEventHostReset", point.handle)
-                self._fresh.append(point)
+            fence = self._released.popleft()
+            if self.done(fence):
+                self._core.loader.do("zeEventHostReset", fence.handle)
+                self._fresh.append(fence)
             else:
-                self._released.append(point)
+                self._released.append(fence)
 
     def _grow(self) -> None:
         core, count = self._core, self._next_pool
@@ -128,7 +128,7 @@ class Events:
             event = ze.EventDesc.made(index=index, signal=ze.SCOPE_HOST, wait=ze.SCOPE_HOST)
             handle = core.loader.make("zeEventCreate", pool, byref(event))
             self._all.append(handle)
-            self._fresh.append(Point(handle, core.extension.event(handle)))
+            self._fresh.append(Fence(handle, core.extension.event(handle)))
 
     def close(self) -> None:
         """Destroy events and pools. All operations that signal them must be complete."""
@@ -143,7 +143,7 @@ class Events:
             self._core.loader.do("zeEventPoolDestroy", pool)
 
 
-def foreign_event(core: Core, native: object) -> Point:
+def foreign_event(core: Core, native: object) -> Fence:
     """Return a fence for the application's ze_event_handle_t, an int or a ctypes pointer.
 
     The event stays the application's.
@@ -160,4 +160,4 @@ def foreign_event(core: Core, native: object) -> Point:
         raise TypeError("a ze_event_handle_t as an int or a ctypes.c_void_p is needed")
     if not value or value < 0:
         raise BadArgumentError("the event is null", reason="null_event")
-    return Point(value, core.extension.event(value), source=native)
+    return Fence(value, core.extension.event(value), source=native)

@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Callable, Sequence
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Point
+from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import SIGNAL, WAIT
 from xsem_levelzero.images import Image
 from xsem_levelzero.loader import handle_out
@@ -19,11 +19,11 @@ from xsem_levelzero.semaphores import Batches, Semaphore
 
 __all__ = ["ImmediateList", "check_immediate"]
 
-_Append = Callable[[Point | None, Sequence[Point]], None]
+_Append = Callable[[Fence | None, Sequence[Fence]], None]
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
-class ImmediateList(CommandListDriver):
+class ImmediateList(QueueDriver):
     """One immediate list.
 
     Parameters
@@ -42,7 +42,7 @@ class ImmediateList(CommandListDriver):
         self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
         known_immediate: bool = True,
     ) -> None:
-        self.key = handle
+        self.identity = handle
         self._core = core
         self._events = events
         self._in_order = in_order
@@ -56,9 +56,9 @@ class ImmediateList(CommandListDriver):
 
     # ---- appends
     def append_wait(
-        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
-        acquire: Sequence[object], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
+        acquire: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
         """Call zeCommandListAppendWaitExternalSemaphoreExt.
 
         Raises
@@ -77,25 +77,25 @@ class ImmediateList(CommandListDriver):
                 if handle != semaphore.handle:
                     fresh.append((semaphore, handle))
             structs = self._waits.fill(semaphores, params)
-            point = self._issue(
+            fence = self._issue(
                 lambda signal, waits: core.extension.append(
                     WAIT, self._native, handles, structs, signal.native if signal else 0,
                     [each.native for each in waits]),
-                wait_points, int(want_point) + len(fresh),
+                wait_fences, int(want_fence) + len(fresh),
             )
         except BaseException:
             for _, handle in fresh:
                 core.extension.release_semaphore(handle)
             raise
-        if point is not None:
+        if fence is not None:
             for semaphore, handle in fresh:
-                semaphore.waits_with(handle, point)
-        return point if want_point else None
+                semaphore.waits_with(handle, fence)
+        return fence if want_fence else None
 
     def append_signal(
-        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
-        release: Sequence[object], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
+        release: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
         """Call zeCommandListAppendSignalExternalSemaphoreExt."""
         handles = [semaphore.handle for semaphore in semaphores]
         structs = self._signals.fill(semaphores, params)
@@ -103,51 +103,51 @@ class ImmediateList(CommandListDriver):
             lambda signal, waits: self._core.extension.append(
                 SIGNAL, self._native, handles, structs, signal.native if signal else 0,
                 [each.native for each in waits]),
-            wait_points, int(want_point),
+            wait_fences, int(want_fence),
         )
 
-    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call zeCommandListAppendBarrier."""
         self._check_known()
-        point = self._events.take() if want_point else None
+        fence = self._events.take() if want_fence else None
         try:
             if self._in_order:
-                self._barrier(point, wait_points)
+                self._barrier(fence, wait_fences)
             else:
-                self._fence(wait_points)
-                self._barrier(point, ())
+                self._fence(wait_fences)
+                self._barrier(fence, ())
         except BaseException:
-            if point is not None:
-                self._events.give_back(point)
+            if fence is not None:
+                self._events.give_back(fence)
             raise
-        return point
+        return fence
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, dst: int, src: int, size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call zeCommandListAppendMemoryCopy."""
         self._check_known()
         return self._issue(
             lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendMemoryCopy", self.key, dst, src, size, *_events(signal, waits)),
-            wait_points, int(want_point),
+                "zeCommandListAppendMemoryCopy", self.identity, dst, src, size, *_events(signal, waits)),
+            wait_fences, int(want_fence),
         )
 
     def append_level_copy(
-        self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, level: Image, address: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call zeCommandListAppendImageCopyToMemory or …FromMemory."""
         self._check_known()
         name, ends = (("zeCommandListAppendImageCopyToMemory", (address, level.handle)) if read
                       else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
         return self._issue(
-            lambda signal, waits: self._core.loader.do(name, self.key, *ends, None, *_events(signal, waits)),
-            wait_points, int(want_point),
+            lambda signal, waits: self._core.loader.do(name, self.identity, *ends, None, *_events(signal, waits)),
+            wait_fences, int(want_fence),
         )
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call zeCommandListAppendMemoryFill.
 
         Raises
@@ -166,9 +166,9 @@ class ImmediateList(CommandListDriver):
         data = ctypes.create_string_buffer(word, len(word))
         return self._issue(
             lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendMemoryFill", self.key, dst, ctypes.addressof(data), len(word), size,
+                "zeCommandListAppendMemoryFill", self.identity, dst, ctypes.addressof(data), len(word), size,
                 *_events(signal, waits)),
-            wait_points, int(want_point),
+            wait_fences, int(want_fence),
         )
 
     def append_work(self, work: Callable[[], object]) -> None:
@@ -181,28 +181,28 @@ class ImmediateList(CommandListDriver):
         self._lent = None
         if self._own:
             self._own = False
-            self._core.loader.do("zeCommandListDestroy", self.key)
+            self._core.loader.do("zeCommandListDestroy", self.identity)
 
     # ---- inside
-    def _issue(self, append: _Append, wait_points: Sequence[Point], users: int) -> Point | None:
-        """Append one operation that begins after `wait_points`; return its fence if it has users."""
+    def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
+        """Append one operation that begins after `wait_fences`; return its fence if it has users."""
         # Take the event before the first append: creating an event can fail.
-        point = self._events.take(users) if users else None
+        fence = self._events.take(users) if users else None
         try:
             if self._in_order:
-                append(point, wait_points)
+                append(fence, wait_fences)
             else:
-                self._fence(wait_points)
+                self._fence(wait_fences)
                 append(None, ())
-                self._barrier(point, ())
+                self._barrier(fence, ())
         except XsemError as error:
-            if point is not None:
-                self._events.give_back(point)
+            if fence is not None:
+                self._events.give_back(fence)
             self._explain(error)
             raise
         # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
         self._known_immediate = True
-        return point
+        return fence
 
     def _check_known(self) -> None:
         """Refuse an operation on a list of unknown type, because a regular list would never execute it.
@@ -220,10 +220,10 @@ class ImmediateList(CommandListDriver):
             reason="not_immediate",
         )
 
-    def _barrier(self, signal: Point | None, waits: Sequence[Point]) -> None:
-        self._core.loader.do("zeCommandListAppendBarrier", self.key, *_events(signal, waits))
+    def _barrier(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
+        self._core.loader.do("zeCommandListAppendBarrier", self.identity, *_events(signal, waits))
 
-    def _fence(self, waits: Sequence[Point]) -> None:
+    def _fence(self, waits: Sequence[Fence]) -> None:
         """Order later work after earlier work and events, on a list that is not in order."""
         if waits:
             # A barrier with events waits only for these events. A barrier without events waits for all earlier work.
@@ -258,7 +258,7 @@ def check_immediate(core: Core, handle: int) -> bool:
     return immediate is not None
 
 
-def _events(signal: Point | None, waits: Sequence[Point]) -> tuple[object, ...]:
+def _events(signal: Fence | None, waits: Sequence[Fence]) -> tuple[object, ...]:
     return (signal.handle if signal else None, len(waits), handle_out([each.handle for each in waits]))
 
 

@@ -12,7 +12,7 @@ from xsem.spi import DriverFd, duplicate_fd
 from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Point
+from xsem_levelzero.events import Events, Fence
 
 __all__ = ["Batches", "Semaphore", "import_fd", "import_semaphore", "kept_duplicate", "semaphore_struct", "win32_name"]
 
@@ -105,7 +105,7 @@ class Semaphore:
         self.released = False
         self._lock = threading.Lock()
         # Fresh handles in use, oldest first, each with the event of its completed wait.
-        self._waiting: deque[tuple[int, Point]] = deque()
+        self._waiting: deque[tuple[int, Fence]] = deque()
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
         """Return the handle for one wait.
@@ -117,7 +117,7 @@ class Semaphore:
         self.sweep(core, events)
         return import_fd(core, self.type, duplicate_fd(self.kept.fileno()), self.kept)
 
-    def waits_with(self, handle: int, over: Point) -> None:
+    def waits_with(self, handle: int, over: Fence) -> None:
         """Record a wait that uses a fresh handle.
 
         When `over` is signalled, the wait is complete. A later `sweep` releases the handle and `over`.

@@ -65,7 +65,7 @@ class OpenCLBackend(Backend):
             found.api.do("clReleaseContext", context)
             raise
 
-    def adopt(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
+    def borrow(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
         """Open a device on the application's context, or on the context and device of its queue.
 
         The device holds its own reference to the context and keeps `native` alive. If opening fails, the reference is

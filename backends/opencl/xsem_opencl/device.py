@@ -18,9 +18,9 @@ from xsem.types import (
 )
 from xsem_opencl.addresses import Addresses
 from xsem_opencl.core import Core
+from xsem_opencl.fences import Fence, foreign_event, is_done, release
 from xsem_opencl.images import Image, make_image
 from xsem_opencl.memory import HostMemories, HostMemory, Mapping, Memory, import_memory
-from xsem_opencl.points import Point, foreign_event, is_done, release
 from xsem_opencl.queue import QueueList, queue_handle
 from xsem_opencl.results import import_error
 from xsem_opencl.semaphores import Semaphore, create_semaphore, export_semaphore, import_semaphore
@@ -77,7 +77,7 @@ class OpenCLDevice(DeviceDriver):
             return self._core.context
         if isinstance(token, Mapping):
             return token.handle(self._core)
-        if isinstance(token, Semaphore | Memory | Image | Point):
+        if isinstance(token, Semaphore | Memory | Image | Fence):
             return token.handle
         # Host buffers have no native handle: they are mapped, and commands must not use the cl_mem of a mapped buffer.
         return super().native_handle(token)
@@ -196,16 +196,16 @@ class OpenCLDevice(DeviceDriver):
         array.release(self._core)
 
     # ---- lists and fences
-    def create_command_list(self) -> QueueList:
+    def create_queue(self) -> QueueList:
         """Create an in-order queue, owned by the list."""
         return QueueList(self._core, self._addresses, self._core.create_queue())
 
     def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle of the queue: the key of a borrowed list. None for other objects."""
+        """Return the native handle of the queue: the identity of a borrowed list. None for other objects."""
         handle = getattr(stream, "int_ptr", stream)
         return handle if type(handle) is int else None
 
-    def open_command_list(self, stream: object, in_order: bool) -> QueueList:
+    def borrow_queue(self, stream: object, in_order: bool) -> QueueList:
         """Borrow an in-order queue of this device and context.
 
         The list holds its own reference to the queue.
@@ -221,7 +221,7 @@ class OpenCLDevice(DeviceDriver):
         """
         return QueueList(self._core, self._addresses, queue_handle(self._core, stream, in_order=in_order), lent=stream)
 
-    def open_event(self, native: object) -> Point:
+    def borrow_event(self, native: object) -> Fence:
         """Borrow the event of a command in this context.
 
         The fence holds its own reference to the event.
@@ -237,13 +237,13 @@ class OpenCLDevice(DeviceDriver):
         """
         return foreign_event(self._core, native)
 
-    def done(self, point: Point) -> bool:
+    def query_fence(self, fence: Fence) -> bool:
         """Call clGetEventInfo."""
-        return is_done(self._core, point)
+        return is_done(self._core, fence)
 
-    def release_point(self, point: Point) -> None:
+    def release_fence(self, fence: Fence) -> None:
         """Call clReleaseEvent."""
-        release(self._core, point)
+        release(self._core, fence)
 
     # ---- inside
     def _refuse(self, what: str, handle_type: SemaphoreHandleType | MemoryHandleType) -> NoReturn:

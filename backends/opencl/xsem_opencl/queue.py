@@ -8,14 +8,14 @@ from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, WrongDeviceError
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 from xsem.types import SignalParams, WaitParams
 from xsem_opencl import cl
 from xsem_opencl.addresses import Addresses
 from xsem_opencl.core import Core, array
+from xsem_opencl.fences import Fence, event_list
 from xsem_opencl.images import Image
 from xsem_opencl.memory import Memory
-from xsem_opencl.points import Point, event_list
 from xsem_opencl.semaphores import Semaphore, payloads
 
 __all__ = ["QueueList", "queue_handle"]
@@ -24,7 +24,7 @@ _LONGEST_PATTERN: Final = 128
 _Enqueue = Callable[[int, Any, Any], None]
 
 
-class QueueList(CommandListDriver):
+class QueueList(QueueDriver):
     """One in-order queue.
 
     Each append ends with clFlush. Without it, commands may stay in the host, and another queue or another API that
@@ -39,7 +39,7 @@ class QueueList(CommandListDriver):
     """
 
     def __init__(self, core: Core, addresses: Addresses, handle: int, *, lent: object | None = None) -> None:
-        self.key = handle
+        self.identity = handle
         self._core = core
         self._api = core.api
         self._addresses = addresses
@@ -50,86 +50,86 @@ class QueueList(CommandListDriver):
 
     # ---- semaphores
     def append_wait(
-        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
-        acquire: Sequence[Memory], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
+        acquire: Sequence[Memory], want_fence: bool,
+    ) -> Fence | None:
         """Call clEnqueueWaitSemaphoresKHR, then clEnqueueAcquireExternalMemObjectsKHR for memory."""
 
         def wait(count: int, events: Any, event: Any) -> None:
-            self._api.do("clEnqueueWaitSemaphoresKHR", self.key, *_batch(semaphores, params), count, events, event)
+            self._api.do("clEnqueueWaitSemaphoresKHR", self.identity, *_batch(semaphores, params), count, events, event)
 
         steps: list[_Enqueue] = [wait]
         if acquire:
             steps.append(self._handover(cl.ACQUIRE, acquire))
-        return self._enqueue(steps, wait_points, want_point)
+        return self._enqueue(steps, wait_fences, want_fence)
 
     def append_signal(
-        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
-        release: Sequence[Memory], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
+        release: Sequence[Memory], want_fence: bool,
+    ) -> Fence | None:
         """Call clEnqueueReleaseExternalMemObjectsKHR for memory, then clEnqueueSignalSemaphoresKHR."""
 
         def signal(count: int, events: Any, event: Any) -> None:
-            self._api.do("clEnqueueSignalSemaphoresKHR", self.key, *_batch(semaphores, params), count, events, event)
+            self._api.do("clEnqueueSignalSemaphoresKHR", self.identity, *_batch(semaphores, params), count, events, event)
 
         steps: list[_Enqueue] = [signal]
         if release:
             steps.insert(0, self._handover(cl.GIVE_BACK, release))
-        return self._enqueue(steps, wait_points, want_point)
+        return self._enqueue(steps, wait_fences, want_fence)
 
     def _handover(self, name: str, memories: Sequence[Memory]) -> _Enqueue:
         objects = [handle for memory in memories for handle in (memory.handle, *tuple(memory.images))]
 
         def hand_over(count: int, events: Any, event: Any) -> None:
-            self._api.do(name, self.key, len(objects), array(objects), count, events, event)
+            self._api.do(name, self.identity, len(objects), array(objects), count, events, event)
             for memory in memories:
                 memory.acquired = name == cl.ACQUIRE
 
         return hand_over
 
     # ---- work
-    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call clEnqueueBarrierWithWaitList."""
         return self._enqueue(
-            [lambda count, events, event: self._api.do("clEnqueueBarrierWithWaitList", self.key, count, events, event)],
-            wait_points, want_point)
+            [lambda count, events, event: self._api.do("clEnqueueBarrierWithWaitList", self.identity, count, events, event)],
+            wait_fences, want_fence)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, dst: int, src: int, size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer.
 
         A copy between two host buffers goes through a temporary buffer on the device.
         """
-        api, key = self._api, self.key
+        api, key = self._api, self.identity
         to, out_of = self._addresses.find(dst, size), self._addresses.find(src, size)
         if to.buffer and out_of.buffer:
             return self._enqueue(
                 [lambda count, events, event: api.do("clEnqueueCopyBuffer", key, out_of.buffer, to.buffer,
                                                      out_of.offset, to.offset, size, count, events, event)],
-                wait_points, want_point)
+                wait_fences, want_fence)
         if out_of.buffer:
-            return self._enqueue([self._read(out_of.buffer, out_of.offset, size, to.offset)], wait_points, want_point)
+            return self._enqueue([self._read(out_of.buffer, out_of.offset, size, to.offset)], wait_fences, want_fence)
         if to.buffer:
-            return self._enqueue([self._write(to.buffer, to.offset, size, out_of.offset)], wait_points, want_point)
+            return self._enqueue([self._write(to.buffer, to.offset, size, out_of.offset)], wait_fences, want_fence)
         return self._through_scratch(
             lambda scratch: [self._write(scratch, 0, size, out_of.offset), self._read(scratch, 0, size, to.offset)],
-            size, wait_points, want_point)
+            size, wait_fences, want_fence)
 
     def append_level_copy(
-        self, level: Image, address: int, read: bool, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, level: Image, address: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call a non-blocking clEnqueueReadImage or clEnqueueWriteImage."""
         origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
         name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
         return self._enqueue(
-            [lambda count, events, event: self._api.do(name, self.key, level.handle, cl.CL_FALSE, origin, region, 0, 0,
+            [lambda count, events, event: self._api.do(name, self.identity, level.handle, cl.CL_FALSE, origin, region, 0, 0,
                                                        address, count, events, event)],
-            wait_points, want_point)
+            wait_fences, want_fence)
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         """Call clEnqueueFillBuffer.
 
         Raises
@@ -150,20 +150,20 @@ class QueueList(CommandListDriver):
         data = ctypes.create_string_buffer(word, length)
 
         def fill(buffer: int, offset: int) -> _Enqueue:
-            return lambda count, events, event: self._api.do("clEnqueueFillBuffer", self.key, buffer, data, length,
+            return lambda count, events, event: self._api.do("clEnqueueFillBuffer", self.identity, buffer, data, length,
                                                              offset, size, count, events, event)
 
         if to.buffer:
-            return self._enqueue([fill(to.buffer, to.offset)], wait_points, want_point)
+            return self._enqueue([fill(to.buffer, to.offset)], wait_fences, want_fence)
         return self._through_scratch(lambda scratch: [fill(scratch, 0), self._read(scratch, 0, size, to.offset)],
-                                     size, wait_points, want_point)
+                                     size, wait_fences, want_fence)
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work`, then submit its commands to the device."""
         try:
             work()
         finally:
-            self._core.flush(self.key)
+            self._core.flush(self.identity)
 
     def close(self) -> None:
         """Release the reference to the queue. A borrowed queue stays the application's."""
@@ -176,39 +176,39 @@ class QueueList(CommandListDriver):
 
     # ---- inside
     def _read(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._api.do("clEnqueueReadBuffer", self.key, buffer, cl.CL_FALSE, offset,
+        return lambda count, events, event: self._api.do("clEnqueueReadBuffer", self.identity, buffer, cl.CL_FALSE, offset,
                                                          size, pointer, count, events, event)
 
     def _write(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._api.do("clEnqueueWriteBuffer", self.key, buffer, cl.CL_FALSE, offset,
+        return lambda count, events, event: self._api.do("clEnqueueWriteBuffer", self.identity, buffer, cl.CL_FALSE, offset,
                                                          size, pointer, count, events, event)
 
     def _through_scratch(
-        self, steps: Callable[[int], Sequence[_Enqueue]], size: int, wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
+        self, steps: Callable[[int], Sequence[_Enqueue]], size: int, wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         scratch = self._api.make("clCreateBuffer", self._core.context, cl.MEM_READ_WRITE, size, None)
         try:
-            return self._enqueue(steps(scratch), wait_points, want_point)
+            return self._enqueue(steps(scratch), wait_fences, want_fence)
         finally:
             self._api.do("clReleaseMemObject", scratch)  # freed when the commands that use it are complete
 
     def _enqueue(
-        self, steps: Sequence[_Enqueue], wait_points: Sequence[Point], want_point: bool
-    ) -> Point | None:
-        """Enqueue the steps: the first step waits for `wait_points`, and the event of the last step is the fence."""
+        self, steps: Sequence[_Enqueue], wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
+        """Enqueue the steps: the first step waits for `wait_fences`, and the event of the last step is the fence."""
         event = c_void_p()
-        count, events = event_list(wait_points)
+        count, events = event_list(wait_fences)
         for number, step in enumerate(steps, 1):
             last = number == len(steps)
-            step(count, events, byref(event) if want_point and last else None)
+            step(count, events, byref(event) if want_fence and last else None)
             count, events = 0, None
         try:
-            self._core.flush(self.key)
+            self._core.flush(self.identity)
         except BaseException:
             if event.value:
                 self._api.do("clReleaseEvent", event.value)
             raise
-        return Point(event.value or 0) if want_point else None
+        return Fence(event.value or 0) if want_fence else None
 
 
 def queue_handle(core: Core, stream: object, *, in_order: bool) -> int:

@@ -74,7 +74,7 @@ class VulkanBackend(Backend):
             instance.close()
             raise
 
-    def adopt(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
+    def borrow(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
         """Open a device on the application's VkDevice and queues.
 
         Instance, device and queues are borrowed. They stay the application's on success and on failure.

@@ -25,7 +25,7 @@ from xsem_vulkan.imports import import_memory, import_semaphore
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.queue import VulkanList
 from xsem_vulkan.semaphores import (
-    Point,
+    Fence,
     VulkanSemaphore,
     check_timeline,
     counter_value,
@@ -71,7 +71,7 @@ class VulkanDevice(DeviceDriver):
         self._gpu.close()
 
     # ---- lists and fences
-    def create_command_list(self) -> VulkanList:
+    def create_queue(self) -> VulkanList:
         """Create a list. It has its own queue if the device has at least two queues.
 
         The device allows one list more than it declares, because blocking copies need a list. On a device with one
@@ -93,11 +93,11 @@ class VulkanDevice(DeviceDriver):
         return made
 
     def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle of the queue: the key of a borrowed list. None for other objects."""
+        """Return the native handle of the queue: the identity of a borrowed list. None for other objects."""
         handle = getattr(stream, "int_ptr", stream)
         return handle if type(handle) is int else None
 
-    def open_command_list(self, stream: object, in_order: bool) -> VulkanList:
+    def borrow_queue(self, stream: object, in_order: bool) -> VulkanList:
         """Create a list on an existing queue of the device: the application's, or the queue of another xsem list.
 
         Every append contains a full barrier, so the application's own submissions keep their order.
@@ -135,17 +135,17 @@ class VulkanDevice(DeviceDriver):
             self._lists.discard(gone)
             gone.queue.lists -= 1
 
-    def done(self, point: Point) -> bool:
+    def query_fence(self, fence: Fence) -> bool:
         """Query the list's timeline."""
-        return point.timeline.reached(point.value)
+        return fence.timeline.reached(fence.value)
 
-    def wait(self, point: Point, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
         """Block until the list's timeline reaches the value, or until the timeout."""
-        return point.timeline.wait(point.value, timeout_ns)
+        return fence.timeline.wait(fence.value, timeout_ns)
 
-    def release_point(self, point: Point) -> None:
+    def release_fence(self, fence: Fence) -> None:
         """Release the fence. The last release destroys the timeline of a closed list."""
-        point.timeline.drop()
+        fence.timeline.drop()
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:

@@ -12,7 +12,7 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.results import check, device_lost
 
-__all__ = ["Point", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value", "create_semaphore", "export_fd",
+__all__ = ["Fence", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value", "create_semaphore", "export_fd",
            "export_sync_file", "host_signal", "wait_for_value"]
 
 _NO_VALUE: Final = 2**64 - 1
@@ -164,7 +164,7 @@ class Timeline:
             self._gpu.vk.vkDestroySemaphore(self._gpu.handle, self.handle, self._gpu.library.null)
 
 
-class Point:
+class Fence:
     """A fence: one operation of a list. It is a user of the list's timeline."""
 
     __slots__ = ("timeline", "value")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from xsem.errors import XsemError
-from xsem.spi import CommandListDriver, ImportFailure
+from xsem.spi import ImportFailure, QueueDriver
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -74,16 +74,16 @@ def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: 
 
 
 @contextlib.contextmanager
-def _list_idle_at_end(context: CaseContext) -> Iterator[CommandListDriver]:
-    commands = context.driver.create_command_list()
+def _list_idle_at_end(context: CaseContext) -> Iterator[QueueDriver]:
+    commands = context.driver.create_queue()
     try:
         yield commands
-        point = commands.append_barrier((), True)
+        fence = commands.append_barrier((), True)
         try:
-            soon(lambda: context.driver.done(point), "operations are not done once the wait before them is met",
+            soon(lambda: context.driver.query_fence(fence), "operations are not done once the wait before them is met",
                  context.patience_s)
         finally:
-            context.driver.release_point(point)
+            context.driver.release_fence(fence)
     finally:
         commands.close()
 

@@ -116,13 +116,13 @@ def _feature(driver: DeviceDriver, what: str) -> None:
         "image": lambda: driver.map_mipmapped_array(None, _IMAGE),
         "mipmapped_array": lambda: driver.map_mipmapped_array(None, dataclasses.replace(_IMAGE, levels=2)),
         "recording": lambda: _record(driver),
-        "native_events": lambda: driver.open_event(object()),
+        "native_events": lambda: driver.borrow_event(object()),
     }
     asks[what]()
 
 
 def _record(driver: DeviceDriver) -> None:
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     try:
         commands.begin_recording()
     finally:

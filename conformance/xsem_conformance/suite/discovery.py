@@ -143,10 +143,10 @@ def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
 def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> None:
     """A plain object as context, stream or event, and 0 as stream, are refused with their error or as not supported."""
     backend, driver = registry().get(context.device.info.backend), context.driver
-    _raises(lambda: backend.adopt(object()), BadArgumentError, "an object as context", "bad_native")
-    _raises(lambda: driver.open_command_list(object(), True), TypeError, "an object as stream")
-    _raises(lambda: driver.open_command_list(0, True), BadArgumentError, "the int 0 as stream", "null_stream")
-    _raises(lambda: driver.open_event(object()), TypeError, "an object as event")
+    _raises(lambda: backend.borrow(object()), BadArgumentError, "an object as context", "bad_native")
+    _raises(lambda: driver.borrow_queue(object(), True), TypeError, "an object as stream")
+    _raises(lambda: driver.borrow_queue(0, True), BadArgumentError, "the int 0 as stream", "null_stream")
+    _raises(lambda: driver.borrow_event(object()), TypeError, "an object as event")
 
 
 def _raises(call: Callable[[], object], error: type[Exception], what: str, slug: str = "") -> None:

@@ -87,10 +87,10 @@ def _number_0(handle: int) -> Iterator[tuple[OwnedHandle, Callable[[], None]]]:
 
 def _fills(context: CaseContext, token: object, shared: Shared) -> None:
     buffer, address = context.driver.map_buffer(token, 0, 4096)
-    commands = context.driver.create_command_list()
+    commands = context.driver.create_queue()
     point = commands.append_fill(address, b"\x5a", 256, (), True)
-    soon(lambda: context.driver.done(point), "a fill is not done", context.patience_s)
-    context.driver.release_point(point)
+    soon(lambda: context.driver.query_fence(point), "a fill is not done", context.patience_s)
+    context.driver.release_fence(point)
     commands.close()
     context.driver.unmap_buffer(buffer)
     expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
@@ -98,10 +98,10 @@ def _fills(context: CaseContext, token: object, shared: Shared) -> None:
 
 def _signals(context: CaseContext, token: object, shared: Shared, type: str) -> None:
     value = value_of(type)
-    commands = context.driver.create_command_list()
+    commands = context.driver.create_queue()
     point = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
-    soon(lambda: context.driver.done(point), "a signal is not done", context.patience_s)
-    context.driver.release_point(point)
+    soon(lambda: context.driver.query_fence(point), "a signal is not done", context.patience_s)
+    context.driver.release_fence(point)
     commands.close()
     context.arrives(shared, value)
 

@@ -45,8 +45,8 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     driver, value = context.driver, value_of(type)
     gate, free = context.semaphore(type), context.semaphore(type)
     held, other = context.driver_semaphore(gate), context.driver_semaphore(free)
-    waits, works = driver.create_command_list(), driver.create_command_list()
-    point = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
+    waits, works = driver.create_queue(), driver.create_queue()
+    fence = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
     inside = threading.Event()
     met: list[float] = []
 
@@ -55,21 +55,21 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
         inside.set()
         # Far longer than the wait slices of the facade: a blocked thread stays blocked until the end.
         while not met and time.monotonic() < deadline:
-            if driver.wait(point, int((deadline - time.monotonic()) * 1e9)):
+            if driver.wait_fence(fence, int((deadline - time.monotonic()) * 1e9)):
                 met.append(time.monotonic())
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     inside.wait()
     time.sleep(SETTLE_S)   # so that the thread is inside the driver
-    expect(not driver.done(point), "the fence of a held wait is reached")
+    expect(not driver.query_fence(fence), "the fence of a held wait is reached")
     alone = context.device.capabilities.independent_lists < 2
     if not alone:
         beside = works.append_signal([other], [SignalParams(value=value)], (), (), True)
-        soon(lambda: driver.done(beside), "another list's signal is not done while a thread waits", context.patience_s)
-        driver.release_point(beside)
+        soon(lambda: driver.query_fence(beside), "another list's signal is not done while a thread waits", context.patience_s)
+        driver.release_fence(beside)
     marker = waits.append_barrier((), True)   # the waiting list itself also accepts appends
-    expect(not driver.done(marker), "a barrier behind a held wait is done")
+    expect(not driver.query_fence(marker), "a barrier behind a held wait is done")
     before = time.monotonic()
     last = [marker]
     if alone:
@@ -79,10 +79,10 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     thread.join(context.patience_s)
     expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait")
     # The wait may be met before the signalling list is idle. The list must be idle before its close.
-    soon(lambda: all(driver.done(each) for each in last), "a barrier behind a met wait or the signal that met it is "
+    soon(lambda: all(driver.query_fence(each) for each in last), "a barrier behind a met wait or the signal that met it is "
          "not done", context.patience_s)
-    for each in (point, *last):
-        driver.release_point(each)
+    for each in (fence, *last):
+        driver.release_fence(each)
     for commands in (waits, works):
         commands.close()
     for semaphore in (held, other):
@@ -96,14 +96,14 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     driver, value = context.driver, value_of(type)
     shared, memory = context.semaphore(type), context.memory()
     semaphore, mine = context.driver_semaphore(shared), context.driver_memory(memory)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
 
     def work() -> None:
         buffer, address = driver.map_buffer(mine, 0, 4096)
         commands.append_fill(address, b"\x5a", 256, (), False)
-        point = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
-        soon(lambda: driver.done(point), "the appends of another thread are not done", context.patience_s)
-        driver.release_point(point)
+        fence = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
+        soon(lambda: driver.query_fence(fence), "the appends of another thread are not done", context.patience_s)
+        driver.release_fence(fence)
         driver.unmap_buffer(buffer)
         driver.release_memory(mine)
         driver.release_semaphore(semaphore)
@@ -121,8 +121,8 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
     driver, value = context.driver, value_of(type)
     gate, shared, memory = context.semaphore(type), context.semaphore(type), context.memory()
     held = context.driver_semaphore(gate)
-    waits = driver.create_command_list()
-    point = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
+    waits = driver.create_queue()
+    fence = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
     made: dict[str, Token] = {}
     with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
           context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
@@ -131,17 +131,17 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
             made["semaphore"] = driver.import_semaphore(desc, own)
             made["memory"] = driver.import_memory(memory_desc, other)
             made["buffer"], _ = driver.map_buffer(made["memory"], 0, 4096)
-            made["list"] = driver.create_command_list()
-            made["done"] = driver.done(point)
+            made["list"] = driver.create_queue()
+            made["done"] = driver.query_fence(fence)
             if Feature.READ_VALUE in driver.capabilities.features and value is not None:
                 driver.semaphore_value(made["semaphore"])
 
         returned = not measures.is_held(calls, lambda: context.peer.host_signal(gate.there, value), context.patience_s,
                                         context.patience_s)
-    soon(lambda: driver.done(point), "a wait was not met by its signal", context.patience_s)
+    soon(lambda: driver.query_fence(fence), "a wait was not met by its signal", context.patience_s)
     made["list"].close()
     waits.close()
-    driver.release_point(point)
+    driver.release_fence(fence)
     driver.unmap_buffer(made["buffer"])
     driver.release_memory(made["memory"])
     for each in (made["semaphore"], held):

@@ -6,7 +6,7 @@ from xsem.errors import BadHandleError, UnsupportedError, XsemError
 from xsem.spi import DeviceDriver, ImportFailure
 from xsem.types import Capabilities, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_toy import eventfd
-from xsem_toy.lists import Point, ToyList
+from xsem_toy.lists import Fence, ToyList
 
 __all__ = ["ToyDevice"]
 
@@ -32,20 +32,20 @@ class ToyDevice(DeviceDriver):
         """The capabilities. They are constant for the life of the driver."""
         return CAPABILITIES
 
-    def create_command_list(self) -> ToyList:
+    def create_queue(self) -> ToyList:
         """Create a list."""
         return ToyList()
 
-    def done(self, point: Point) -> bool:
-        """Return whether the point has been reached. This method never blocks."""
-        return point.wait(0)
+    def query_fence(self, fence: Fence) -> bool:
+        """Return whether the fence has been reached. This method never blocks."""
+        return fence.wait(0)
 
-    def wait(self, point: Point, timeout_ns: int) -> bool:
-        """Wait for the point without polling. The default polls."""
-        return point.wait(timeout_ns)
+    def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
+        """Wait for the fence without polling. The default polls."""
+        return fence.wait(timeout_ns)
 
-    def release_point(self, point: Point) -> None:
-        """Do nothing: a point holds no vendor object."""
+    def release_fence(self, fence: Fence) -> None:
+        """Do nothing: a fence holds no vendor object."""
 
     def close(self) -> None:
         """Do nothing: everything has been released already."""

@@ -11,17 +11,17 @@ import threading
 from collections.abc import Callable, Sequence
 
 from xsem.errors import DriverError, OutOfMemoryError
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 from xsem.types import SignalParams, WaitParams
 from xsem_toy.eventfd import Semaphore
 
-__all__ = ["Point", "ToyList"]
+__all__ = ["Fence", "ToyList"]
 
 Operation = Callable[[], object]
 _keys = itertools.count(1)
 
 
-class Point:
+class Fence:
     """A token of one completion. It is reached once or fails once."""
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Point:
         self._failure = ""
 
     def end(self, failure: str) -> None:
-        """Mark the point as reached, or as failed if `failure` is not empty. The worker calls this method."""
+        """Mark the fence as reached, or as failed if `failure` is not empty. The worker calls this method."""
         self._failure = failure
         self._ended.set()
 
     def wait(self, timeout_ns: int | None = None) -> bool:
-        """Return whether the point is reached in time. Raises if the earlier work has failed."""
+        """Return whether the fence is reached in time. Raises if the earlier work has failed."""
         if not self._ended.wait(None if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)):
             return False
         if self._failure:
@@ -42,68 +42,68 @@ class Point:
         return True
 
 
-class ToyList(CommandListDriver):
+class ToyList(QueueDriver):
     """One in-order list. The facade never calls it from two threads at the same time."""
 
     def __init__(self) -> None:
-        self.key = next(_keys)   # for a borrowed stream: its native handle
-        self._queue: queue.SimpleQueue[tuple[Operation, Point | None] | None] = queue.SimpleQueue()
+        self.identity = next(_keys)   # for a borrowed stream: its native handle
+        self._queue: queue.SimpleQueue[tuple[Operation, Fence | None] | None] = queue.SimpleQueue()
         self._failure = ""
         try:
-            threading.Thread(target=self._run, name=f"xsem-toy-list-{self.key}", daemon=True).start()
+            threading.Thread(target=self._run, name=f"xsem-toy-list-{self.identity}", daemon=True).start()
         except RuntimeError as error:
             raise OutOfMemoryError(f"no thread for a list: {error}", reason="out_of_memory") from error
 
-    def append_barrier(self, wait_points: Sequence[Point], want_point: bool) -> Point | None:
-        """Append a wait for the points. The list is in order, so earlier work needs no wait."""
-        return self._append(wait_points, [], want_point)
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Append a wait for the fences. The list is in order, so earlier work needs no wait."""
+        return self._append(wait_fences, [], want_fence)
 
     def append_wait(
-        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_points: Sequence[Point],
-        acquire: Sequence[object], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
+        acquire: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
         """Append waits for all semaphores. Binary semaphores do not use `params`."""
-        return self._append(wait_points, [each.wait for each in semaphores], want_point)
+        return self._append(wait_fences, [each.wait for each in semaphores], want_fence)
 
     def append_signal(
-        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_points: Sequence[Point],
-        release: Sequence[object], want_point: bool,
-    ) -> Point | None:
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
+        release: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
         """Append signals of all semaphores."""
-        return self._append(wait_points, [each.signal for each in semaphores], want_point)
+        return self._append(wait_fences, [each.signal for each in semaphores], want_fence)
 
     def append_work(self, work: Operation) -> None:
         """Append `work` to the queue.
 
         A list of a vendor keeps the default, which calls `work` now, because `work` only enqueues commands.
         """
-        self._append([], [work], want_point=False)
+        self._append([], [work], want_fence=False)
 
     def close(self) -> None:
         """End the thread. The list is idle, so the thread ends at once."""
         self._queue.put(None)
 
     def _append(
-        self, wait_points: Sequence[Point], operations: Sequence[Operation], want_point: bool
-    ) -> Point | None:
+        self, wait_fences: Sequence[Fence], operations: Sequence[Operation], want_fence: bool
+    ) -> Fence | None:
         if self._failure:
             raise _failed(self._failure)
-        steps = [*(each.wait for each in wait_points), *operations]   # a copy: the caller may change its sequences
-        point = Point() if want_point else None
-        self._queue.put((lambda: [step() for step in steps], point))
-        return point
+        steps = [*(each.wait for each in wait_fences), *operations]   # a copy: the caller may change its sequences
+        fence = Fence() if want_fence else None
+        self._queue.put((lambda: [step() for step in steps], fence))
+        return fence
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            operation, point = item
+            operation, fence = item
             try:
                 if not self._failure:
                     operation()
             except BaseException as error:   # the application's work may raise any exception; the list then stops
                 self._failure = f"{type(error).__name__}: {error}"
-            if point is not None:
-                point.end(self._failure)
-            del item, operation, point   # `work` may keep much memory alive, and the next get may take long
+            if fence is not None:
+                fence.end(self._failure)
+            del item, operation, fence   # `work` may keep much memory alive, and the next get may take long
 
 
 def _failed(failure: str) -> DriverError:

@@ -91,7 +91,7 @@ ON_WINDOWS = """
 kinds = [S.D3D12_FENCE, S.OPAQUE_WIN32, S.D3D11_KEYED_MUTEX, S.D3D11_FENCE, S.TIMELINE_SEMAPHORE_WIN32,
          S.D3D11_KEYED_MUTEX_KMT, S.OPAQUE_WIN32_KMT]
 all_of_them = [semaphore(each) for each in kinds]
-commands = device.create_command_list()
+commands = device.create_queue()
 under("batch of signals", commands.append_signal, all_of_them, [
     SignalParams(value=2**64 - 1), SignalParams(), SignalParams(key=2**63 + 1), SignalParams(value=0),
     SignalParams(value=2**32), SignalParams(key=5), SignalParams()], (), (), False)
@@ -110,7 +110,7 @@ first, second = fences.ctypes.data, fences.ctypes.data + 16
 mark(f"fences {first}")
 one, other = (device.import_semaphore(SemaphoreDesc.nvscisync(each), None) for each in (0x1000, 0x2000))
 timeline = semaphore(S.TIMELINE_SEMAPHORE_FD)
-commands = device.create_command_list()
+commands = device.create_queue()
 under("batch of signals", commands.append_signal, [one, timeline, other], [
     SignalParams(nvscisync_fence=first, skip_nvscibuf_memsync=True), SignalParams(value=3),
     SignalParams(nvscisync_fence=second)], (), (), False)

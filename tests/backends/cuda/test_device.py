@@ -233,7 +233,7 @@ def test_level_is_copied_on_the_list_without_waiting(driver: Recorder, read: boo
     image = device.map_mipmapped_array(memory, MipmapDesc(extent=(8, 4, 0), format="uint8", channels=4, layers=2))
     level = device.mipmap_level(image, 0)
     address = 0x7600
-    commands = device.create_command_list()
+    commands = device.create_queue()
     seen: list[Any] = []
 
     def note(copy: Any, _stream: object) -> tuple[Any, ...]:
@@ -242,23 +242,23 @@ def test_level_is_copied_on_the_list_without_waiting(driver: Recorder, read: boo
         return ()
 
     driver.answers["cuMemcpy3DAsync"] = note
-    point = commands.append_level_copy(level, address, read, (), True)
+    fence = commands.append_level_copy(level, address, read, (), True)
     host, array = 1, 3
     assert seen == [((array, host) if read else (host, array)) + (32, 4, 2, 32, address)]
     assert "cuStreamSynchronize" not in driver.names
-    assert point is not None
-    device.release_point(point)
+    assert fence is not None
+    device.release_fence(fence)
     assert commands.append_level_copy(level, address, read, (), False) is None
 
 
 def test_close_gives_the_context_back_after_the_events(driver: Recorder) -> None:
     closing = Closing()
     device = open_on(driver, closing=closing)
-    commands = device.create_command_list()
-    point = commands.append_barrier((), True)
-    assert point is not None
-    assert device.done(point)
-    device.release_point(point)
+    commands = device.create_queue()
+    fence = commands.append_barrier((), True)
+    assert fence is not None
+    assert device.query_fence(fence)
+    device.release_fence(fence)
     commands.close()
     device.close()
     assert driver.names[-1] == "cuEventDestroy"
@@ -366,7 +366,7 @@ def test_open_retains_the_primary_context_and_close_releases_it(two_gpus: Record
 
 @pytest.mark.parametrize("wrap", [int, cuda.CUcontext])
 def test_borrowed_context_is_used_and_left_alone(two_gpus: Recorder, wrap: Callable[[int], Any]) -> None:
-    info, device = CudaBackend("linux").adopt(wrap(0xE0))
+    info, device = CudaBackend("linux").borrow(wrap(0xE0))
     assert info.id == "cuda:1"
     assert device.native_handle(None) == 0xE0
     device.close()
@@ -376,7 +376,7 @@ def test_borrowed_context_is_used_and_left_alone(two_gpus: Recorder, wrap: Calla
 @pytest.mark.parametrize("native", [0, -1, True, "context", object(), cuda.CUcontext(0)])
 def test_invalid_context_is_refused(two_gpus: Recorder, native: object) -> None:
     with pytest.raises(BadArgumentError) as caught:
-        CudaBackend("linux").adopt(native)
+        CudaBackend("linux").borrow(native)
     assert caught.value.reason == "bad_native"
 
 

@@ -237,7 +237,7 @@ def test_prepared_uses_bindings_without_a_function_address() -> None:
 
     from xsem.types import SemaphoreKind
     from xsem_cuda.context import Context
-    from xsem_cuda.points import Points
+    from xsem_cuda.fences import Fences
     from xsem_cuda.queue import StreamList
     from xsem_cuda.semaphores import SemaphoreToken
 
@@ -245,7 +245,7 @@ def test_prepared_uses_bindings_without_a_function_address() -> None:
     cuda = importlib.import_module("cuda.bindings.driver")
     recorder = Recorder(cuda)
     context = Context(recorder, cuda.CUcontext(0xC0))
-    commands = StreamList(recorder, context, Points(recorder, context), 0x5000)
+    commands = StreamList(recorder, context, Fences(recorder, context), 0x5000)
     tokens = [SemaphoreToken(cuda.CUexternalSemaphore(address), SemaphoreKind.TIMELINE) for address in (0x70, 0x80)]
 
     def lacking(*_: object) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, WrongDeviceError
 from xsem.types import SemaphoreKind
 from xsem_cuda.context import Context, Quiet
-from xsem_cuda.points import Point, Points, native_event
+from xsem_cuda.fences import Fence, Fences, native_event
 from xsem_cuda.queue import PerThreadList, StreamList
 from xsem_cuda.semaphores import SemaphoreToken
 from xsem_cuda.streams import LEGACY, ParsedStream, check_stream_device, parse_stream
@@ -46,10 +46,10 @@ class Rig:
     def __init__(self) -> None:
         self.driver = Recorder(cuda)
         self.context = Context(self.driver, cuda.CUcontext(OURS))
-        self.points = Points(self.driver, self.context)
+        self.fences = Fences(self.driver, self.context)
 
     def stream(self, handle: int = STREAM, lent: object | None = None) -> StreamList:
-        return StreamList(self.driver, self.context, self.points, handle, lent=lent)
+        return StreamList(self.driver, self.context, self.fences, handle, lent=lent)
 
     def note_context(self, function: str, seen: list[int]) -> None:
         """Have `function` append the current context to `seen` at each call."""
@@ -61,7 +61,7 @@ class Rig:
         self.driver.answers[function] = note
 
     def per_thread(self) -> PerThreadList:
-        return PerThreadList(self.driver, self.context, self.points, lent=object())
+        return PerThreadList(self.driver, self.context, self.fences, lent=object())
 
     def new_calls(self, work: Callable[[], object]) -> list[str]:
         before = len(self.driver.calls)
@@ -78,9 +78,9 @@ def token(kind: SemaphoreKind = SemaphoreKind.TIMELINE) -> SemaphoreToken:
     return SemaphoreToken(cuda.CUexternalSemaphore(0x77), kind)
 
 
-def recorded(point: object) -> Point:
-    assert isinstance(point, Point)
-    return point
+def recorded(fence: object) -> Fence:
+    assert isinstance(fence, Fence)
+    return fence
 
 
 # ---- contexts
@@ -235,17 +235,17 @@ def test_failed_append_gives_its_event_back(rig: Rig) -> None:
 def test_events_are_recycled_and_destroyed_at_the_end(rig: Rig) -> None:
     commands = rig.stream()
     for _ in range(5):
-        rig.points.release(recorded(commands.append_barrier((), True)))
+        rig.fences.release(recorded(commands.append_barrier((), True)))
     assert rig.driver.names.count("cuEventCreate") == 1
-    rig.points.close()
+    rig.fences.close()
     assert rig.driver.names.count("cuEventDestroy") == 1
 
 
 def test_point_is_given_back_once(rig: Rig) -> None:
-    point = recorded(rig.stream().append_barrier((), True))
-    rig.points.release(point)
-    rig.points.release(point)
-    rig.points.close()
+    fence = recorded(rig.stream().append_barrier((), True))
+    rig.fences.release(fence)
+    rig.fences.release(fence)
+    rig.fences.close()
     assert rig.driver.names.count("cuEventDestroy") == 1
 
 
@@ -254,11 +254,11 @@ def test_barrier_without_points_calls_nothing(rig: Rig) -> None:
 
 
 def test_done_asks_the_event(rig: Rig) -> None:
-    point = recorded(rig.stream().append_barrier((), True))
+    fence = recorded(rig.stream().append_barrier((), True))
     rig.driver.codes["cuEventQuery"] = 600
-    assert not rig.points.done(point)
+    assert not rig.fences.done(fence)
     rig.driver.codes.clear()
-    assert rig.points.done(point)
+    assert rig.fences.done(fence)
 
 
 def test_copy_and_fill_are_one_call_each_in_the_context(rig: Rig) -> None:
@@ -304,21 +304,21 @@ def capturing(rig: Rig, status: str = "ACTIVE") -> None:
 @pytest.mark.parametrize(("status", "answer"), [("NONE", False), ("ACTIVE", True), ("INVALIDATED", True)])
 def test_capturing_is_what_the_driver_says(rig: Rig, status: str, answer: bool) -> None:
     capturing(rig, status)
-    assert rig.stream(lent=object()).capturing() is answer
+    assert rig.stream(lent=object()).is_capturing() is answer
 
 
 def test_legacy_stream_is_never_asked_whether_it_captures(rig: Rig) -> None:
-    assert rig.stream(LEGACY, lent=object()).capturing() is False
+    assert rig.stream(LEGACY, lent=object()).is_capturing() is False
     assert rig.driver.calls == []
 
 
 def test_point_of_a_capture_is_never_queried(rig: Rig) -> None:
     commands = rig.stream(lent=object())
     capturing(rig)
-    assert commands.capturing()
-    point = recorded(commands.append_barrier((), True))
+    assert commands.is_capturing()
+    fence = recorded(commands.append_barrier((), True))
     with pytest.raises(BusyError) as caught:
-        rig.points.done(point)
+        rig.fences.done(fence)
     assert caught.value.reason == "captured_event"
     assert "cuEventQuery" not in rig.driver.names
 
@@ -327,12 +327,12 @@ def test_points_do_not_cross_the_border_of_a_capture(rig: Rig) -> None:
     commands, other = rig.stream(lent=object()), rig.stream(0x6000)
     outside = recorded(other.append_barrier((), True))
     capturing(rig)
-    commands.capturing()
+    commands.is_capturing()
     inside = recorded(commands.append_barrier((), True))
     before = len(rig.driver.calls)
-    for where, point in ((commands, outside), (other, inside)):
+    for where, fence in ((commands, outside), (other, inside)):
         with pytest.raises(BusyError) as caught:
-            where.append_barrier([point], True)
+            where.append_barrier([fence], True)
         assert caught.value.reason == "capture_isolation"
     assert len(rig.driver.calls) == before
     commands.append_barrier([inside], False)
@@ -341,8 +341,8 @@ def test_points_do_not_cross_the_border_of_a_capture(rig: Rig) -> None:
 def test_event_of_a_capture_is_not_recycled(rig: Rig) -> None:
     commands = rig.stream(lent=object())
     capturing(rig)
-    commands.capturing()
-    rig.points.release(recorded(commands.append_barrier((), True)))
+    commands.is_capturing()
+    rig.fences.release(recorded(commands.append_barrier((), True)))
     assert rig.driver.names[-1] == "cuEventDestroy"
     commands.append_barrier((), True)
     assert rig.driver.names.count("cuEventCreate") == 2
@@ -350,7 +350,7 @@ def test_event_of_a_capture_is_not_recycled(rig: Rig) -> None:
 
 # ---- the per-thread default stream
 def test_per_thread_lists_of_two_threads_have_different_keys(rig: Rig) -> None:
-    here, again, there = rig.per_thread().key, rig.per_thread().key, on_thread(rig.per_thread).key
+    here, again, there = rig.per_thread().identity, rig.per_thread().identity, on_thread(rig.per_thread).identity
     assert here == again
     assert hash(here) == hash(again)
     assert here != there
@@ -372,8 +372,8 @@ def test_marker_from_another_thread_is_the_newest_append(rig: Rig) -> None:
     newest = recorded(on_thread(lambda: commands.append_barrier((), True)))
     last_recorded = [args[0] for _, name, args in rig.driver.calls if name == "cuEventRecord"][-1]
     assert int(newest.event) == int(last_recorded)
-    rig.points.release(newest)
-    rig.points.close()
+    rig.fences.release(newest)
+    rig.fences.close()
     assert "cuEventDestroy" not in rig.driver.names  # the list still owns it
 
 
@@ -387,8 +387,8 @@ def test_marker_from_another_thread_includes_application_work(rig: Rig) -> None:
 
 def test_marker_of_an_unused_per_thread_list_is_not_recorded(rig: Rig) -> None:
     commands = rig.per_thread()
-    point = recorded(on_thread(lambda: commands.append_barrier((), True)))
-    assert rig.points.done(point)
+    fence = recorded(on_thread(lambda: commands.append_barrier((), True)))
+    assert rig.fences.done(fence)
     assert "cuEventRecord" not in rig.driver.names
 
 
@@ -485,9 +485,9 @@ def test_event_that_was_not_recorded_is_refused() -> None:
 
 def test_borrowed_event_is_kept_alive_and_never_destroyed(rig: Rig) -> None:
     native = Attr(cuda_event=0x900)
-    point = Point(native_event(cuda, native), source=native)
-    assert point.source is native
-    rig.points.release(point)
-    rig.points.close()
-    assert point.source is None
+    fence = Fence(native_event(cuda, native), source=native)
+    assert fence.source is native
+    rig.fences.release(fence)
+    rig.fences.close()
+    assert fence.source is None
     assert rig.driver.calls == []

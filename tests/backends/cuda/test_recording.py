@@ -14,7 +14,7 @@ from support.importer import BOUND_S
 import xsem
 from xsem.types import Feature, SemaphoreHandleType
 from xsem_cuda.context import Context
-from xsem_cuda.points import Points
+from xsem_cuda.fences import Fences
 from xsem_cuda.queue import StreamList
 
 BINARY = SemaphoreHandleType.OPAQUE_FD
@@ -39,7 +39,7 @@ def recorded_calls(work: Callable[[StreamList], object], **codes: int) -> list[s
     calls = Calls(cuda)
     calls.codes.update(codes)
     context = Context(calls, cuda.CUcontext(0xC0))
-    work(StreamList(calls, context, Points(calls, context), 0x5000))
+    work(StreamList(calls, context, Fences(calls, context), 0x5000))
     return [name for name in calls.names if not name.startswith("cuCtx")]
 
 

@@ -15,7 +15,7 @@ from support.importer import soon
 
 import xsem
 from xsem.facade.device import Device
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -52,20 +52,20 @@ def nt_handle() -> Iterator[OwnedHandle]:
         os.fstat(handle.fileno())
 
 
-def is_done(device: Any, commands: CommandListDriver) -> bool:
-    point = commands.append_barrier((), True)
+def is_done(device: Any, commands: QueueDriver) -> bool:
+    fence = commands.append_barrier((), True)
     deadline = time.monotonic() + BOUND_S
-    while not device.done(point):
+    while not device.query_fence(fence):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.001)
-    device.release_point(point)
+    device.release_fence(fence)
     return True
 
 
 def use(device: Any, semaphore: Any, kind: SemaphoreKind) -> None:
     """Signal the semaphore, then wait for the signal."""
-    commands = device.create_command_list()
+    commands = device.create_queue()
     if kind is SemaphoreKind.KEYED_MUTEX:
         commands.append_wait([semaphore], [WaitParams(key=0)], (), (), False)
         commands.append_signal([semaphore], [SignalParams(key=3)], (), (), False)
@@ -114,7 +114,7 @@ def test_semaphores_of_one_name_are_one(handle_type: SemaphoreHandleType) -> Non
     with windows_device() as device:
         desc = SemaphoreDesc(type=handle_type, name="Local\\frames-ß")
         first, second = device.import_semaphore(desc, None), device.import_semaphore(desc, None)
-        commands = device.create_command_list()
+        commands = device.create_queue()
         if handle_type.kind is SemaphoreKind.KEYED_MUTEX:
             commands.append_wait([first], [WaitParams(key=0)], (), (), False)
             commands.append_signal([first], [SignalParams(key=7)], (), (), False)
@@ -164,7 +164,7 @@ def frames() -> Iterator[Frames]:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_timeout_of_a_keyed_mutex_fails_the_list_of_its_wait() -> None:
     with frames() as at:
-        commands, other = at.device.create_command_list(), at.device.create_command_list()
+        commands, other = at.device.create_queue(), at.device.create_command_list()
         commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))   # no release uses this key
         ran = at.device.create_event()
         commands.append_barrier(signal_event=ran)
@@ -206,7 +206,7 @@ TOLD_BY: dict[str, tuple[str, Callable[[Frames, xsem.CommandList], object]]] = {
 def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
     name, call = TOLD_BY[told_by]
     with frames() as at:
-        commands, other = at.device.create_command_list(), at.device.create_command_list()
+        commands, other = at.device.create_queue(), at.device.create_command_list()
         for value in (2, 4):   # the second signal with only values is a prepared one
             other.append_signal(at.timeline, value)
         commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
@@ -216,7 +216,7 @@ def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
             other.append_wait(at.timeline, 5)   # the driver has the signal
         at.all_arrive_but_those_of(commands, other)
         commands.release()
-        fresh = at.device.create_command_list()
+        fresh = at.device.create_queue()
         fresh.append_signal(at.mutex, SignalParams(key=0))
         fresh.synchronize(timeout_s=BOUND_S)
 
@@ -224,7 +224,7 @@ def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_timeout_in_a_replay_fails_the_list_of_the_replay() -> None:
     with frames() as at:
-        commands = at.device.create_command_list()
+        commands = at.device.create_queue()
         with commands.record() as recording:
             commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))
         commands.synchronize(timeout_s=BOUND_S)   # recorded operations do not run
@@ -238,7 +238,7 @@ def test_timeout_in_a_replay_fails_the_list_of_the_replay() -> None:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_mutex_that_is_acquired_in_time_is_not_suspected_later() -> None:
     with frames() as at:
-        commands = at.device.create_command_list()
+        commands = at.device.create_queue()
         commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
         commands.append_signal(at.mutex, SignalParams(key=0))
         commands.synchronize(timeout_s=BOUND_S)
@@ -274,7 +274,7 @@ def test_memory_of_each_type_is_imported_mapped_and_used(handle_type: MemoryHand
                 desc = MemoryDesc(type=handle_type, handle=handle.fileno(), allocation_size=8192)
                 memory = device.import_memory(desc, handle)
         buffer, address = device.map_buffer(memory, 4096, 4096)
-        commands = device.create_command_list()
+        commands = device.create_queue()
         commands.append_fill(address, b"\x07", 4096, (), False)
         assert is_done(device, commands)
         commands.close()

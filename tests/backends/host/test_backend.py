@@ -37,7 +37,7 @@ def test_driver_has_what_it_declares() -> None:
     driver = HostBackend().open(0)
     (info,) = HostBackend().devices()
     check_implements(info, driver)
-    check_list_implements(info, driver.capabilities, driver.create_command_list())
+    check_list_implements(info, driver.capabilities, driver.create_queue())
     driver.close()
 
 
@@ -45,7 +45,7 @@ def test_each_open_gives_a_device_of_its_own() -> None:
     one, two = HostBackend().open(0), HostBackend().open(0)
     assert one is not two
     one.close()
-    two.create_command_list()
+    two.create_queue()
     two.close()
 
 

@@ -297,12 +297,12 @@ def test_wait_does_not_spin_while_c_disturbs_it(
 
 def test_list_does_not_spin_while_c_disturbs_it(program: Path, driver: HostDevice) -> None:
     timeline = driver.create_semaphore(TIMELINE, 0)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     with disturbing(program, "wakes", fd=timeline.fd):
-        point = commands.append_wait([timeline], [WaitParams(value=1)], (), (), True)
-        assert point is not None
+        fence = commands.append_wait([timeline], [WaitParams(value=1)], (), (), True)
+        assert fence is not None
         began, used = time.monotonic(), time.process_time()
-        assert not driver.wait(point, 500_000_000)
+        assert not driver.wait_fence(fence, 500_000_000)
         assert time.process_time() - used < 0.2 * (time.monotonic() - began)
     commands.close()
     driver.release_semaphore(timeline)

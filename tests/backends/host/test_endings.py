@@ -29,26 +29,26 @@ from xsem_host.device import HostDevice
 # ---- failure
 def test_work_that_raises_stops_the_list_and_later_signals(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
-    commands, other = driver.create_command_list(), driver.create_command_list()
+    commands, other = driver.create_queue(), driver.create_queue()
     before = barrier(commands)
     ran: list[int] = []
     go = threading.Event()
-    commands.append_barrier([driver.open_event(go)], False)
+    commands.append_barrier([driver.borrow_event(go)], False)
     commands.append_work(fail)
     commands.append_work(lambda: ran.append(1))
     after = signal_of(commands, semaphore, 1)
     go.set()
     assert isinstance(failed(driver, after).__cause__, ZeroDivisionError)
-    assert driver.done(before), "a point that was reached before must stay reached"
+    assert driver.query_fence(before), "a fence that was reached before must stay reached"
     with pytest.raises(DriverError) as again:
         commands.append_work(lambda: ran.append(2))
     assert isinstance(again.value.__cause__, ZeroDivisionError)
     with pytest.raises(DriverError):
-        driver.done(after)
+        driver.query_fence(after)
     assert driver.semaphore_value(semaphore) == 0
     assert ran == []
     assert barrier(other).wait(LONG_NS)
-    until(lambda: workers() == [f"xsem-host-list-{other.key}"])
+    until(lambda: workers() == [f"xsem-host-list-{other.identity}"])
     driver.release_semaphore(semaphore)
 
 
@@ -56,19 +56,19 @@ def test_work_that_exits_stops_the_list_and_not_the_process(driver: HostDevice) 
     def leave() -> None:
         raise SystemExit(3)
 
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     go = threading.Event()
-    commands.append_barrier([driver.open_event(go)], False)
+    commands.append_barrier([driver.borrow_event(go)], False)
     commands.append_work(leave)
-    point = barrier(commands)
+    fence = barrier(commands)
     go.set()
-    assert isinstance(failed(driver, point).__cause__, SystemExit)
+    assert isinstance(failed(driver, fence).__cause__, SystemExit)
 
 
 def test_failure_reaches_the_waiting_lists_with_its_cause(driver: HostDevice) -> None:
-    first, second, third = (driver.create_command_list() for _ in range(3))
+    first, second, third = (driver.create_queue() for _ in range(3))
     go = threading.Event()
-    first.append_barrier([driver.open_event(go)], False)
+    first.append_barrier([driver.borrow_event(go)], False)
     first.append_work(fail)
     last = barrier(third, barrier(second, barrier(first)))
     go.set()
@@ -78,13 +78,13 @@ def test_failure_reaches_the_waiting_lists_with_its_cause(driver: HostDevice) ->
 
 
 def test_each_report_of_a_failure_is_a_new_exception(driver: HostDevice) -> None:
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     go = threading.Event()
-    commands.append_barrier([driver.open_event(go)], False)
+    commands.append_barrier([driver.borrow_event(go)], False)
     commands.append_work(fail)
-    point = barrier(commands)
+    fence = barrier(commands)
     go.set()
-    one, two = failed(driver, point), failed(driver, point)
+    one, two = failed(driver, fence), failed(driver, fence)
     assert one is not two
     assert one.__cause__ is two.__cause__
 
@@ -94,11 +94,11 @@ def test_each_report_of_a_failure_is_a_new_exception(driver: HostDevice) -> None
 def test_close_ends_a_worker_that_waits(driver: HostDevice) -> None:
     timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
     for semaphore, value in ((timeline, 1), (binary, None)):
-        commands = driver.create_command_list()
+        commands = driver.create_queue()
         wait_for(commands, semaphore, value)
         commands.close()
-    stuck = driver.create_command_list()
-    stuck.append_barrier([driver.open_event(threading.Event())], False)
+    stuck = driver.create_queue()
+    stuck.append_barrier([driver.borrow_event(threading.Event())], False)
     stuck.close()
     until(lambda: not workers())
     driver.release_semaphore(timeline)
@@ -107,7 +107,7 @@ def test_close_ends_a_worker_that_waits(driver: HostDevice) -> None:
 
 def test_closed_list_ends_its_thread_and_unused_list_has_none(driver: HostDevice) -> None:
     until(lambda: not workers())   # threads of earlier tests
-    used, unused = driver.create_command_list(), driver.create_command_list()
+    used, unused = driver.create_queue(), driver.create_queue()
     assert workers() == []
     assert barrier(used).wait(LONG_NS)
     assert len(workers()) == 1
@@ -118,7 +118,7 @@ def test_closed_list_ends_its_thread_and_unused_list_has_none(driver: HostDevice
 
 def test_close_drops_pending_operations_and_their_points_fail(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
-    commands, other = driver.create_command_list(), driver.create_command_list()
+    commands, other = driver.create_queue(), driver.create_queue()
     ran: list[int] = []
     inside = wait_for(commands, semaphore, 1)
     until(lambda: commands._queue.empty())
@@ -126,12 +126,12 @@ def test_close_drops_pending_operations_and_their_points_fail(driver: HostDevice
     behind = barrier(commands)
     waiting = barrier(other, behind)
     commands.close()
-    for point in (inside, behind):
+    for fence in (inside, behind):
         with pytest.raises(ReleasedError) as failure:
-            driver.wait(point, LONG_NS)
+            driver.wait_fence(fence, LONG_NS)
         assert failure.value.reason == "released"
         with pytest.raises(ReleasedError):
-            driver.done(point)
+            driver.query_fence(fence)
     assert isinstance(failed(driver, waiting).__cause__, ReleasedError)
     with pytest.raises(ReleasedError):
         commands.append_barrier((), False)
@@ -149,7 +149,7 @@ def test_release_under_a_closed_list_leaves_other_files_alone(
     for _ in range(5):
         value = 1 if type is TIMELINE else None
         semaphore = driver.create_semaphore(type, 0)
-        commands = driver.create_command_list()
+        commands = driver.create_queue()
         wait_for(commands, semaphore, value)
         until(lambda: commands._queue.empty())  # noqa: B023
         commands.close()
@@ -171,9 +171,9 @@ def test_close_waits_for_a_copy_that_is_under_way(driver: HostDevice, monkeypatc
         inside.set()
         assert go.wait(20)
 
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     monkeypatch.setattr(ctypes, "memmove", slow)
-    point = there(commands.append_copy(1, 2, 3, (), True))
+    fence = there(commands.append_copy(1, 2, 3, (), True))
     assert inside.wait(20)
     closing = threading.Thread(target=commands.close)
     closing.start()
@@ -182,13 +182,13 @@ def test_close_waits_for_a_copy_that_is_under_way(driver: HostDevice, monkeypatc
     assert closing.is_alive()
     go.set()
     closing.join()
-    assert point.wait(LONG_NS)
+    assert fence.wait(LONG_NS)
 
 
 @pytest.mark.timeout(20)
 def test_close_does_not_wait_for_work(driver: HostDevice) -> None:
     go = threading.Event()
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     commands.append_work(lambda: go.wait(20))
     until(lambda: commands._queue.empty())
     commands.close()
@@ -200,11 +200,11 @@ def test_close_of_the_device_closes_the_lists_that_are_left(driver: HostDevice) 
     semaphore = driver.create_semaphore(TIMELINE, 0)
     other = HostDevice()
     joined = import_again(other, TIMELINE, semaphore)
-    points = [wait_for(other.create_command_list(), joined, 1) for _ in range(3)]
+    fences = [wait_for(other.create_queue(), joined, 1) for _ in range(3)]
     other.close()
-    for point in points:
+    for fence in fences:
         with pytest.raises(ReleasedError):
-            other.wait(point, LONG_NS)
+            other.wait_fence(fence, LONG_NS)
     until(lambda: not workers())
     other.release_semaphore(joined)
     driver.release_semaphore(semaphore)

@@ -80,21 +80,21 @@ from support.host_peers import *
 from xsem.types import SignalParams, WaitParams
 device = HostDevice()
 timeline = device.import_semaphore(desc(TIMELINE), OwnedHandle(fds[0]))
-commands = device.create_command_list()
+commands = device.create_queue()
 for value in range(1, 101):
     commands.append_wait([timeline], [WaitParams(value=2 * value - 1)], (), (), False)
     commands.append_signal([timeline], [SignalParams(value=2 * value)], (), (), False)
 assert commands.append_barrier((), True).wait(LONG_NS)
 """
     timeline = timeline_of(driver)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     with peer(script, timeline, killed=False):
         for value in range(1, 101):
             commands.append_signal([timeline], [SignalParams(value=2 * value - 1)], (), (), False)
             commands.append_wait([timeline], [WaitParams(value=2 * value)], (), (), False)
-        point = commands.append_barrier((), True)
-        assert point is not None
-        assert point.wait(LONG_NS)
+        fence = commands.append_barrier((), True)
+        assert fence is not None
+        assert fence.wait(LONG_NS)
     commands.close()
     driver.release_semaphore(timeline)
 
@@ -193,7 +193,7 @@ def test_wait_does_not_spin_while_a_peer_disturbs_it(driver: HostDevice, what: s
 
 def test_peer_that_overwrites_the_page_harms_only_its_values(driver: HostDevice) -> None:
     timeline = timeline_of(driver)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     with peer(SCRIBBLE, timeline, arguments=("everything",)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -201,9 +201,9 @@ def test_peer_that_overwrites_the_page_harms_only_its_values(driver: HostDevice)
             driver.host_signal(timeline, value)
             driver.host_wait(timeline, 2**64 - 1, SLICE_NS)
             assert 0 <= driver.semaphore_value(timeline) < 2**64
-        point = commands.append_wait([timeline], [WaitParams(value=2**63)], (), (), True)
-        assert point is not None
-        assert point.wait(LONG_NS)  # half of the peer's values are large enough
+        fence = commands.append_wait([timeline], [WaitParams(value=2**63)], (), (), True)
+        assert fence is not None
+        assert fence.wait(LONG_NS)  # half of the peer's values are large enough
     commands.close()
     # The peer overwrote the magic number: no process can join, and the processes that joined before continue.
     driver.host_signal(timeline, 7)
@@ -236,7 +236,7 @@ import threading
 from support.fake_backend import until
 from support.host_peers import *
 device = HostDevice()
-commands = device.create_command_list()
+commands = device.create_queue()
 """
 ENDS = {
     "a worker waits for a timeline": """
@@ -250,7 +250,7 @@ commands.append_wait([binary], [WaitParams()], (), (), False)
 until(lambda: commands._queue.empty())
 """,
     "a worker waits for an event": """
-commands.append_barrier([device.open_event(threading.Event())], False)
+commands.append_barrier([device.borrow_event(threading.Event())], False)
 until(lambda: commands._queue.empty())
 """,
     "a worker copies": """
@@ -303,7 +303,7 @@ child = os.fork()
 if child == 0:
     own = HostDevice()
     again = import_again(own, TIMELINE, timeline)
-    theirs = own.create_command_list()
+    theirs = own.create_queue()
     ok = wait_for(theirs, again, 0).wait(LONG_NS) and signal_of(theirs, again, 1).wait(LONG_NS)
     os._exit(0 if ok else 1)
 assert os.waitpid(child, 0)[1] == 0

@@ -31,41 +31,41 @@ from xsem_host.device import HostDevice
 # ---- order
 def test_list_runs_in_order_behind_a_wait(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     ran: list[str] = []
     wait_for(commands, semaphore, 1)
     commands.append_work(lambda: ran.append("first"))
     commands.append_work(lambda: ran.append("second"))
-    point = signal_of(commands, semaphore, 2)
-    assert not driver.wait(point, SLICE_NS)
-    assert not driver.done(point)
+    fence = signal_of(commands, semaphore, 2)
+    assert not driver.wait_fence(fence, SLICE_NS)
+    assert not driver.query_fence(fence)
     assert ran == []
     driver.host_signal(semaphore, 1)
     assert driver.host_wait(semaphore, 2, LONG_NS)
-    assert driver.wait(point, LONG_NS)
-    assert driver.done(point)
+    assert driver.wait_fence(fence, LONG_NS)
+    assert driver.query_fence(fence)
     assert ran == ["first", "second"]
     driver.release_semaphore(semaphore)
 
 
 def test_operation_without_a_wanted_point_gives_none(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     assert commands.append_signal([semaphore], [SignalParams(value=1)], (), (), False) is None
     assert commands.append_wait([semaphore], [WaitParams(value=1)], (), (), False) is None
     assert commands.append_barrier((), False) is None
-    assert driver.wait(barrier(commands), LONG_NS)
+    assert driver.wait_fence(barrier(commands), LONG_NS)
     driver.release_semaphore(semaphore)
 
 
 def test_batch_waits_for_all_and_signals_all(driver: HostDevice) -> None:
     timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
-    commands = driver.create_command_list()
-    point = there(commands.append_wait([timeline, binary], [WaitParams(value=1), WaitParams()], (), (), True))
+    commands = driver.create_queue()
+    fence = there(commands.append_wait([timeline, binary], [WaitParams(value=1), WaitParams()], (), (), True))
     driver.host_signal(timeline, 1)
-    assert not point.wait(SLICE_NS)
+    assert not fence.wait(SLICE_NS)
     driver.host_signal(binary, None)
-    assert point.wait(LONG_NS)
+    assert fence.wait(LONG_NS)
     commands.append_signal([timeline, binary], [SignalParams(value=5), SignalParams()], (), (), False)
     assert driver.host_wait(timeline, 5, LONG_NS)
     assert driver.host_wait(binary, None, LONG_NS)
@@ -75,8 +75,8 @@ def test_batch_waits_for_all_and_signals_all(driver: HostDevice) -> None:
 
 def test_lists_are_independent_and_ordered_by_points(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
-    blocked, free = driver.create_command_list(), driver.create_command_list()
-    assert blocked.key != free.key
+    blocked, free = driver.create_queue(), driver.create_queue()
+    assert blocked.identity != free.identity
     ran = threading.Event()
     gate = wait_for(blocked, semaphore, 1)
     free.append_work(ran.set)
@@ -92,32 +92,32 @@ def test_lists_are_independent_and_ordered_by_points(driver: HostDevice) -> None
 def test_every_operation_waits_for_its_points_first(driver: HostDevice, operation: str) -> None:
     timeline = driver.create_semaphore(TIMELINE, 1)
     buffer, address = driver.host_buffer(8)
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     gate = threading.Event()
-    points = [driver.open_event(gate)]
+    fences = [driver.borrow_event(gate)]
     if operation == "wait":
-        made = commands.append_wait([timeline], [WaitParams(value=1)], points, (), True)
+        made = commands.append_wait([timeline], [WaitParams(value=1)], fences, (), True)
     elif operation == "signal":
-        made = commands.append_signal([timeline], [SignalParams(value=2)], points, (), True)
+        made = commands.append_signal([timeline], [SignalParams(value=2)], fences, (), True)
     elif operation == "copy":
-        made = commands.append_copy(address, address + 4, 4, points, True)
+        made = commands.append_copy(address, address + 4, 4, fences, True)
     elif operation == "fill":
-        made = commands.append_fill(address, b"x", 8, points, True)
+        made = commands.append_fill(address, b"x", 8, fences, True)
     else:
-        made = commands.append_barrier(points, True)
-    point = there(made)
-    assert not point.wait(SLICE_NS)
+        made = commands.append_barrier(fences, True)
+    fence = there(made)
+    assert not fence.wait(SLICE_NS)
     assert driver.semaphore_value(timeline) == 1
     assert content(address, 8) == bytes(8)
     gate.set()
-    assert point.wait(LONG_NS)
+    assert fence.wait(LONG_NS)
     commands.close()
     driver.release_host_buffer(buffer)
     driver.release_semaphore(timeline)
 
 
 def test_many_threads_append_to_many_lists(driver: HostDevice) -> None:
-    lists = [driver.create_command_list() for _ in range(4)]
+    lists = [driver.create_queue() for _ in range(4)]
     counts = [0] * 4
 
     def count(index: int) -> None:
@@ -139,13 +139,13 @@ def test_many_threads_append_to_many_lists(driver: HostDevice) -> None:
 
 def test_blocked_lists_do_not_spin(driver: HostDevice) -> None:
     timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
-    lists = [driver.create_command_list() for _ in range(4)]
+    lists = [driver.create_queue() for _ in range(4)]
     wait_for(lists[0], timeline, 1)
     wait_for(lists[1], binary)
-    point = barrier(lists[2], driver.open_event(threading.Event()))
-    barrier(lists[3], driver.open_event(Future()))
+    fence = barrier(lists[2], driver.borrow_event(threading.Event()))
+    barrier(lists[3], driver.borrow_event(Future()))
     began, used = time.monotonic(), time.process_time()
-    assert not driver.wait(point, 600_000_000)
+    assert not driver.wait_fence(fence, 600_000_000)
     assert time.process_time() - used < 0.2 * (time.monotonic() - began)
     for commands in lists:
         commands.close()
@@ -157,62 +157,62 @@ def test_blocked_lists_do_not_spin(driver: HostDevice) -> None:
 @pytest.mark.parametrize("make", [threading.Event, Future])
 def test_borrowed_event_holds_a_list(driver: HostDevice, make: Any) -> None:
     native = make()
-    commands = driver.create_command_list()
-    event = driver.open_event(native)
-    point = barrier(commands, event)
-    assert not point.wait(SLICE_NS)
-    assert not driver.done(event)
+    commands = driver.create_queue()
+    event = driver.borrow_event(native)
+    fence = barrier(commands, event)
+    assert not fence.wait(SLICE_NS)
+    assert not driver.query_fence(event)
     native.set() if isinstance(native, threading.Event) else native.set_result(None)
-    assert point.wait(LONG_NS)
-    assert driver.done(event)
-    assert driver.wait(event, 0)
-    driver.release_point(event)
+    assert fence.wait(LONG_NS)
+    assert driver.query_fence(event)
+    assert driver.wait_fence(event, 0)
+    driver.release_fence(event)
 
 
 def test_event_of_an_unsupported_type_is_a_type_error(driver: HostDevice) -> None:
     with pytest.raises(TypeError, match="not object"):
-        driver.open_event(object())
+        driver.borrow_event(object())
 
 
 @pytest.mark.parametrize("end", ["exception", "cancelled"])
 def test_future_without_a_result_fails_the_waiting_list(driver: HostDevice, end: str) -> None:
     native: Future[None] = Future()
     semaphore = driver.create_semaphore(TIMELINE, 0)
-    commands = driver.create_command_list()
-    event = driver.open_event(native)
+    commands = driver.create_queue()
+    event = driver.borrow_event(native)
     barrier(commands, event)
     after = signal_of(commands, semaphore, 1)
     if end == "cancelled":
         assert native.cancel()
     else:
         native.set_exception(ZeroDivisionError("theirs"))
-    for point in (event, after):
-        failure = failed(driver, point)
+    for fence in (event, after):
+        failure = failed(driver, fence)
         assert not isinstance(failure.__cause__, CancelledError)
         assert end == "cancelled" or isinstance(failure.__cause__, ZeroDivisionError)
         with pytest.raises(DriverError):
-            driver.done(point)
+            driver.query_fence(fence)
     assert driver.semaphore_value(semaphore) == 0
     driver.release_semaphore(semaphore)
 
 
 def test_waiting_for_a_future_leaves_one_callback_with_it(driver: HostDevice) -> None:
     native: Future[None] = Future()
-    event = driver.open_event(native)
+    event = driver.borrow_event(native)
     for _ in range(20):
-        assert not driver.wait(event, 1000)
+        assert not driver.wait_fence(event, 1000)
     assert len(native._done_callbacks) == 1  # type: ignore[attr-defined]
 
 
 # ---- limits
 def test_more_lists_than_declared_are_refused(driver: HostDevice) -> None:
-    made = [driver.create_command_list() for _ in range(driver.capabilities.independent_lists)]
+    made = [driver.create_queue() for _ in range(driver.capabilities.independent_lists)]
     with pytest.raises(BusyError) as refusal:
-        driver.create_command_list()
+        driver.create_queue()
     assert refusal.value.reason == "too_many_lists"
     made.pop().close()
-    driver.create_command_list()
-    assert len({each.key for each in made}) == len(made)
+    driver.create_queue()
+    assert len({each.identity for each in made}) == len(made)
 
 
 def test_list_whose_worker_cannot_start_has_nothing_appended(
@@ -221,7 +221,7 @@ def test_list_whose_worker_cannot_start_has_nothing_appended(
     def full(*_arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     ran: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr(host_queue, "start_new_thread", full)
@@ -239,7 +239,7 @@ def test_list_works_on_the_last_thread_that_can_be_had(
     def full(thread: threading.Thread) -> None:
         raise error
 
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     ran: list[int] = []
     monkeypatch.setattr(threading.Thread, "start", full)
     commands.append_work(lambda: ran.append(1))
@@ -257,10 +257,10 @@ def test_copy_and_fill_of_any_length(driver: HostDevice, pattern: bytes, size: i
     one, address = driver.host_buffer(size + 2)
     two, target = driver.host_buffer(size + 2)
     fill(address, b"<" + bytes(size) + b">")
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     commands.append_fill(address + 1, pattern, size, (), False)
-    point = there(commands.append_copy(target, address, size + 2, (), True))
-    assert point.wait(LONG_NS)
+    fence = there(commands.append_copy(target, address, size + 2, (), True))
+    assert fence.wait(LONG_NS)
     assert content(target, size + 2) == b"<" + pattern * (size // len(pattern)) + b">"
     commands.close()
     driver.release_host_buffer(one)
@@ -270,9 +270,9 @@ def test_copy_and_fill_of_any_length(driver: HostDevice, pattern: bytes, size: i
 def test_copy_within_a_buffer_may_overlap(driver: HostDevice) -> None:
     buffer, address = driver.host_buffer(10)
     fill(address, b"0123456789")
-    commands = driver.create_command_list()
-    point = there(commands.append_copy(address + 2, address, 8, (), True))
-    assert point.wait(LONG_NS)
+    commands = driver.create_queue()
+    fence = there(commands.append_copy(address + 2, address, 8, (), True))
+    assert fence.wait(LONG_NS)
     assert content(address, 10) == b"0101234567"
     commands.close()
     driver.release_host_buffer(buffer)

@@ -287,10 +287,10 @@ def test_undeclared_memory_type_is_refused_by_the_driver(driver: HostDevice, typ
 
 
 def test_images_recordings_and_borrowed_queues_are_unsupported(driver: HostDevice) -> None:
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     for call in (
         lambda: driver.map_mipmapped_array(None, None),  # type: ignore[arg-type]
-        lambda: driver.open_command_list(1, True),
+        lambda: driver.borrow_queue(1, True),
         lambda: commands.begin_recording(),
     ):
         with pytest.raises(UnsupportedError):

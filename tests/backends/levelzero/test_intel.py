@@ -128,10 +128,10 @@ def test_event_of_a_wait_is_used_again_once_though_two_have_it() -> None:
             commands.query()
         commands.synchronize(timeout_s=BOUND_S)
         taken = [events.take() for _ in range(events.count)]
-        assert len({point.handle for point in taken}) == len(taken)
+        assert len({fence.handle for fence in taken}) == len(taken)
         assert not events._released   # an event that is listed twice would be reset during its next wait
-        for point in taken:
-            events.give_back(point)
+        for fence in taken:
+            events.give_back(fence)
 
 
 @on_level_zero(**INTEL)

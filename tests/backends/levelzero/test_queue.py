@@ -95,19 +95,19 @@ def test_pools_grow_and_pending_events_are_not_reused() -> None:
         commands = list_of(held)
         commands.append_wait([gate._token()], [WaitParams(value=1)], (), (), False)
         pending = [commands.append_barrier((), True) for _ in range(100)]
-        for point in pending:
-            driver.release_point(point)   # no query follows, and the device still has to signal the event
+        for fence in pending:
+            driver.release_fence(fence)   # no query follows, and the device still has to signal the event
         others = [events.take() for _ in range(200)]
-        assert not {point.handle for point in pending} & {point.handle for point in others}
-        assert len({point.handle for point in others}) == 200
+        assert not {fence.handle for fence in pending} & {fence.handle for fence in others}
+        assert len({fence.handle for fence in others}) == 200
         assert events.count > 300
         gate_there.host_signal(1)
-        soon(lambda: driver.done(pending[-1]))
-        for point in others:
-            events.give_back(point)
+        soon(lambda: driver.query_fence(pending[-1]))
+        for fence in others:
+            events.give_back(fence)
         before = events.count
         for _ in range(before):
-            assert not driver.done(events.take())   # each event is reset
+            assert not driver.query_fence(events.take())   # each event is reset
         assert events.count == before
         held.synchronize(timeout_s=BOUND_S)
 
@@ -283,7 +283,7 @@ def test_invalid_list_or_event_is_refused() -> None:
                 at.here.command_list(wrong)   # type: ignore[arg-type]
             assert caught.value.reason == reason
         with pytest.raises(xsem.BadArgumentError) as caught:
-            driver.open_command_list(0, True)
+            driver.borrow_queue(0, True)
         assert caught.value.reason == "null_stream"
         for wrong, reason in ((0, "null_event"), (c_void_p(None), "null_event"), ("event", "not_an_event"),
                               (None, "not_an_event"), (True, "not_an_event")):

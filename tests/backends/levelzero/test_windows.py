@@ -75,13 +75,13 @@ def test_semaphore_is_imported_signalled_waited_for_and_released(kind: Semaphore
         desc = SemaphoreDesc(type=kind, handle=KMT if kmt else handle)
         semaphore = device.import_semaphore(desc, None if kmt else handle)
         assert not handle.closed   # the caller still owns a Windows handle
-        commands = device.create_command_list()
+        commands = device.create_queue()
         mutex, timeline = kind.kind is SemaphoreKind.KEYED_MUTEX, kind.kind is SemaphoreKind.TIMELINE
         value, key = 5 if timeline else None, 5 if mutex else None
         commands.append_signal([semaphore], [SignalParams(value=value, key=key)], (), (), False)
-        point = commands.append_wait([semaphore], [WaitParams(value=value, key=key)], (), (), True)
-        assert device.wait(point, int(BOUND_S * 1e9))
-        device.release_point(point)
+        fence = commands.append_wait([semaphore], [WaitParams(value=value, key=key)], (), (), True)
+        assert device.wait_fence(fence, int(BOUND_S * 1e9))
+        device.release_fence(fence)
         if mutex:
             with pytest.raises(UnsupportedError, match="no timeout"):
                 commands.append_wait([semaphore], [WaitParams(key=key, timeout_ms=5)], (), (), False)
@@ -94,12 +94,12 @@ def test_names_reach_the_driver() -> None:
     with windows_device() as device:
         tokens = [device.import_semaphore(SemaphoreDesc(type=S.D3D12_FENCE, name="Local\\fence-é"), None)
                   for _ in range(2)]
-        commands = device.create_command_list()
+        commands = device.create_queue()
         # Both tokens are the object of that name: a signal of one is visible through the other.
         commands.append_signal([tokens[0]], [SignalParams(value=3)], (), (), False)
-        point = commands.append_wait([tokens[1]], [WaitParams(value=3)], (), (), True)
-        soon(lambda: device.done(point))
-        device.release_point(point)
+        fence = commands.append_wait([tokens[1]], [WaitParams(value=3)], (), (), True)
+        soon(lambda: device.query_fence(fence))
+        device.release_fence(fence)
         commands.close()
         for token in tokens:
             device.release_semaphore(token)

@@ -59,15 +59,15 @@ def round_trip(driver: Any, memory: Memory, desc: MipmapDesc) -> bool:
     image = make_image(core, memory, desc)
     assert memory.images == {image.handle}
     data = np.random.default_rng(5).bytes(size_of(desc))
-    commands = driver.create_command_list()
+    commands = driver.create_queue()
     (one, source), (other, target) = driver.host_buffer(len(data)), driver.host_buffer(len(data))
     ctypes.memmove(source, data, len(data))
     assert commands.append_level_copy(image, source, False, (), False) is None
-    point = commands.append_level_copy(image, target, True, (), True)
-    while not driver.wait(point, 50_000_000):
+    fence = commands.append_level_copy(image, target, True, (), True)
+    while not driver.wait_fence(fence, 50_000_000):
         pass
     found = ctypes.string_at(target, len(data))
-    driver.release_point(point)
+    driver.release_fence(fence)
     commands.close()
     for staging in (one, other):
         driver.release_host_buffer(staging)

@@ -236,7 +236,7 @@ def test_failed_append_leaves_no_event_and_can_be_tried_again(monkeypatch: pytes
         assert "clReleaseEvent" in released
         monkeypatch.undo()
         assert driver._core.flush != fail
-        real(driver.key)
+        real(driver.identity)
         there.host_wait(timeout_s=BOUND_S)   # the signal was enqueued: only the flush failed
         commands.append_signal(here, signal_event=done)
         there.host_wait(timeout_s=BOUND_S)

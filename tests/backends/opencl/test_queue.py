@@ -12,7 +12,7 @@ from support.opencl_facade import BOUND_S, PAGE, driver_of, list_of, on_pocl, op
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 
 
 @contextmanager
@@ -103,9 +103,9 @@ def test_address_is_refused_when_host_memory_is_released() -> None:
     with opened() as at:
         driver = driver_of(at.here)
         token, address = driver.host_buffer(PAGE)
-        commands = driver.create_command_list()
+        commands = driver.create_queue()
         commands.append_fill(address, b"\1", PAGE, (), False)
-        soon(lambda: driver.done(commands.append_barrier((), True)))
+        soon(lambda: driver.query_fence(commands.append_barrier((), True)))
         with pytest.raises(UnsupportedError):
             driver.native_handle(token)   # the memory is mapped: no command may use it
         for _ in range(2):   # the second release does nothing
@@ -115,7 +115,7 @@ def test_address_is_refused_when_host_memory_is_released() -> None:
         commands.close()
 
 
-# ---- points
+# ---- fences
 @on_pocl
 def test_event_is_not_reached_while_its_operation_is_held_back() -> None:
     with opened() as at, application(at.here) as (_, queue):
@@ -172,13 +172,13 @@ def test_points_are_released_once() -> None:
 
     with opened() as at:
         driver = driver_of(at.here)
-        commands = driver.create_command_list()
-        point = commands.append_barrier((), True)
-        keeper = cl.Event.from_int_ptr(point.handle)   # has its own reference
-        soon(lambda: driver.done(point))
+        commands = driver.create_queue()
+        fence = commands.append_barrier((), True)
+        keeper = cl.Event.from_int_ptr(fence.handle)   # has its own reference
+        soon(lambda: driver.query_fence(fence))
         before = keeper.reference_count
         for _ in range(2):
-            driver.release_point(point)
+            driver.release_fence(fence)
         assert keeper.reference_count == before - 1
         assert commands.append_barrier((), False) is None
         commands.close()
@@ -263,7 +263,7 @@ def test_work_is_flushed_when_the_append_returns(monkeypatch: pytest.MonkeyPatch
     with opened() as at:
         commands = at.here.create_command_list()
         driver = list_of(commands)
-        assert isinstance(driver, CommandListDriver)
+        assert isinstance(driver, QueueDriver)
         seen: list[str] = []
         flush = driver._core.flush   # type: ignore[attr-defined]
 

@@ -203,7 +203,7 @@ def test_image_released_behind_a_handover_is_destroyed_after_it(
     with peer() as signaller, gate.export() as desc:
         assert isinstance(desc.handle, xsem.OwnedHandle)
         opens = signaller.import_semaphore(desc.handle.detach())
-        commands = driver.create_command_list()
+        commands = driver.create_queue()
         commands.append_wait([gate._state.token], [WaitParams()], (), (), False)
         commands.append_signal([semaphore._state.token], [SignalParams()], (), (), False)
         commands.append_wait([semaphore._state.token], [WaitParams()], (), [theirs._memory], False)
@@ -216,9 +216,9 @@ def test_image_released_behind_a_handover_is_destroyed_after_it(
         driver.release_array(other)
         assert theirs._memory.images == set()
         commands.append_signal([semaphore._state.token], [SignalParams()], (), [theirs._memory], False)   # no image
-        point = commands.append_barrier((), True)
-        assert driver.wait(point, 20 * 10**9)
-        driver.release_point(point)
+        fence = commands.append_barrier((), True)
+        assert driver.wait_fence(fence, 20 * 10**9)
+        driver.release_fence(fence)
         commands.close()
 
 
@@ -353,9 +353,9 @@ def test_interrupted_copy_keeps_its_memory_until_it_is_made(
     real = transfers(device).append_level_copy
 
     def append(*arguments: Any, **named: Any) -> Any:
-        point = real(*arguments, **named)
+        fence = real(*arguments, **named)
         submitted.set()
-        return point
+        return fence
 
     transfers(device).append_level_copy = append
     main = threading.get_ident()

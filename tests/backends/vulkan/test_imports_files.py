@@ -188,12 +188,12 @@ def test_timeline_is_imported_for_good_by_an_opaque_fd(
         os.close(number)
     assert (seen, kinds) == ([(0, 1)], [vk.VK_SEMAPHORE_TYPE_TIMELINE])
     driver.host_signal(token, 5)   # it works as a timeline: values, waits before signals
-    commands = driver.create_command_list()
-    point = commands.append_wait([token], [WaitParams(value=7)], (), (), True)
-    assert not driver.done(point)
+    commands = driver.create_queue()
+    fence = commands.append_wait([token], [WaitParams(value=7)], (), (), True)
+    assert not driver.query_fence(fence)
     driver.host_signal(token, 7)
-    assert driver.wait(point, 20 * 10**9)
+    assert driver.wait_fence(fence, 20 * 10**9)
     assert driver.semaphore_value(token) == 7
-    driver.release_point(point)
+    driver.release_fence(fence)
     commands.close()
     driver.release_semaphore(token)

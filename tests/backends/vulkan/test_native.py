@@ -182,7 +182,7 @@ def test_applications_queue_is_borrowed_as_a_list(application: Application) -> N
         with pytest.raises(WrongDeviceError):
             device.command_list(queue + 8)
         with pytest.raises(BadArgumentError) as raised:
-            driver_of(device).open_command_list(0, True)
+            driver_of(device).borrow_queue(0, True)
         assert raised.value.reason == "null_stream"
         with pytest.raises(BadArgumentError) as raised:
             device.command_list(object())   # type: ignore[arg-type]

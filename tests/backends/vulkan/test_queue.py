@@ -1,4 +1,4 @@
-"""A command list of the Vulkan backend copies, fills and reaches its points in order, on SwiftShader."""
+"""A command list of the Vulkan backend copies, fills and reaches its fences in order, on SwiftShader."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_command_buffers_and_scratch_are_used_again(
     assert len(mine._free) + len(mine._busy) == 1
 
 
-# ---- points
+# ---- fences
 def test_every_append_waits_for_its_events(
     device: xsem.Device, commands: xsem.CommandList, shared: xsem.Buffer, other: Peer
 ) -> None:
@@ -181,9 +181,9 @@ def test_reached_point_is_not_waited_for(device: xsem.Device, commands: xsem.Com
 
 def test_timeline_lives_as_long_as_its_last_point(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = driver_of(device)
-    made = driver.create_command_list()
-    point = made.append_barrier((), True)
-    assert driver.wait(point, 10**10)
+    made = driver.create_queue()
+    fence = made.append_barrier((), True)
+    assert driver.wait_fence(fence, 10**10)
     destroyed = []
     destroy = driver._gpu.vk.vkDestroySemaphore
 
@@ -194,9 +194,9 @@ def test_timeline_lives_as_long_as_its_last_point(device: xsem.Device, monkeypat
     monkeypatch.setattr(driver._gpu.vk, "vkDestroySemaphore", seen)
     made.close()
     assert destroyed == []
-    assert driver.done(point)
-    driver.release_point(point)
-    assert destroyed == [point.timeline.handle]
+    assert driver.query_fence(fence)
+    driver.release_fence(fence)
+    assert destroyed == [fence.timeline.handle]
 
 
 # ---- number of lists

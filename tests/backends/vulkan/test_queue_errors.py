@@ -131,13 +131,13 @@ def test_counter_of_a_lost_device_is_not_taken_for_progress(
         return 0
 
     driver = driver_of(device)
-    point = commands._queue.driver.append_barrier((), True)
+    fence = commands._queue.driver.append_barrier((), True)
     with monkeypatch.context() as patch:
         patch.setattr(driver._gpu.vk, "vkGetSemaphoreCounterValue", lost)
         with pytest.raises(DeviceLostError):
-            driver.done(point)
-    assert driver.wait(point, 10**10)
-    driver.release_point(point)
+            driver.query_fence(fence)
+    assert driver.wait_fence(fence, 10**10)
+    driver.release_fence(fence)
 
 
 def test_device_is_not_destroyed_when_its_work_cannot_be_queried(
@@ -148,7 +148,7 @@ def test_device_is_not_destroyed_when_its_work_cannot_be_queried(
     token = driver.create_semaphore(BINARY, 0)
     handle = driver.export_semaphore(token)
     theirs = other.import_semaphore(handle.detach())
-    made = driver.create_command_list()
+    made = driver.create_queue()
     made.append_wait([token], [xsem.WaitParams()], [], [], False)
     with monkeypatch.context() as patch:
         patch.setattr(driver._gpu.vk, "vkGetSemaphoreCounterValue", lambda *_: vk.VK_ERROR_UNKNOWN)

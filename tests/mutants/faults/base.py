@@ -12,15 +12,15 @@ from xsem.types import Capabilities, DeviceInfo
 __all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "named", "plus"]
 
 _DRIVER_CALLS = (
-    "done", "release_point", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
+    "done", "release_fence", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
     "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "release_array",
     "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value",
-    "host_signal", "host_wait", "nvscisync_attributes", "host_buffer", "release_host_buffer", "open_event", "wait",
+    "host_signal", "host_wait", "nvscisync_attributes", "host_buffer", "release_host_buffer", "borrow_event", "wait",
     "native_handle", "dlpack_device", "quiet",
 )
 _LIST_CALLS = (
     "append_barrier", "close", "append_wait", "append_signal", "append_copy", "append_fill", "append_level_copy",
-    "begin_recording", "end_recording", "replay", "release_recording", "append_work", "capturing",
+    "begin_recording", "end_recording", "replay", "release_recording", "append_work", "is_capturing",
 )
 
 
@@ -34,13 +34,13 @@ def _passing(calls: Sequence[str]) -> dict[str, Any]:
     return {name: passer(name) for name in calls}
 
 
-class _ListBase(spi.CommandListDriver):
+class _ListBase(spi.QueueDriver):
     locals().update(_passing(_LIST_CALLS))
 
-    def __init__(self, inner: spi.CommandListDriver, driver: Driver) -> None:
+    def __init__(self, inner: spi.QueueDriver, driver: Driver) -> None:
         self.inner = inner
         self.driver = driver
-        self.key = inner.key
+        self.identity = inner.identity
 
 
 class _DriverBase(spi.DeviceDriver):
@@ -54,11 +54,11 @@ class _DriverBase(spi.DeviceDriver):
     def capabilities(self) -> Capabilities:
         return self.inner.capabilities
 
-    def create_command_list(self) -> spi.CommandListDriver:
-        return self.list_type(self.inner.create_command_list(), self)  # type: ignore[arg-type]
+    def create_queue(self) -> spi.QueueDriver:
+        return self.list_type(self.inner.create_queue(), self)  # type: ignore[arg-type]
 
-    def open_command_list(self, stream: object, in_order: bool) -> spi.CommandListDriver:
-        return self.list_type(self.inner.open_command_list(stream, in_order), self)  # type: ignore[arg-type]
+    def borrow_queue(self, stream: object, in_order: bool) -> spi.QueueDriver:
+        return self.list_type(self.inner.borrow_queue(stream, in_order), self)  # type: ignore[arg-type]
 
 
 class List(_ListBase):

@@ -12,13 +12,13 @@ from xsem import spi
 from xsem.types import Capabilities
 
 
-class _Bare(spi.CommandListDriver):
-    def __init__(self, inner: spi.CommandListDriver) -> None:
+class _Bare(spi.QueueDriver):
+    def __init__(self, inner: spi.QueueDriver) -> None:
         self.inner = inner
-        self.key = inner.key
+        self.identity = inner.identity
 
-    def append_barrier(self, wait_points: Sequence[spi.Token], want_point: bool) -> spi.Token | None:
-        return self.inner.append_barrier(wait_points, want_point)
+    def append_barrier(self, wait_fences: Sequence[spi.Token], want_fence: bool) -> spi.Token | None:
+        return self.inner.append_barrier(wait_fences, want_fence)
 
     def close(self) -> None:
         self.inner.close()
@@ -32,14 +32,14 @@ class NothingDeclared(spi.DeviceDriver):
     def __init__(self, inner: spi.DeviceDriver) -> None:
         self.inner = inner
 
-    def create_command_list(self) -> spi.CommandListDriver:
-        return _Bare(self.inner.create_command_list())
+    def create_queue(self) -> spi.QueueDriver:
+        return _Bare(self.inner.create_queue())
 
-    def done(self, point: spi.Token) -> bool:
-        return self.inner.done(point)
+    def query_fence(self, fence: spi.Token) -> bool:
+        return self.inner.done(fence)
 
-    def release_point(self, point: spi.Token) -> None:
-        self.inner.release_point(point)
+    def release_fence(self, fence: spi.Token) -> None:
+        self.inner.release_fence(fence)
 
     def close(self) -> None:
         self.inner.close()

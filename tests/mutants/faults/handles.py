@@ -69,5 +69,5 @@ class ExportsOneHandle(Driver):
 class AnythingIsAStream(Driver):
     """Any object is accepted as a stream."""
 
-    def open_command_list(self, stream: object, in_order: bool) -> spi.CommandListDriver:
-        return self.create_command_list()
+    def borrow_queue(self, stream: object, in_order: bool) -> spi.QueueDriver:
+        return self.create_queue()

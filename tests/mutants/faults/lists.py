@@ -15,27 +15,27 @@ from xsem import spi
 class EventsIgnored(List):
     """Event lists are accepted, but the list does not wait for them."""
 
-    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        return self.inner.append_wait(semaphores, params, (), acquire, want_point)
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_wait(semaphores, params, (), acquire, want_fence)
 
-    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
-        return self.inner.append_signal(semaphores, params, (), release, want_point)
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_signal(semaphores, params, (), release, want_fence)
 
-    def append_barrier(self, wait_points, want_point):  # type: ignore[no-untyped-def]
-        return self.inner.append_barrier((), want_point)
+    def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_barrier((), want_fence)
 
-    def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
-        return self.inner.append_copy(dst, src, size, (), want_point)
+    def append_copy(self, dst, src, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_copy(dst, src, size, (), want_fence)
 
 
 @a_driver
 class PointDoneTooEarly(Driver):
     """A fence counts as reached as soon as it exists."""
 
-    def done(self, point: Any) -> bool:
+    def query_fence(self, fence: Any) -> bool:
         return True
 
-    def wait(self, point: Any, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         return True
 
 
@@ -43,10 +43,10 @@ class PointDoneTooEarly(Driver):
 class PointNeverDone(Driver):
     """A fence is never reached."""
 
-    def done(self, point: Any) -> bool:
+    def query_fence(self, fence: Any) -> bool:
         return False
 
-    def wait(self, point: Any, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         time.sleep(timeout_ns / 1e9)
         return False
 
@@ -55,13 +55,13 @@ class PointNeverDone(Driver):
 class ListsAreOne(Driver):
     """All lists are one queue: a waiting list blocks all others."""
 
-    _one: spi.CommandListDriver | None = None
+    _one: spi.QueueDriver | None = None
 
-    def create_command_list(self) -> spi.CommandListDriver:
+    def create_queue(self) -> spi.QueueDriver:
         if self._one is None:
-            self._one = self.inner.create_command_list()
+            self._one = self.inner.create_queue()
         made = _Unclosed(self._one, self)
-        made.key = id(made)
+        made.identity = id(made)
         return made
 
 
@@ -74,12 +74,12 @@ class _Unclosed(List):
 class SignalOvertakes(List):
     """Signals go to a separate queue and overtake earlier work."""
 
-    other: spi.CommandListDriver | None = None
+    other: spi.QueueDriver | None = None
 
-    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         if self.other is None:
-            self.other = self.driver.inner.create_command_list()
-        return self.other.append_signal(semaphores, params, wait_points, release, want_point)
+            self.other = self.driver.inner.create_queue()
+        return self.other.append_signal(semaphores, params, wait_fences, release, want_fence)
 
     def close(self) -> None:
         if self.other is not None:
@@ -91,13 +91,13 @@ class SignalOvertakes(List):
 class CopyOvertakes(List):
     """Copies go to a separate queue and overtake earlier waits."""
 
-    other: spi.CommandListDriver | None = None
+    other: spi.QueueDriver | None = None
 
-    def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
+    def append_copy(self, dst, src, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
         if self.other is None:
-            self.other = self.driver.inner.create_command_list()
-        self.other.append_copy(dst, src, size, wait_points, False)
-        return self.inner.append_barrier((), want_point) if want_point else None
+            self.other = self.driver.inner.create_queue()
+        self.other.append_copy(dst, src, size, wait_fences, False)
+        return self.inner.append_barrier((), want_fence) if want_fence else None
 
     def close(self) -> None:
         if self.other is not None:
@@ -109,25 +109,25 @@ class CopyOvertakes(List):
 class CopyDropped(List):
     """Copies are accepted and never done."""
 
-    def append_copy(self, dst, src, size, wait_points, want_point):  # type: ignore[no-untyped-def]
-        return self.inner.append_barrier(wait_points, want_point)
+    def append_copy(self, dst, src, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_barrier(wait_fences, want_fence)
 
 
 @a_list
 class AppendBlocks(List):
     """The append of a wait blocks the caller until the wait is met."""
 
-    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        self.inner.append_wait(semaphores, params, wait_points, acquire, False)
-        point = self.inner.append_barrier((), True)
-        while not self.driver.inner.done(point):
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        self.inner.append_wait(semaphores, params, wait_fences, acquire, False)
+        fence = self.inner.append_barrier((), True)
+        while not self.driver.inner.done(fence):
             time.sleep(0.001)
-        return point if want_point else None
+        return fence if want_fence else None
 
 
 @a_list
 class Crashes(List):
     """A signal ends the process."""
 
-    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         os.abort()

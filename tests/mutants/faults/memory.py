@@ -31,8 +31,8 @@ class MappingIsACopy(Driver):
 class ReleaseTooEarly(Driver):
     """Released memory is cleared immediately, even if it is in use."""
 
-    def done(self, point: Any) -> bool:
+    def query_fence(self, fence: Any) -> bool:
         return True   # so everything looks idle to the facade, and it frees
 
-    def wait(self, point: Any, timeout_ns: int) -> bool:
-        return self.inner.wait(point, timeout_ns)
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
+        return self.inner.wait(fence, timeout_ns)

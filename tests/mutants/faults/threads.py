@@ -20,52 +20,52 @@ class WaitHoldsTheDriver(Driver):
         super().__init__(inner)
         self._one = threading.Lock()
 
-    def done(self, point: Any) -> bool:
+    def query_fence(self, fence: Any) -> bool:
         with self._one:
-            return self.inner.done(point)
+            return self.inner.done(fence)
 
-    def wait(self, point: Any, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         with self._one:
-            return self.inner.wait(point, timeout_ns)
+            return self.inner.wait(fence, timeout_ns)
 
 
 @a_list
 class OtherThreadsUnheard(List):
     """Signals from a thread that did not create the list are dropped."""
 
-    def __init__(self, inner: spi.CommandListDriver, driver: Any) -> None:
+    def __init__(self, inner: spi.QueueDriver, driver: Any) -> None:
         super().__init__(inner, driver)
         self._maker = threading.get_ident()
 
-    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         if threading.get_ident() != self._maker:
-            return self.inner.append_barrier(wait_points, want_point)
-        return self.inner.append_signal(semaphores, params, wait_points, release, want_point)
+            return self.inner.append_barrier(wait_fences, want_fence)
+        return self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
 
 
 class _Pending(Driver):
     """Knows the fences of all waits of its lists, and of all such drivers in the process."""
 
-    points: list[tuple[Any, Any]]
+    fences: list[tuple[Any, Any]]
     made: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
         super().__init__(inner)
-        self.points = []
+        self.fences = []
         _Pending.made.add(self)
 
     def until_none_is_pending(self) -> None:
         for driver in list(_Pending.made):
-            for point in list(driver.points):
-                while not driver.inner.done(point):
+            for fence in list(driver.fences):
+                while not driver.inner.done(fence):
                     time.sleep(0.001)
 
 
 class _PendingList(List):
-    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        point = self.inner.append_wait(semaphores, params, wait_points, acquire, True)
-        self.driver.points.append(point)   # type: ignore[attr-defined]
-        return point
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        fence = self.inner.append_wait(semaphores, params, wait_fences, acquire, True)
+        self.driver.fences.append(fence)   # type: ignore[attr-defined]
+        return fence
 
 
 @a_driver
@@ -94,18 +94,18 @@ class FreeWaits(_Pending):
 class AppendsHeldAfterMany(List):
     """The 200th signal behind a wait blocks its caller until the wait is met."""
 
-    point: Any = None
+    fence: Any = None
     count = 0
 
-    def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
-        self.point, self.count = self.inner.append_wait(semaphores, params, wait_points, acquire, True), 0
-        return self.point
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        self.fence, self.count = self.inner.append_wait(semaphores, params, wait_fences, acquire, True), 0
+        return self.fence
 
-    def append_signal(self, semaphores, params, wait_points, release, want_point):  # type: ignore[no-untyped-def]
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         self.count += 1
-        while self.count >= 200 and self.point is not None and not self.driver.inner.done(self.point):
+        while self.count >= 200 and self.fence is not None and not self.driver.inner.done(self.fence):
             time.sleep(0.001)
-        return self.inner.append_signal(semaphores, params, wait_points, release, want_point)
+        return self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
 
 
 @a_driver
@@ -113,13 +113,13 @@ class InterruptSignals(Driver):
     """An interrupted host wait signals the semaphore that the device waits for."""
 
     class list_type(List):  # noqa: N801
-        def append_wait(self, semaphores, params, wait_points, acquire, want_point):  # type: ignore[no-untyped-def]
+        def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
             self.driver.last = list(zip(semaphores, params, strict=True))   # type: ignore[attr-defined]
-            return self.inner.append_wait(semaphores, params, wait_points, acquire, want_point)
+            return self.inner.append_wait(semaphores, params, wait_fences, acquire, want_fence)
 
-    def wait(self, point: Any, timeout_ns: int) -> bool:
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         try:
-            return self.inner.wait(point, timeout_ns)
+            return self.inner.wait(fence, timeout_ns)
         except KeyboardInterrupt:
             for semaphore, param in self.last:   # type: ignore[attr-defined]
                 self.inner.host_signal(semaphore, param.value)

@@ -10,8 +10,8 @@ import xsem_cuda.backend as backend
 from patches.base import instead, patch
 from xsem.types import Capabilities, HealthCheck
 from xsem_cuda import device as _device
+from xsem_cuda import fences as _fences
 from xsem_cuda import images as _arrays
-from xsem_cuda import points as _points
 from xsem_cuda import queue as _lists
 from xsem_cuda import results as _call
 from xsem_cuda.backend import CudaBackend
@@ -22,7 +22,7 @@ from xsem_cuda.device import CudaDevice
 @patch
 def errors_swallowed() -> None:
     """A call that the driver refuses counts as done."""
-    for module in (_arrays, _device, _lists, _points):
+    for module in (_arrays, _device, _lists, _fences):
         @instead(module, "call")
         def call(before: Any, function: Any, *args: Any) -> Any:
             result = function(*args)
@@ -35,7 +35,7 @@ def errors_swallowed() -> None:
 @patch
 def not_ready_is_an_error() -> None:
     """A query of pending work counts as a failure."""
-    @instead(_points, "call")
+    @instead(_fences, "call")
     def call(before: Any, function: Any, *args: Any) -> Any:
         result = before(function, *args)
         if result is _call.NOT_READY:

@@ -6,91 +6,91 @@ from typing import Any
 
 from patches.base import instead, patch
 from xsem_cuda.device import CudaDevice
-from xsem_cuda.points import Point, Points
+from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.queue import StreamList
 from xsem_cuda.results import call
 from xsem_cuda.streams import LEGACY
 
 
 @patch
-def wait_points_dropped() -> None:
+def wait_fences_dropped() -> None:
     """An append does not wait for its fences."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
-        return before(self, function, arguments, (), want_point)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
+        return before(self, function, arguments, (), want_fence)
 
 
 @patch
-def wait_points_of_a_barrier_dropped() -> None:
+def wait_fences_of_a_barrier_dropped() -> None:
     """A barrier does not wait for its fences."""
     @instead(StreamList, "append_barrier")
-    def append_barrier(before: Any, self: Any, wait_points: Any, want_point: bool) -> Any:
-        return before(self, (), want_point)
+    def append_barrier(before: Any, self: Any, wait_fences: Any, want_fence: bool) -> Any:
+        return before(self, (), want_fence)
 
 
 @patch
-def wait_points_after_the_operation() -> None:
+def wait_fences_after_the_operation() -> None:
     """An append waits for its fences after its operation."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
         before(self, function, arguments, (), False)
-        return before(self, None, (), wait_points, want_point)
+        return before(self, None, (), wait_fences, want_fence)
 
 
 @patch
 def point_before_the_operation() -> None:
     """The fence of an operation is recorded before the operation."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
-        point = before(self, None, (), wait_points, want_point)
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
+        fence = before(self, None, (), wait_fences, want_fence)
         before(self, function, arguments, (), False)
-        return point
+        return fence
 
 
 @patch
 def point_not_recorded() -> None:
     """The event of a fence is created and never recorded."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
-        before(self, function, arguments, wait_points, False)
-        return Point(self._points.take(), captured=self._captured) if want_point else None
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
+        before(self, function, arguments, wait_fences, False)
+        return Fence(self._fences.take(), captured=self._captured) if want_fence else None
 
 
 @patch
 def event_recycled_at_once() -> None:
     """The event of a fence is reused for the next fence while it is in use."""
     @instead(StreamList, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_points: Any, want_point: bool) -> Any:
-        point = before(self, function, arguments, wait_points, want_point)
-        if point is not None:
-            self._points.give_back(point.event)
-        return point
+    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
+        fence = before(self, function, arguments, wait_fences, want_fence)
+        if fence is not None:
+            self._fences.give_back(fence.event)
+        return fence
 
 
 @patch
 def done_not_asked() -> None:
     """Every fence counts as reached."""
-    @instead(Points, "done")
-    def done(before: Any, self: Any, point: Any) -> bool:
+    @instead(Fences, "done")
+    def done(before: Any, self: Any, fence: Any) -> bool:
         return True
 
 
 @patch
 def done_never() -> None:
     """No fence counts as reached."""
-    @instead(Points, "done")
-    def done(before: Any, self: Any, point: Any) -> bool:
+    @instead(Fences, "done")
+    def done(before: Any, self: Any, fence: Any) -> bool:
         return False
 
 
 @patch
 def stream_shared() -> None:
     """All lists of a device append to one stream."""
-    @instead(CudaDevice, "create_command_list")
+    @instead(CudaDevice, "create_queue")
     def create(before: Any, self: Any) -> Any:
         first = self.__dict__.setdefault("_first", None) or before(self)
         self._first = first
-        return StreamList(self._driver, self._context, self._points, first.key, lent=first)
+        return StreamList(self._driver, self._context, self._fences, first.identity, lent=first)
 
 
 @patch
@@ -127,6 +127,6 @@ def append_waits_for_the_end() -> None:
     """The append of a wait returns when the wait is met."""
     @instead(StreamList, "append_wait")
     def append_wait(before: Any, self: Any, *args: Any) -> Any:
-        point = before(self, *args)
+        fence = before(self, *args)
         call(self._driver.cuStreamSynchronize, self._stream)
-        return point
+        return fence

@@ -18,7 +18,7 @@ from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Fence, Operation
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 
 __all__ = ["MARK_EVERY", "CompletionTracker"]
 
@@ -50,7 +50,7 @@ class CompletionTracker:
         The native queue is closed and gets no more appends.
     """
 
-    def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
+    def __init__(self, device_state: DeviceState, driver: QueueDriver, name: str, *, borrowed: bool) -> None:
         self.device_state = device_state
         self.driver = driver
         self.name = name
@@ -182,7 +182,7 @@ class CompletionTracker:
         return list(self.operations)   # a copy in one step, because other threads append
 
     def _is_captured(self) -> bool:
-        return self.recording or (self.exposed and not self.closed and self.driver.capturing())
+        return self.recording or (self.exposed and not self.closed and self.driver.is_capturing())
 
     def _newest_marker(self) -> Fence | None:
         try:
@@ -264,7 +264,7 @@ class CompletionTracker:
                         self._poll()
 
     def _poll(self) -> None:
-        done = self.device_state.driver.done
+        done = self.device_state.driver.query_fence
         while True:
             try:
                 head, tail = self._markers[0], self._markers[-1]

@@ -12,7 +12,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime, User
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import CommandListDriver, Token
+from xsem.spi import QueueDriver, Token
 
 __all__ = ["NOT_NOTED", "Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work"]
 
@@ -87,7 +87,7 @@ class Fence:
         driver = self.device_state.driver
         try:
             with driver.quiet():
-                return driver.done(self.token)
+                return driver.query_fence(self.token)
         except DriverError as failure:
             if self.queue is not None:
                 self.queue.fail(failure)
@@ -104,7 +104,7 @@ class Fence:
         driver = self.device_state.driver
         try:
             with driver.quiet():
-                return driver.wait(self.token, timeout_ns)
+                return driver.wait_fence(self.token, timeout_ns)
         except DriverError:
             if self.queue is not None:
                 self.queue.poll()
@@ -225,7 +225,7 @@ class Work(Append):
 
     reenters = True
 
-    def __init__(self, driver: CommandListDriver, work: Callable[[], object]) -> None:
+    def __init__(self, driver: QueueDriver, work: Callable[[], object]) -> None:
         super().__init__("work")
         self._driver = driver
         self._work = work

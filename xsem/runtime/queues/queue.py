@@ -15,7 +15,7 @@ from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation
 from xsem.runtime.queues.prepared_cache import PreparedCache
 from xsem.runtime.wrapper_lifetime import WrapperLifetime
-from xsem.spi import CommandListDriver, Token
+from xsem.spi import QueueDriver, Token
 
 __all__ = ["Queue", "StreamUse"]
 
@@ -46,7 +46,7 @@ class Queue(CompletionTracker):
         The append of a barrier, common to all lists of the queue.
     """
 
-    def __init__(self, device_state: DeviceState, driver: CommandListDriver, name: str, *, borrowed: bool) -> None:
+    def __init__(self, device_state: DeviceState, driver: QueueDriver, name: str, *, borrowed: bool) -> None:
         super().__init__(device_state, driver, name, borrowed=borrowed)
         self.recorded: list[Operation] = []
         self.recorded_uses: list[Lifetime] = []
@@ -152,7 +152,7 @@ class Queue(CompletionTracker):
                     foreign = any(fence.queue is None for fence in kept)
                     self.exposed = self.exposed or foreign
                 if self.exposed or self.recording:
-                    captured = self.recording or self.driver.capturing()
+                    captured = self.recording or self.driver.is_capturing()
                 if self._slots >= self._due and not captured:
                     self._check_room()
                 if gate is not None and not captured:
@@ -194,7 +194,7 @@ class Queue(CompletionTracker):
                     seq = op.seq = self.seq = self.seq + 1
                     self.lifetime.uses[self] = seq
                 self._issued = seq
-            if foreign and not captured and self.driver.capturing():
+            if foreign and not captured and self.driver.is_capturing():
                 # A wait for an event from a capture makes this queue part of that capture.
                 captured = True
                 self._take_back(op)

@@ -8,7 +8,7 @@ from typing import Final
 
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.queues.queue import Queue
-from xsem.spi import CommandListDriver
+from xsem.spi import QueueDriver
 
 __all__ = ["QueueTable"]
 
@@ -48,12 +48,12 @@ class QueueTable:
         """Return the name for a new list of the device's own."""
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
-    def borrowed(self, key: int) -> Queue | None:
+    def borrowed(self, identity: int) -> Queue | None:
         """Return the queue with this identity, for a list on a borrowed stream; None if it is unknown or released."""
-        queue = self._queues.get(key)
+        queue = self._queues.get(identity)
         return None if queue is None or queue.lifetime.released else queue
 
-    def add(self, driver: CommandListDriver, name: str, *, borrowed: bool = False) -> Queue:
+    def add(self, driver: QueueDriver, name: str, *, borrowed: bool = False) -> Queue:
         """Create the `Queue` of a native queue, and add the queue to the table.
 
         The free of the queue, or `release_idle`, removes the queue from the table. The lifetime closes `driver`.
@@ -73,14 +73,14 @@ class QueueTable:
 
         queue.lifetime = self.device_state.new_lifetime(queue.name, close)
         with self.lock:
-            self._queues[driver.key] = queue
+            self._queues[driver.identity] = queue
         return queue
 
     def remove(self, queue: Queue) -> None:
         """Remove a queue from the table, so that reports no longer name it."""
         with self.lock:
-            if self._queues.get(queue.driver.key) is queue:
-                del self._queues[queue.driver.key]
+            if self._queues.get(queue.driver.identity) is queue:
+                del self._queues[queue.driver.identity]
 
     def live(self) -> list[Queue]:
         """Return a snapshot of all queues."""

@@ -11,10 +11,10 @@ from xsem_cuda.context import Context
 from xsem_cuda.keyed_mutexes import KeyedWait, check_acquired
 from xsem_cuda.results import NOT_READY, call
 
-__all__ = ["Point", "Points", "native_event"]
+__all__ = ["Fence", "Fences", "native_event"]
 
 
-class Point:
+class Fence:
     """The fence of one operation: an event that was recorded once after it, or a borrowed event.
 
     Attributes
@@ -43,7 +43,7 @@ class Point:
         self.owned = source is None
 
 
-class Points:
+class Fences:
     """Creates, queries and recycles the events of one device.
 
     A recycled event can be recorded again at once: cuStreamWaitEvent uses the event's state at the time of the call.
@@ -75,7 +75,7 @@ class Points:
         """Undo `take` for an unrecorded event."""
         self._free.append(event)
 
-    def done(self, point: Point) -> bool:
+    def done(self, fence: Fence) -> bool:
         """Return whether the fence is reached.
 
         Raises
@@ -85,23 +85,23 @@ class Points:
         BusyError
             ``captured_event``: the event was recorded into a capture.
         """
-        if point.captured:
+        if fence.captured:
             raise BusyError("the event was recorded into a capture: captured work runs when its graph is launched, "
                             "and xsem does not see that", reason="captured_event")
-        if call(self._query, point.event) is NOT_READY:
+        if call(self._query, fence.event) is NOT_READY:
             return False
-        if point.keyed:
+        if fence.keyed:
             # If a timeout expires during the first query, the next call reports it.
-            call(self._query, point.event)
-            check_acquired(point.keyed)
+            call(self._query, fence.event)
+            check_acquired(fence.keyed)
         return True
 
-    def release(self, point: Point) -> None:
+    def release(self, fence: Fence) -> None:
         """Recycle the event of a fence, or destroy it if it is captured. A borrowed event stays the application's."""
-        event, point.event, point.source = point.event, None, None
-        if event is None or not point.owned:
+        event, fence.event, fence.source = fence.event, None, None
+        if event is None or not fence.owned:
             return
-        if point.captured:
+        if fence.captured:
             call(self._destroy, event)
         else:
             self._free.append(event)

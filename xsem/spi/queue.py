@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from xsem.spi.tokens import Token, unsupported
 from xsem.types import SignalParams, WaitParams
 
-__all__ = ["CommandListDriver", "PreparedCall"]
+__all__ = ["PreparedCall", "QueueDriver"]
 
 
 class PreparedCall(Protocol):
     """A callable that appends a prepared wait or signal."""
 
-    def __call__(self, values: Any, wait_points: Sequence[Token], want_point: bool, /) -> Token | None:
+    def __call__(self, values: Any, wait_fences: Sequence[Token], want_fence: bool, /) -> Token | None:
         """Append the wait or signal once.
 
         Parameters
@@ -23,17 +23,17 @@ class PreparedCall(Protocol):
         values : int, None or tuple of int
             One timeline: an int. Several timelines: a tuple of ints. One binary semaphore: None. Each int is unsigned
             and has at most 64 bits.
-        wait_points, want_point
-            As described in `CommandListDriver`.
+        wait_fences, want_fence
+            As described in `QueueDriver`.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
 
 
-class CommandListDriver(ABC):
+class QueueDriver(ABC):
     """One in-order list.
 
     Order: an append has reached the vendor's driver, in program order, when it returns. A backend must not queue
@@ -45,49 +45,49 @@ class CommandListDriver(ABC):
 
     All appends share two parameters and the return value:
 
-    - ``wait_points``: points of this device. The operation starts after all of them are reached.
-    - ``want_point``: True requests a point, which is reached when the operation is complete.
-    - Returns: a new point if `want_point` is True, otherwise None. The facade releases it with
-      `DeviceDriver.release_point`.
+    - ``wait_fences``: fences of this device. The operation starts after all of them are reached.
+    - ``want_fence``: True requests a fence, which is reached when the operation is complete.
+    - Returns: a new fence if `want_fence` is True, otherwise None. The facade releases it with
+      `DeviceDriver.release_fence`.
 
     Examples
     --------
-    >>> class AcmeList(CommandListDriver):
-    ...     key = 1   # the native queue
-    ...     def append_barrier(self, wait_points, want_point):
-    ...         return 7 if want_point else None
+    >>> class AcmeList(QueueDriver):
+    ...     identity = 1   # the native queue
+    ...     def append_barrier(self, wait_fences, want_fence):
+    ...         return 7 if want_fence else None
     ...     def close(self): ...
-    >>> AcmeList().append_barrier((), want_point=True)
+    >>> AcmeList().append_barrier((), want_fence=True)
     7
     """
 
-    key: int
-    """Identity of the native queue. Two drivers with the same key are one queue for the facade.
+    identity: int
+    """Identity of the native queue. Two drivers with the same identity are one queue for the facade.
 
-    If `DeviceDriver.open_command_list` returns a driver with a known key, the facade closes the new driver at once."""
+    If `DeviceDriver.borrow_queue` returns a driver with a known identity, the facade closes the new driver at once."""
 
     @abstractmethod
-    def append_barrier(self, wait_points: Sequence[Token], want_point: bool) -> Token | None:
-        """Append a barrier: later work waits for all earlier work and for `wait_points`.
+    def append_barrier(self, wait_fences: Sequence[Token], want_fence: bool) -> Token | None:
+        """Append a barrier: later work waits for all earlier work and for `wait_fences`.
 
-        The facade also uses the point of a barrier as the marker after which it releases objects.
+        The facade also uses the fence of a barrier as the marker after which it releases objects.
 
         Parameters
         ----------
-        wait_points, want_point
+        wait_fences, want_fence
             As described in the class.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
 
     @abstractmethod
     def close(self) -> None:
         """Close the list. Called once. A borrowed queue is not closed.
 
-        The list is idle at this time, except a driver whose `key` is known already.
+        The list is idle at this time, except a driver whose `identity` is known already.
         """
 
     # ---- required by the device's capabilities, as above
@@ -95,11 +95,11 @@ class CommandListDriver(ABC):
         self,
         semaphores: Sequence[Token],
         params: Sequence[WaitParams],
-        wait_points: Sequence[Token],
+        wait_fences: Sequence[Token],
         acquire: Sequence[Token],
-        want_point: bool,
+        want_fence: bool,
     ) -> Token | None:
-        """Append a wait: later work waits for `wait_points`, then for all semaphores.
+        """Append a wait: later work waits for `wait_fences`, then for all semaphores.
 
         For an imported sync file, the facade calls this method at most once. For a sync file of
         `DeviceDriver.create_semaphore`, the facade calls it at most once for each signal.
@@ -112,13 +112,13 @@ class CommandListDriver(ABC):
             One item for each semaphore.
         acquire : sequence of Token
             Memory that the device takes over after the wait.
-        wait_points, want_point
+        wait_fences, want_fence
             As described in the class.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
         unsupported(self, "append_wait")
 
@@ -126,11 +126,11 @@ class CommandListDriver(ABC):
         self,
         semaphores: Sequence[Token],
         params: Sequence[SignalParams],
-        wait_points: Sequence[Token],
+        wait_fences: Sequence[Token],
         release: Sequence[Token],
-        want_point: bool,
+        want_fence: bool,
     ) -> Token | None:
-        """Append a signal: after earlier work and `wait_points`, hand over the memory, then signal all semaphores.
+        """Append a signal: after earlier work and `wait_fences`, hand over the memory, then signal all semaphores.
 
         Parameters
         ----------
@@ -140,13 +140,13 @@ class CommandListDriver(ABC):
             One item for each semaphore.
         release : sequence of Token
             Memory that the device hands over before the signal.
-        wait_points, want_point
+        wait_fences, want_fence
             As described in the class.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
         unsupported(self, "append_signal")
 
@@ -170,7 +170,7 @@ class CommandListDriver(ABC):
         return _repeated(self.append_signal, semaphores, SignalParams)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_points: Sequence[Token], want_point: bool
+        self, dst: int, src: int, size: int, wait_fences: Sequence[Token], want_fence: bool
     ) -> Token | None:
         """Append a copy between buffers.
 
@@ -181,18 +181,18 @@ class CommandListDriver(ABC):
             ranges do not overlap.
         size : int
             Number of bytes.
-        wait_points, want_point
+        wait_fences, want_fence
             As described in the class.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
         unsupported(self, "append_copy")
 
     def append_level_copy(
-        self, level: Token, address: int, read: bool, wait_points: Sequence[Token], want_point: bool
+        self, level: Token, address: int, read: bool, wait_fences: Sequence[Token], want_fence: bool
     ) -> Token | None:
         """Append a copy between an image level and a host buffer.
 
@@ -204,18 +204,18 @@ class CommandListDriver(ABC):
             Address in a host buffer of `DeviceDriver.host_buffer`. The rows there have no padding.
         read : bool
             True: from the level to the host buffer. False: from the host buffer to the level.
-        wait_points, want_point
+        wait_fences, want_fence
             As described in the class.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
         unsupported(self, "append_level_copy")
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_points: Sequence[Token], want_point: bool
+        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Token], want_fence: bool
     ) -> Token | None:
         """Append a fill of a buffer with a repeated pattern.
 
@@ -227,13 +227,13 @@ class CommandListDriver(ABC):
             Bytes to repeat. The length of the pattern divides `size`.
         size : int
             Number of bytes to fill.
-        wait_points, want_point
+        wait_fences, want_fence
             As described in the class.
 
         Returns
         -------
         Token or None
-            A point if `want_point` is True.
+            A fence if `want_fence` is True.
         """
         unsupported(self, "append_fill")
 
@@ -281,7 +281,7 @@ class CommandListDriver(ABC):
         """
         work()
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         """Return whether another library's capture (CUDA graph) of the queue is active.
 
         The facade calls this method only if the application can capture the queue.
@@ -292,8 +292,8 @@ class CommandListDriver(ABC):
 def _repeated(
     append: Callable[..., Token | None], semaphores: Sequence[Token], params: type[WaitParams | SignalParams]
 ) -> PreparedCall:
-    def call(values: Any, wait_points: Sequence[Token], want_point: bool) -> Token | None:
+    def call(values: Any, wait_fences: Sequence[Token], want_fence: bool) -> Token | None:
         listed = values if isinstance(values, tuple | list) else (values,)
-        return append(semaphores, [params(value=each) for each in listed], wait_points, (), want_point)
+        return append(semaphores, [params(value=each) for each in listed], wait_fences, (), want_fence)
 
     return call

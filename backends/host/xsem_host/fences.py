@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from xsem.errors import DriverError, XsemError
 
-__all__ = ["EventPoint", "FuturePoint", "HostPoint", "Waitable", "foreign", "repeated"]
+__all__ = ["EventFence", "FutureFence", "HostFence", "Waitable", "foreign", "repeated"]
 
 _LOOK_S: Final = 0.001
 
@@ -34,7 +34,7 @@ class Waitable(Protocol):
         """Block until it is reached or failed, or the timeout expires; then return or raise as `done` does."""
 
 
-class HostPoint:
+class HostFence:
     """The fence of one operation. The list's worker settles it once: reached, or failed.
 
     It is not a `threading.Event`: Python code takes the event's lock, and a KeyboardInterrupt there leaves it locked.
@@ -96,7 +96,7 @@ class HostPoint:
         return self.done()
 
 
-class EventPoint:
+class EventFence:
     """A borrowed `threading.Event` of the application."""
 
     def __init__(self, native: threading.Event) -> None:
@@ -120,12 +120,12 @@ class EventPoint:
         return True
 
 
-class FuturePoint:
+class FutureFence:
     """A borrowed `concurrent.futures.Future`: reached by a result, failed by an exception or a cancellation."""
 
     def __init__(self, native: Future[Any]) -> None:
         self._native = native
-        self._settled = HostPoint()
+        self._settled = HostFence()
         # One callback, not one for each slice of each wait: a future keeps its callbacks until it has a result.
         native.add_done_callback(self._settle)
 
@@ -171,9 +171,9 @@ def foreign(native: object) -> Waitable:
         `native` has another type.
     """
     if isinstance(native, threading.Event):
-        return EventPoint(native)
+        return EventFence(native)
     if isinstance(native, Future):
-        return FuturePoint(native)
+        return FutureFence(native)
     raise TypeError(f"host takes a threading.Event or a concurrent.futures.Future, not {type(native).__name__}")
 
 

@@ -11,10 +11,10 @@ from xsem_opencl import cl
 from xsem_opencl.core import Core, array
 from xsem_opencl.results import failed_work
 
-__all__ = ["Point", "event_list", "foreign_event", "is_done", "release"]
+__all__ = ["Fence", "event_list", "foreign_event", "is_done", "release"]
 
 
-class Point:
+class Fence:
     """A fence: one event, with one reference owned by this object.
 
     Attributes
@@ -32,12 +32,12 @@ class Point:
         self.source = source
 
 
-def event_list(points: Sequence[Point]) -> tuple[int, Any]:
+def event_list(fences: Sequence[Fence]) -> tuple[int, Any]:
     """Return number and array in the form of the clEnqueue… functions."""
-    return len(points), array([point.handle for point in points])
+    return len(fences), array([fence.handle for fence in fences])
 
 
-def is_done(core: Core, point: Point) -> bool:
+def is_done(core: Core, fence: Fence) -> bool:
     """Call clGetEventInfo for the execution status.
 
     Raises
@@ -46,20 +46,20 @@ def is_done(core: Core, point: Point) -> bool:
         The status is negative: the command failed.
     """
     status = c_int32()
-    core.api.do("clGetEventInfo", point.handle, cl.EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), byref(status), None)
+    core.api.do("clGetEventInfo", fence.handle, cl.EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), byref(status), None)
     if status.value < 0:
         raise failed_work(status.value)
     return status.value == cl.COMPLETE
 
 
-def release(core: Core, point: Point) -> None:
+def release(core: Core, fence: Fence) -> None:
     """Call clReleaseEvent on the first call. Later calls do nothing."""
-    handle, point.handle, point.source = point.handle, 0, None
+    handle, fence.handle, fence.source = fence.handle, 0, None
     if handle:
         core.api.do("clReleaseEvent", handle)
 
 
-def foreign_event(core: Core, native: object) -> Point:
+def foreign_event(core: Core, native: object) -> Fence:
     """Return a fence for the application's pyopencl.Event, or for a cl_event as an int.
 
     The fence holds its own reference to the event. The application keeps its own.
@@ -102,4 +102,4 @@ def foreign_event(core: Core, native: object) -> Point:
         # The command may still be in the host. A queue that waits for its event does not flush the command's queue.
         core.flush(queue)
     api.do("clRetainEvent", handle)
-    return Point(handle, source=native)
+    return Fence(handle, source=native)
