@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Final
+from typing import Final, NoReturn
 
 import pluggy
 
 from xsem import spi
 from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
-from xsem.types import Capabilities, DeviceInfo, Feature
+from xsem.types import Capabilities, DeviceInfo, Feature, SemaphoreHandleType
 
 __all__ = [
-    "ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "check_implements", "check_list_implements",
-    "check_native_implements", "one_line", "registry",
+    "ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "check_implements", "check_native_implements",
+    "check_queue_implements", "one_line", "registry",
 ]
 
 ENTRY_POINT_GROUP: Final = "xsem"
@@ -257,19 +257,24 @@ def _distribution(entry_point: metadata.EntryPoint) -> str:
 
 
 # ---- checks that a backend implements what it declares
-_IMAGES: Final = ("map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer")
-_BY_FEATURE: Final = {
-    Feature.HOST_SIGNAL: ("host_signal",),
-    Feature.HOST_WAIT: ("host_wait",),
-    Feature.READ_VALUE: ("semaphore_value",),
-    Feature.MIPMAPPED_ARRAY: _IMAGES,
-    Feature.IMAGE: _IMAGES,
-    Feature.NATIVE_EVENTS: ("borrow_event",),
+_SEMAPHORE_QUEUE: Final = (spi.SemaphoreQueue,)
+_DEVICE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
+    Feature.HOST_SIGNAL: (spi.HostSemaphore,),
+    Feature.HOST_WAIT: (spi.HostSemaphore,),
+    Feature.READ_VALUE: (spi.HostSemaphore,),
+    Feature.MIPMAPPED_ARRAY: (spi.Images, spi.HostMemory),
+    Feature.IMAGE: (spi.Images, spi.HostMemory),
+    Feature.NATIVE_EVENTS: (spi.BorrowedEvents,),
+}
+_QUEUE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
+    Feature.MIPMAPPED_ARRAY: (spi.ImageQueue,),
+    Feature.IMAGE: (spi.ImageQueue,),
+    Feature.RECORDING: (spi.RecordingQueue,),
 }
 
 
 def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
-    """Refuse a device driver that does not override the methods for its capabilities.
+    """Refuse a device driver that does not inherit the classes of its capabilities.
 
     Parameters
     ----------
@@ -281,47 +286,48 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
     Raises
     ------
     BackendUnavailableError
-        ``broken_promise``: methods are missing. The message names them.
+        ``broken_promise``: classes are missing. The message names them.
     """
     capabilities = driver.capabilities
-    needed: list[str] = []
-    if capabilities.semaphore_import:
-        needed += ["import_semaphore", "release_semaphore"]
-    if capabilities.semaphore_export:
-        needed += ["create_semaphore", "export_semaphore", "release_semaphore"]
-    if capabilities.memory_import:
-        needed += ["import_memory", "map_buffer", "unmap_buffer", "release_memory"]
-    if capabilities.memory_export:
-        needed += ["create_memory", "export_memory", "map_buffer", "unmap_buffer", "release_memory"]
-    for feature in capabilities.features:
-        needed += _BY_FEATURE.get(feature, ())
-    _check_overrides(info, driver, spi.DeviceDriver, needed)
+    declared: list[tuple[object, type]] = [
+        (capabilities.semaphore_import, spi.SemaphoreImport),
+        (capabilities.semaphore_export, spi.SemaphoreExport),
+        (capabilities.memory_import, spi.MemoryImport),
+        (capabilities.memory_export, spi.MemoryExport),
+        (SemaphoreHandleType.NVSCISYNC in capabilities.semaphore_import, spi.NvSciSync),
+    ]
+    needed = [ability for is_declared, ability in declared if is_declared]
+    _check_inherits(info, driver, [*needed, *_of_features(capabilities, _DEVICE_CLASSES)])
 
 
-def check_list_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.QueueDriver) -> None:
-    """Refuse a list driver that does not override the methods for the device's capabilities, as `check_implements`."""
-    needed: list[str] = []
-    if capabilities.semaphore_import or capabilities.semaphore_export:
-        needed += ["append_wait", "append_signal"]
-    if Feature.RECORDING in capabilities.features:
-        needed += ["begin_recording", "end_recording", "replay", "release_recording"]
-    if capabilities.features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}:
-        needed.append("append_level_copy")
-    _check_overrides(info, driver, spi.QueueDriver, needed)
+def check_queue_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.QueueDriver) -> None:
+    """Refuse a queue driver that does not inherit the classes of the device's capabilities, as `check_implements`."""
+    needed = _SEMAPHORE_QUEUE if capabilities.semaphore_import or capabilities.semaphore_export else ()
+    _check_inherits(info, driver, [*needed, *_of_features(capabilities, _QUEUE_CLASSES)])
 
 
 def check_native_implements(info: DeviceInfo, backend: spi.Backend, capabilities: Capabilities) -> None:
-    """Refuse a backend that declares Feature.NATIVE_CONTEXT without `borrow`, as `check_implements`."""
-    needed = ["borrow"] if Feature.NATIVE_CONTEXT in capabilities.features else []
-    _check_overrides(info, backend, spi.Backend, needed)
+    """Refuse a backend that declares Feature.NATIVE_CONTEXT and does not override `Backend.borrow`."""
+    if Feature.NATIVE_CONTEXT in capabilities.features and type(backend).borrow is spi.Backend.borrow:
+        _refuse(info, ["Backend.borrow"])
 
 
-def _check_overrides(info: DeviceInfo, driver: object, base: type, needed: Iterable[str]) -> None:
-    missing = [name for name in dict.fromkeys(needed) if getattr(type(driver), name) is getattr(base, name)]
+def _of_features(capabilities: Capabilities, classes: dict[Feature, tuple[type, ...]]) -> Iterator[type]:
+    for feature in Feature:
+        if feature in capabilities.features:
+            yield from classes.get(feature, ())
+
+
+def _check_inherits(info: DeviceInfo, driver: object, needed: Iterable[type]) -> None:
+    missing = [ability.__name__ for ability in dict.fromkeys(needed) if not isinstance(driver, ability)]
     if missing:
-        raise BackendUnavailableError(
-            f"the backend {info.backend!r} declares capabilities of {info.id} that it does not implement: "
-            + ", ".join(missing),
-            reason="broken_promise",
-            backend=info.backend,
-        )
+        _refuse(info, missing)
+
+
+def _refuse(info: DeviceInfo, missing: Iterable[str]) -> NoReturn:
+    raise BackendUnavailableError(
+        f"the backend {info.backend!r} declares capabilities of {info.id} that it does not implement: "
+        + ", ".join(missing),
+        reason="broken_promise",
+        backend=info.backend,
+    )

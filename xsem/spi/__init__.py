@@ -1,21 +1,27 @@
 """The driver interface: everything that a backend uses of xsem, together with xsem.types and xsem.errors.
 
-A backend contains no policy. The facade checks arguments before it calls a driver. The facade also owns object
-lifetimes, timeouts, diagnosis and the application's handles. `docs/authoring-a-backend.md` describes how to write a
+A backend contains no policy. The facade checks arguments and capabilities before it calls a driver. The facade also
+owns object lifetimes, timeouts, diagnosis and all handles. `docs/authoring-a-backend.md` describes how to write a
 backend.
 
+Abilities
+    `Backend`, `DeviceDriver` and `QueueDriver` are the core. Each further ability is a class with one to five methods.
+    A driver inherits the classes of what its capabilities declare.
 Tokens
     A token is a value of the backend's choice, for example an int or an object. The facade stores a token and passes it
     back, and never reads its content.
 Fences
-    A fence is the token of one completion. An append with ``want_fence=True`` returns a fence. `DeviceDriver.query_fence`
-    queries it, `DeviceDriver.wait_fence` waits for it, and `DeviceDriver.release_fence` releases it.
+    A fence is the token of one completion. An append with ``want_fence=True`` returns a fence.
+    `DeviceDriver.query_fence` queries it, `DeviceDriver.wait_fence` waits for it, and `DeviceDriver.release_fence`
+    releases it.
+Once
+    The facade calls each release and each close exactly once for its object, and no method of the object afterwards.
 Threads
-    The facade serialises the calls on one `QueueDriver`. Any thread may make any other call at any time. The
+    `QueueDriver.callers` says which threads may call a queue. Any thread may make any other call at any time. The
     facade makes no call in a forked child.
 Blocking
-    `DeviceDriver.wait_fence` and `DeviceDriver.host_wait` may block. The releases of semaphores, memory, mappings and host
-    buffers may block unless `Capabilities.release_never_blocks` is declared. An append may block unless
+    `DeviceDriver.wait_fence` and `HostSemaphore.host_wait` may block. The releases of semaphores, memory, mappings and
+    host buffers may block unless `Capabilities.release_never_blocks` is declared. An append may block unless
     `Capabilities.append_never_blocks` is declared. No other call may block.
 Errors
     A driver raises classes of xsem.errors with ``call``, ``code`` and ``code_name``. The facade adds ``backend``.
@@ -27,28 +33,51 @@ from __future__ import annotations
 from xsem.data.file_descriptors import DriverFd, duplicate_fd, same_open_file
 from xsem.data.handles import own
 from xsem.spi.backend import Backend, failed_check
+from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
+from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
-from xsem.spi.imports import Fate, ImportFailure
-from xsem.spi.queue import PreparedCall, QueueDriver
+from xsem.spi.imports import HandleState, Imported, ImportFailure
+from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
+from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
+from xsem.spi.semaphores import HostSemaphore, NvSciSync, SemaphoreExport, SemaphoreImport, Semaphores
 from xsem.spi.tokens import Token
 
 __all__ = [
     "SPI_OLDEST",
     "SPI_VERSION",
     "Backend",
+    "BorrowedEvents",
+    "BorrowedQueues",
+    "Callers",
+    "CopyQueue",
     "DeviceDriver",
     "DriverFd",
-    "Fate",
+    "HandleState",
+    "HostMemory",
+    "HostSemaphore",
+    "ImageQueue",
+    "Images",
     "ImportFailure",
+    "Imported",
+    "Memory",
+    "MemoryExport",
+    "MemoryImport",
+    "NvSciSync",
     "PreparedCall",
     "QueueDriver",
+    "RecordingQueue",
     "Register",
+    "SemaphoreExport",
+    "SemaphoreImport",
+    "SemaphoreQueue",
+    "Semaphores",
     "Token",
     "duplicate_fd",
     "failed_check",
     "hookimpl",
     "own",
+    "queue_handle",
     "same_open_file",
 ]

@@ -51,7 +51,7 @@ class Backend(ABC):
     --------
     >>> class AcmeBackend(Backend):
     ...     name = "acme"
-    ...     spi_version = 1
+    ...     spi_version = 2
     ...     def devices(self):
     ...         return [DeviceInfo(id="acme:0", backend="acme", index=0, name="Acme")]
     ...     def open(self, index):
@@ -63,7 +63,7 @@ class Backend(ABC):
     name: ClassVar[str]
     """Name of the backend, for example ``"acme"``. Users write it before the colon of a device's id."""
     spi_version: ClassVar[int]
-    """Version of the driver interface that the backend was written for: a literal such as ``1``, not `SPI_VERSION`."""
+    """Version of the driver interface that the backend was written for: a literal such as ``2``, not `SPI_VERSION`."""
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:

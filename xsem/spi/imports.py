@@ -1,17 +1,46 @@
-"""The failure of an import, with the fate of the handle."""
+"""The result and the failure of an import, with the state of the handle."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Fate", "ImportFailure"]
+from xsem.spi.tokens import Token
 
-Fate: TypeAlias = Literal["taken", "left", "unknown"]
-"""The state of an imported handle after a failure, see `ImportFailure`."""
+__all__ = ["HandleState", "ImportFailure", "Imported"]
+
+HandleState: TypeAlias = Literal["taken", "left", "unknown"]
+"""The state of the duplicate after an import.
+
+"taken": the driver owns the duplicate, or has closed it. The facade does not close it.
+"left": the driver has not taken the duplicate. The facade closes it.
+"unknown": the facade asks the kernel whether the number still means the same file, and closes the file if so. If the
+kernel cannot tell, the facade leaks the number, because closing it could close the file of another owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The result of `SemaphoreImport.import_semaphore` or `MemoryImport.import_memory`.
+
+    Attributes
+    ----------
+    token : Token
+        The imported object.
+    handle : "taken", "left" or "unknown"
+        State of the duplicate. Without a duplicate, the state has no meaning.
+
+    Examples
+    --------
+    >>> Imported(7, handle="taken").token
+    7
+    """
+
+    token: Token
+    handle: HandleState
 
 
 class ImportFailure(Exception):
-    """Failure of `DeviceDriver.import_semaphore` or `DeviceDriver.import_memory`.
+    """Failure of `SemaphoreImport.import_semaphore` or `MemoryImport.import_memory`.
 
     The facade raises `error` to the application. The application's own handle is never affected, because the driver
     receives a duplicate.
@@ -20,20 +49,18 @@ class ImportFailure(Exception):
     ----------
     error : Exception
         Error for the application.
-    fate : "taken", "left" or "unknown"
-        State of the duplicate. "taken": the driver owns or has closed it, and the facade does not close it.
-        "left": the driver has not taken it, and the facade closes it. "unknown": the facade asks the kernel. If the
-        kernel cannot tell, the facade leaks the number, because closing it could close the file of another owner.
+    handle : "taken", "left" or "unknown"
+        State of the duplicate, as for `Imported`.
 
     Examples
     --------
     >>> from xsem.errors import UnsupportedError
-    >>> failure = ImportFailure(UnsupportedError("no timelines", capability="semaphore.import"), fate="left")
-    >>> failure.fate
+    >>> failure = ImportFailure(UnsupportedError("no timelines", capability="semaphore.import"), handle="left")
+    >>> failure.handle
     'left'
     """
 
-    def __init__(self, error: Exception, *, fate: Fate) -> None:
+    def __init__(self, error: Exception, *, handle: HandleState) -> None:
         super().__init__(str(error))
         self.error = error
-        self.fate: Fate = fate
+        self.handle: HandleState = handle

@@ -10,9 +10,9 @@ from xsem.spi.backend import Backend
 
 __all__ = ["SPI_OLDEST", "SPI_VERSION", "Register", "hookimpl", "hookspec", "xsem_register_backends"]
 
-SPI_VERSION: Final = 1
+SPI_VERSION: Final = 2
 """The version of the driver interface that this xsem implements."""
-SPI_OLDEST: Final = 1
+SPI_OLDEST: Final = 2
 """The oldest version that this xsem accepts. Each version is accepted for two minor releases after its successor."""
 
 hookimpl: Final = HookimplMarker("xsem")
