@@ -29,7 +29,7 @@ class OpenCLBackend(Backend):
     """
 
     name: ClassVar[str] = "opencl"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List the devices of all platforms, CPUs included.
