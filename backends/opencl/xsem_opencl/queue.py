@@ -55,7 +55,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         """Call clEnqueueWaitSemaphoresKHR, then clEnqueueAcquireExternalMemObjectsKHR for memory."""
 
         def wait(count: int, events: Any, event: Any) -> None:
-            self._api.do("clEnqueueWaitSemaphoresKHR", self._handle, *_batch(semaphores, params), count, events, event)
+            self._do("clEnqueueWaitSemaphoresKHR", *_batch(semaphores, params), count, events, event)
 
         steps: list[_Enqueue] = [wait]
         if acquire:
@@ -69,7 +69,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         """Call clEnqueueReleaseExternalMemObjectsKHR for memory, then clEnqueueSignalSemaphoresKHR."""
 
         def signal(count: int, events: Any, event: Any) -> None:
-            self._api.do("clEnqueueSignalSemaphoresKHR", self._handle, *_batch(semaphores, params), count, events, event)
+            self._do("clEnqueueSignalSemaphoresKHR", *_batch(semaphores, params), count, events, event)
 
         steps: list[_Enqueue] = [signal]
         if release:
@@ -80,7 +80,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         objects = [handle for memory in memories for handle in (memory.handle, *tuple(memory.images))]
 
         def hand_over(count: int, events: Any, event: Any) -> None:
-            self._api.do(name, self._handle, len(objects), array(objects), count, events, event)
+            self._do(name, len(objects), array(objects), count, events, event)
             for memory in memories:
                 memory.acquired = name == cl.ACQUIRE
 
@@ -90,7 +90,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call clEnqueueBarrierWithWaitList."""
         return self._enqueue(
-            [lambda count, events, event: self._api.do("clEnqueueBarrierWithWaitList", self._handle, count, events, event)],
+            [lambda count, events, event: self._do("clEnqueueBarrierWithWaitList", count, events, event)],
             wait_fences, want_fence)
 
     def append_copy(
@@ -104,8 +104,8 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         (to_buffer, to), (from_buffer, out_of) = _place(dst, dst_offset), _place(src, src_offset)
         if to_buffer and from_buffer:
             return self._enqueue(
-                [lambda count, events, event: self._api.do("clEnqueueCopyBuffer", self._handle, from_buffer, to_buffer,
-                                                           out_of, to, size, count, events, event)],
+                [lambda count, events, event: self._do("clEnqueueCopyBuffer", from_buffer, to_buffer, out_of, to, size,
+                                                       count, events, event)],
                 wait_fences, want_fence)
         if from_buffer:
             return self._enqueue([self._read(from_buffer, out_of, size, to)], wait_fences, want_fence)
@@ -123,8 +123,8 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
         name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
         return self._enqueue(
-            [lambda count, events, event: self._api.do(name, self._handle, level.handle, cl.CL_FALSE, origin, region, 0, 0,
-                                                       buffer.address + offset, count, events, event)],
+            [lambda count, events, event: self._do(name, level.handle, cl.CL_FALSE, origin, region, 0, 0,
+                                                   buffer.address + offset, count, events, event)],
             wait_fences, want_fence)
 
     def append_fill(
@@ -150,8 +150,8 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         data = ctypes.create_string_buffer(pattern, length)
 
         def fill(buffer: int, at: int) -> _Enqueue:
-            return lambda count, events, event: self._api.do("clEnqueueFillBuffer", self._handle, buffer, data, length,
-                                                             at, size, count, events, event)
+            return lambda count, events, event: self._do("clEnqueueFillBuffer", buffer, data, length, at, size,
+                                                         count, events, event)
 
         if to_buffer:
             return self._enqueue([fill(to_buffer, to)], wait_fences, want_fence)
@@ -171,13 +171,17 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         self._api.do("clReleaseCommandQueue", self._handle)
 
     # ---- inside
+    def _do(self, name: str, *arguments: Any) -> None:
+        """Call a function whose first argument is the queue."""
+        self._api.do(name, self._handle, *arguments)
+
     def _read(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._api.do("clEnqueueReadBuffer", self._handle, buffer, cl.CL_FALSE, offset,
-                                                         size, pointer, count, events, event)
+        return lambda count, events, event: self._do("clEnqueueReadBuffer", buffer, cl.CL_FALSE, offset, size,
+                                                     pointer, count, events, event)
 
     def _write(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._api.do("clEnqueueWriteBuffer", self._handle, buffer, cl.CL_FALSE, offset,
-                                                         size, pointer, count, events, event)
+        return lambda count, events, event: self._do("clEnqueueWriteBuffer", buffer, cl.CL_FALSE, offset, size,
+                                                     pointer, count, events, event)
 
     def _through_scratch(
         self, steps: Callable[[int], Sequence[_Enqueue]], size: int, wait_fences: Sequence[Fence], want_fence: bool
@@ -217,8 +221,8 @@ def number_of(core: Core, stream: object) -> int:
     """
     if not isinstance(stream, int | core.api.library.pyopencl.CommandQueue):
         raise BadArgumentError(
-            f"{type(stream).__name__} is not a queue: a pyopencl.CommandQueue or a cl_command_queue as an int is needed",
-            reason="not_a_stream",
+            f"{type(stream).__name__} is not a queue: a pyopencl.CommandQueue, or a cl_command_queue as an int, is "
+            "needed", reason="not_a_stream",
         )
     return queue_handle(stream, "cl_command_queue")
 
