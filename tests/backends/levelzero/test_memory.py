@@ -45,7 +45,7 @@ def test_allocation_below_the_given_size_is_refused() -> None:
             desc = MemoryDesc(type=MemoryHandleType.OPAQUE_FD, handle=own, allocation_size=2 * PAGE)
             with pytest.raises(ImportFailure) as caught:
                 driver.import_memory(desc, own)
-            assert caught.value.fate == "unknown"
+            assert caught.value.handle == "unknown"
             own.detach()   # the driver took the fd: the driver's import succeeded
         error = caught.value.error
         assert isinstance(error, xsem.BadHandleError)
@@ -115,6 +115,3 @@ def test_images_are_refused_when_the_driver_imports_none() -> None:
         _, here = at.memory()
         with pytest.raises(xsem.UnsupportedError):
             here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4))
-        with pytest.raises(xsem.UnsupportedError):
-            driver_of(at.here).map_mipmapped_array(here._memory, MipmapDesc(extent=(4, 4, 0), format="uint8",
-                                                                            channels=4))
