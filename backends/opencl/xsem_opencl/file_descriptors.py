@@ -62,9 +62,10 @@ class GivenFd:
         Returns
         -------
         "taken" or "left"
-            State of `handle`, for the facade. The kernel's answer at this time serves only the release: later, the
-            number of a file that the driver closed at once can belong to another owner.
+            State of `handle`, for the facade.
         """
+        # Only the release needs the answer. The question comes now, because a number that the driver has closed can
+        # soon belong to another owner of the same file.
         if self._at_driver.left_open():
             self._left = self._at_driver.number
         if self._ours:

@@ -315,6 +315,19 @@ def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHand
     other.close()
 
 
+def test_number_closed_by_an_import_is_left_to_a_duplicate_of_the_application(given: OwnedHandle) -> None:
+    number = given.fileno()
+    fd = GivenFd(given, ours=True)
+    with duplicate_fd(number) as application:
+        os.close(number)   # closed by the driver
+        fd.imported()
+        os.dup2(application.fileno(), number)   # not by xsem, so xsem has not counted it
+        fd.object_goes()
+        fd.object_gone()
+        assert same_open_file(application.fileno(), number)
+        os.close(number)
+
+
 @pytest.mark.parametrize("when", ["import", "life", "refused"])
 def test_closed_fd_number_is_left_to_another_import_of_the_file(
     given: OwnedHandle, when: str, monkeypatch: pytest.MonkeyPatch

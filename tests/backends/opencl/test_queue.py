@@ -304,9 +304,9 @@ def test_queue_of_another_context_or_invalid_queue_is_refused() -> None:
         with pytest.raises(BadArgumentError) as refused:
             at.here.command_list(context)   # a context also has an int_ptr
         assert refused.value.reason == "not_a_stream"
-        for wrong, reason in ((0, "null_stream"), (True, "not_a_stream"), (object(), "not_a_stream")):
-            for refuse in (partial(driver_of(at.here).borrow_queue, wrong, True),
-                           partial(driver_of(at.here).queue_identity, wrong)):
+        for stream, reason in ((0, "null_stream"), (True, "not_a_stream"), (object(), "not_a_stream")):
+            for refuse in (partial(driver_of(at.here).borrow_queue, stream, True),
+                           partial(driver_of(at.here).queue_identity, stream)):
                 with pytest.raises(BadArgumentError) as refused:
                     refuse()
                 assert refused.value.reason == reason
