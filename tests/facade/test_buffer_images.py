@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial

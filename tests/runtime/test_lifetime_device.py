@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from support.fake_backend import FakeFence, FakeStream, binary, fake, timeline, until
 from support.fixtures import Opened
 from support.releasing import memory

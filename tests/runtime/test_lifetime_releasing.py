@@ -6,7 +6,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from support.fake_backend import timeline, until
