@@ -276,9 +276,11 @@ def refusal(args: argparse.Namespace, name: str) -> Any:
                               "cubemap": False, "surface_load_store": False, "color_attachment": False}
     layout: Any = SimpleNamespace(extent=extent, **fields | more)
     with rig(args, 1 << 16) as at:
-        driver = registry().get("cuda").open(at.device.info.index)
+        driver: Any = registry().get("cuda").open(at.device.info.index)
         with at.there.export(for_device=at.device) as mine:
-            token = driver.import_memory(mine, duplicate(mine))
+            given = duplicate(mine)
+            token = driver.import_memory(mine, given).token
+            given.detach()   # the driver took it
 
         def ask() -> Any:
             array = driver.map_mipmapped_array(token, layout)
