@@ -34,8 +34,11 @@ LAYERS = {
         registration
         backend
         device
+        borrowed
         queue
-        tokens | imports
+        semaphores | memory
+        imports | callers
+        tokens
     """,
     "xsem.data": """
         descriptors | images

@@ -16,7 +16,7 @@ from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import INFINITE, SemaphoreKind, SignalParams, WaitParams
 
-__all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "checked_params"]
+__all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "checked_params", "shortest_period"]
 
 
 def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...] | list[WaitParams | SignalParams]:
@@ -189,3 +189,8 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tup
         raise BadArgumentError("a memory is named twice: name it once, it changes hands once in an operation",
                                reason="duplicate_memory")
     return given
+
+
+def shortest_period(pattern: bytes) -> bytes:
+    """Return the shortest bytes whose repetition gives the pattern."""
+    return pattern[:(pattern + pattern).find(pattern, 1)]

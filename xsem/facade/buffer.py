@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.data.params import UINT64_MAX, check_int
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.facade.dlpack import HostArray, make_capsule
 from xsem.facade.resource import Resource
 from xsem.runtime.host_copies import copy_from_device, copy_to_device
@@ -19,10 +19,47 @@ from xsem.spi import Token
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
 
-__all__ = ["Buffer"]
+__all__ = ["HOST_DEVICE", "Buffer", "BufferRange", "buffer_layout"]
 
-_CPU = 1
-_CUDA = 2
+HOST_DEVICE: Final = (1, 0)
+"""The DLPack device of host memory: kDLCPU."""
+_CUDA: Final = 2
+
+
+class BufferRange(NamedTuple):
+    """The place of a buffer in the driver's objects.
+
+    Attributes
+    ----------
+    token : Token
+        The mapping or the host buffer.
+    address : int or None
+        Address of the first byte of the buffer; None if the API has no addresses.
+    offset : int
+        Bytes from the start of the mapping.
+    memory : Lifetime
+        Lifetime of the memory. It identifies the memory.
+    memory_offset : int
+        Bytes from the start of the memory.
+    """
+
+    token: Token
+    address: int | None
+    offset: int
+    memory: Lifetime
+    memory_offset: int
+
+    def at(self, offset: int) -> BufferRange:
+        """Return the place of a view."""
+        return BufferRange(self.token, None if self.address is None else self.address + offset, self.offset + offset,
+                           self.memory, self.memory_offset + offset)
+
+    def overlaps(self, other: BufferRange, size: int) -> bool:
+        """Return whether `size` bytes at both places have common bytes."""
+        if self.memory is other.memory and abs(self.memory_offset - other.memory_offset) < size:
+            return True
+        return (self.address is not None and other.address is not None
+                and abs(self.address - other.address) < size)
 
 
 class Buffer(Resource):
@@ -36,8 +73,6 @@ class Buffer(Resource):
     ----------
     device : Device
         The device of the buffer.
-    address : int
-        Device address of the first element.
     size : int
         Size of the range in bytes.
     shape : tuple of int
@@ -59,21 +94,34 @@ class Buffer(Resource):
     """
 
     def __init__(
-        self, device: Device, lifetime: Lifetime, token: Token, address: int, size: int, layout: Layout, dtype: DType,
-        *, host: bool,
+        self, device: Device, lifetime: Lifetime, place: BufferRange, size: int, layout: Layout, dtype: DType,
+        *, dlpack_device: tuple[int, int] | None,
     ) -> None:
         super().__init__(device, lifetime)
-        self.address = address
         self.size = size
         self.shape: tuple[int, ...] = layout.shape
         self.strides: tuple[int, ...] = layout.strides
         self.dtype: str = dtype.name
-        self._mapping = token
+        self._place = place
         self._layout = layout
         self._dtype = dtype
-        self._host = host
-        self._dlpack_device: tuple[int, int] = (_CPU, 0) if host else self._device_state.driver.dlpack_device()
+        self._dlpack_device = dlpack_device
+        self._host = dlpack_device is not None and dlpack_device[0] == HOST_DEVICE[0]
         self._lease: Lease | None = None
+
+    @property
+    def address(self) -> int:
+        """Device address of the first element.
+
+        Raises
+        ------
+        UnsupportedError
+            The API has no addresses (Vulkan, OpenCL).
+        """
+        if self._place.address is None:
+            raise UnsupportedError(f"buffers of {self._device_state.info.id} have no address", capability="address",
+                                   backend=self._device_state.info.backend)
+        return self._place.address
 
     def view(
         self, shape: Sequence[int], dtype: Any, *, offset: int = 0, strides: Sequence[int] | None = None
@@ -115,8 +163,8 @@ class Buffer(Resource):
                 reason="out_of_range",
             )
         lifetime = self._device_state.new_lifetime("buffer view", _nothing, parent=self._lifetime)
-        return Buffer(self.device, lifetime, self._mapping, self.address + offset, layout.extent,
-                      layout, element, host=self._host)
+        return Buffer(self.device, lifetime, self._place.at(offset), layout.extent, layout, element,
+                      dlpack_device=self._dlpack_device)
 
     def numpy(self) -> Any:
         """Export the buffer as a NumPy array over the same memory, without a copy.
@@ -171,7 +219,8 @@ class Buffer(Resource):
         typestr = self._typestr()
         if self._host:
             return self.numpy().copy()
-        data = copy_from_device(self.device._queues, lifetime, self.address, self._layout.extent, timeout_s)
+        place = self._place
+        data = copy_from_device(self.device._queues, lifetime, place.token, place.offset, self._layout.extent, timeout_s)
         return np.ndarray(self.shape, dtype=typestr, buffer=data, strides=self.strides).copy()
 
     def copy_from_host(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -210,9 +259,10 @@ class Buffer(Resource):
         contiguous = self._layout.contiguous(self._dtype.itemsize)
         # The bytes between the rows must not change: they are read first and written back.
         data = (bytearray(self._layout.extent) if contiguous
-                else copy_from_device(self.device._queues, lifetime, self.address, self._layout.extent, timeout_s))
+                else copy_from_device(self.device._queues, lifetime, self._place.token, self._place.offset,
+                                      self._layout.extent, timeout_s))
         np.ndarray(self.shape, dtype=self._typestr(), buffer=data, strides=self.strides)[...] = source
-        copy_to_device(self.device._queues, lifetime, self.address, data, timeout_s)
+        copy_to_device(self.device._queues, lifetime, self._place.token, self._place.offset, data, timeout_s)
 
     def __dlpack__(
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
@@ -241,16 +291,17 @@ class Buffer(Resource):
         Raises
         ------
         BufferError
-            The consumer requests a copy or another device, a stride is not a whole number of elements, or the address
-            is not aligned.
+            The API has no addresses, the consumer requests a copy or another device, a stride is not a whole number of
+            elements, or the address is not aligned.
         """
         lifetime = self._checked()
+        device = self.__dlpack_device__()
         if copy:
             raise BufferError("a buffer is exported without a copy; use copy_to_host()")
-        if dl_device is not None and tuple(dl_device) != self._dlpack_device:
-            raise BufferError(f"the buffer is on DLPack device {self._dlpack_device}, not {tuple(dl_device)}")
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
         return make_capsule(
-            self.address, self._dlpack_device, self._dtype, self.shape, self.strides,
+            self.address, device, self._dtype, self.shape, self.strides,
             Lease(lifetime, self._device_state.releaser), versioned=max_version is not None and max_version[0] >= 1,
         )
 
@@ -261,8 +312,16 @@ class Buffer(Resource):
         -------
         tuple of int
             DLPack device type and device number.
+
+        Raises
+        ------
+        BufferError
+            The API has no addresses, so its buffers cannot be exported as arrays.
         """
         self._check()
+        if self._dlpack_device is None:
+            raise BufferError(f"memory of {self._device_state.info.id} has no address and cannot be exported as an "
+                              "array; use copy_to_host()")
         return self._dlpack_device
 
     @property
@@ -278,7 +337,7 @@ class Buffer(Resource):
         BufferError
             NumPy has no such dtype.
         """
-        if self._dlpack_device[0] != _CUDA:
+        if self._dlpack_device is None or self._dlpack_device[0] != _CUDA:
             raise AttributeError("__cuda_array_interface__")
         return {**self._interface(), "version": 3, "stream": None}
 
@@ -317,10 +376,12 @@ class Buffer(Resource):
         return self._lifetime
 
     def _token(self) -> Token:
-        return self._mapping
+        return self._place.token
 
     def __repr__(self) -> str:
-        return f"<Buffer {self.dtype}{list(self.shape)} at {self.address:#x} on {self._device_state.info.id}>"
+        place = self._place
+        where = f"offset {place.offset}" if place.address is None else f"{place.address:#x}"
+        return f"<Buffer {self.dtype}{list(self.shape)} at {where} on {self._device_state.info.id}>"
 
 
 def buffer_layout(

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from xsem.data.params import UINT64_MAX
 from xsem.errors import BadArgumentError, BusyError, DriverError
-from xsem.facade.arguments import batch, check_can_signal, check_memories, check_same_device, checked_params
+from xsem.facade.arguments import (
+    batch,
+    check_can_signal,
+    check_memories,
+    check_same_device,
+    checked_params,
+    shortest_period,
+)
 from xsem.facade.buffer import Buffer
 from xsem.facade.event import Event, check_event, fences_of
 from xsem.facade.memory import Memory
@@ -25,7 +32,7 @@ from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
 from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.runtime.wrapper_lifetime import WrapperLifetime
-from xsem.spi import Token
+from xsem.spi import CopyQueue
 from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
@@ -323,10 +330,13 @@ class CommandList(DeviceObject):
         if dst.size != src.size:
             raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes",
                                    reason="size_mismatch")
-        if dst.address < src.address + src.size and src.address < dst.address + dst.size:
+        to, out_of = dst._place, src._place
+        if to.overlaps(out_of, dst.size):
             raise BadArgumentError("the two buffers overlap", reason="overlap")
-        self._append(DriverCall("copy", self._queue.driver.append_copy, (dst.address, src.address, dst.size),
-                                (target, source)), None, wait_events, signal_event)
+        driver = self._device_state.ability(CopyQueue, "append_copy", self._queue.driver)
+        self._append(DriverCall("copy", driver.append_copy,
+                                (to.token, to.offset, out_of.token, out_of.offset, dst.size), (target, source)),
+                     None, wait_events, signal_event)
 
     def append_fill(
         self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
@@ -357,8 +367,11 @@ class CommandList(DeviceObject):
         if not isinstance(pattern, bytes | bytearray) or not pattern or dst.size % len(pattern):
             raise BadArgumentError(f"the pattern must be bytes whose length divides {dst.size}, not {pattern!r}",
                                    reason="bad_pattern")
-        self._append(DriverCall("fill", self._queue.driver.append_fill, (dst.address, bytes(pattern), dst.size),
-                                (lifetime,)), None, wait_events, signal_event)
+        driver = self._device_state.ability(CopyQueue, "append_fill", self._queue.driver)
+        place = dst._place
+        self._append(DriverCall("fill", driver.append_fill,
+                                (place.token, place.offset, shortest_period(bytes(pattern)), dst.size), (lifetime,)),
+                     None, wait_events, signal_event)
 
     # ---- completion
     def query(self) -> bool:
@@ -521,20 +534,25 @@ class CommandList(DeviceObject):
         check_same_device(self._device_state, buffer, "buffer")
         return buffer._lifetime
 
-    def _token(self) -> Token:
-        return self._queue.driver.identity
-
     @property
     def native_handle(self) -> int:
         """The native stream or queue.
 
         The list owns the stream that it created. The application owns a borrowed stream. After the first read of this
         property, xsem expects that the application can capture the stream into a graph.
+
+        Raises
+        ------
+        UnsupportedError
+            ``native_handle``: the queue has no native handle.
         """
         self._check()
+        handle = self._queue.driver.native_handle
+        if handle is None:
+            self._device_state.unsupported("native_handle")
         # From here on, the application can capture the stream.
         self._queue.exposed = True
-        return self._queue.driver.identity
+        return handle
 
     def __repr__(self) -> str:
         return f"<CommandList {self._queue.name}>"

@@ -10,13 +10,13 @@ from xsem.data.streams import Stream, check_stream
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
 from xsem.facade import memory as _memory
 from xsem.facade import semaphore as _semaphore
-from xsem.facade.buffer import Buffer, buffer_layout
+from xsem.facade.buffer import HOST_DEVICE, Buffer, BufferRange, buffer_layout
 from xsem.facade.command_list import CommandList
 from xsem.facade.event import Event
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
-from xsem.plugins import check_implements, check_list_implements
+from xsem.plugins import check_implements, check_queue_implements
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
@@ -24,7 +24,7 @@ from xsem.runtime.forks import check_generation, generation
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.spi import DeviceDriver, Token
+from xsem.spi import BorrowedEvents, BorrowedQueues, DeviceDriver, HostMemory, NvSciSync, Token
 from xsem.types import (
     Capabilities,
     DeviceInfo,
@@ -238,8 +238,9 @@ class Device(Releasable):
         device_state = self._device_state
         if SemaphoreHandleType.NVSCISYNC not in device_state.capabilities.semaphore_import:
             device_state.unsupported(f"semaphore.import.{SemaphoreHandleType.NVSCISYNC.value}")
+        driver = device_state.ability(NvSciSync, "nvscisync_attributes")
         with device_state.calling(SemaphoreHandleType.NVSCISYNC):
-            device_state.driver.nvscisync_attributes(attributes, signal, wait)
+            driver.nvscisync_attributes(attributes, signal, wait)
 
     def host_buffer(self, size: int) -> Buffer:
         """Allocate page-locked host memory, for the host side of `CommandList.append_copy`.
@@ -266,11 +267,14 @@ class Device(Releasable):
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
         device_state = self._device_state
+        driver = device_state.ability(HostMemory, "host_buffer")
         with device_state.calling(), device_state.making(
-                "host buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
-            token, address = making.call(device_state.driver.host_buffer, size)
+                "host buffer", lambda made: driver.release_host_buffer(made[0])) as making:
+            token, address = making.call(driver.host_buffer, size)
             _, layout, element = buffer_layout(size, size, None, "uint8", None)
-            return Buffer(self, making.lifetime(), token, address, size, layout, element, host=True)
+            lifetime = making.lifetime()
+            place = BufferRange(token, address, 0, lifetime, 0)
+            return Buffer(self, lifetime, place, size, layout, element, dlpack_device=HOST_DEVICE)
 
     # ---- lists and events
     def create_command_list(self) -> CommandList:
@@ -290,7 +294,11 @@ class Device(Releasable):
         device_state = self._device_state
         with device_state.calling():
             driver = device_state.driver.create_queue()
-            check_list_implements(self.info, device_state.capabilities, driver)
+            try:
+                check_queue_implements(self.info, device_state.capabilities, driver)
+            except BaseException:
+                driver.close()
+                raise
             queue = self._queues.add(driver, self._queues.next_name())
         return CommandList(self, queue)
 
@@ -326,10 +334,9 @@ class Device(Releasable):
         self._check()
         check_stream(stream)
         queues, device_state = self._queues, self._device_state
+        borrowing = device_state.ability(BorrowedQueues, "borrow_queue")
         try:
-            identity = device_state.driver.stream_identity(stream)
-        except TypeError as error:
-            raise self._not_a_stream(stream, error) from error
+            identity = borrowing.queue_identity(stream)
         except XsemError as error:
             device_state.annotate_error(error)
             raise
@@ -338,26 +345,23 @@ class Device(Releasable):
             if queue is not None:
                 return CommandList(self, queue, queue.stream_use())
         with device_state.calling():
+            driver = borrowing.borrow_queue(stream, in_order)
             try:
-                driver = device_state.driver.borrow_queue(stream, in_order)
-            except TypeError as error:
-                raise self._not_a_stream(stream, error) from error
-            check_list_implements(self.info, device_state.capabilities, driver)
+                check_queue_implements(self.info, device_state.capabilities, driver)
+            except BaseException:
+                driver.close()
+                raise
             with queues.streams_lock:
                 # One native queue has one `Queue`. The stream can also belong to a list of the device itself.
                 queue = queues.borrowed(driver.identity)
                 known = queue is not None
                 if queue is None:
-                    queue = queues.add(driver, f"{self.info.id}/stream-{driver.identity:#x}", borrowed=True)
+                    queue = queues.add(driver, queues.stream_name(driver), borrowed=True)
                 commands = CommandList(self, queue, queue.stream_use())
             if known:
                 driver.close()
         queues.release_idle()
         return commands
-
-    def _not_a_stream(self, stream: object, error: TypeError) -> BadArgumentError:
-        return BadArgumentError(f"{self.info.id} does not take a {type(stream).__name__} as a stream: {error}",
-                                reason="not_a_stream", backend=self.info.backend)
 
     def create_event(self) -> Event:
         """Create an unbound event.
@@ -397,12 +401,9 @@ class Device(Releasable):
         self._check()
         device_state = self._device_state
         device_state.require(Feature.NATIVE_EVENTS)
-        try:
-            with device_state.calling():
-                token = device_state.driver.borrow_event(native)
-        except TypeError as error:
-            raise BadArgumentError(f"{self.info.id} does not take a {type(native).__name__} as an event: {error}",
-                                   reason="not_an_event", backend=self.info.backend) from error
+        driver = device_state.ability(BorrowedEvents, Feature.NATIVE_EVENTS.value)
+        with device_state.calling():
+            token = driver.borrow_event(native)
         return Event(self, Fence(device_state, token, None, 0))
 
     # ---- diagnosis

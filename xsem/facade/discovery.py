@@ -143,8 +143,7 @@ def open_device(
             check_native_implements(info, backend, driver.capabilities)
             return Device(info, driver)
         except BaseException:
-            with driver.quiet():
-                driver.close()
+            driver.close()
             raise
 
 

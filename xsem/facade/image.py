@@ -14,7 +14,7 @@ from xsem.runtime.host_copies import copy_level
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mappings
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.spi import Token
+from xsem.spi import Images, Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class MipmappedArray(Resource):
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
         with self._lifetime.held(), self._device_state.calling():
-            token = self._device_state.driver.mipmap_level(self._array, index)
+            token = _images(self._device_state).mipmap_level(self._array, index)
         return MipmapLevel(self, token, index)
 
     def _token(self) -> Token:
@@ -209,13 +209,17 @@ def map_mipmapped_array(
             f"{allocation_size}",
             reason="out_of_range", handle_type=memory_type,
         )
+    driver = _images(device_state)
     with (mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
           memory_lifetime.held(), device_state.calling(memory_type),
-          device_state.making(
-              "mipmapped array", lambda driver, made: driver.release_array(made), memory_lifetime) as making):
-        array = making.call(device_state.driver.map_mipmapped_array, memory, desc)
+          device_state.making("mipmapped array", driver.release_array, memory_lifetime) as making):
+        array = making.call(driver.map_mipmapped_array, memory, desc)
         mapping.lifetime = lifetime = making.lifetime()
         return MipmappedArray(device, lifetime, array, desc)
+
+
+def _images(device_state: DeviceState) -> Images:
+    return device_state.ability(Images, Feature.MIPMAPPED_ARRAY.value)
 
 
 def _check_declared(device_state: DeviceState, desc: MipmapDesc) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from xsem import spi
 from xsem.data.params import UINT64_MAX, check_bool, check_int
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError
-from xsem.facade.buffer import Buffer, buffer_layout
+from xsem.facade.buffer import Buffer, BufferRange, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
@@ -16,7 +17,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.handle_import import import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mappings
-from xsem.spi import Token
+from xsem.spi import MemoryExport, MemoryImport, Token
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Memory(Resource):
             device_state.unsupported(f"memory.export.{self.type.value}")
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
         with self._lifetime.held(), device_state.calling(self.type):
-            handle = device_state.driver.export_memory(self._memory)
+            handle = device_state.ability(MemoryExport, "memory.export").export_memory(self._memory)
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
                           dedicated=self._dedicated, device_uuid=device_uuid, driver_uuid=driver_uuid)
 
@@ -140,14 +141,15 @@ class Memory(Resource):
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
-        host = device_state.driver.dlpack_device()[0] == 1
+        driver = device_state.ability(spi.Memory, "map_buffer")
+        dlpack_device = driver.dlpack_device()
         with (self._mappings.reserved(offset, offset + size, overlap=overlap) as mapping, self._lifetime.held(),
               device_state.calling(self.type),
-              device_state.making("buffer", lambda driver, made: driver.unmap_buffer(made[0]),
-                                  self._lifetime) as making):
-            token, address = making.call(device_state.driver.map_buffer, self._memory, offset, size)
+              device_state.making("buffer", lambda made: driver.unmap_buffer(made[0]), self._lifetime) as making):
+            token, address = making.call(driver.map_buffer, self._memory, offset, size)
             mapping.lifetime = lifetime = making.lifetime()
-            return Buffer(self.device, lifetime, token, address, size, layout, element, host=host)
+            place = BufferRange(token, address, 0, self._lifetime, offset)
+            return Buffer(self.device, lifetime, place, size, layout, element, dlpack_device=dlpack_device)
 
     def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).
@@ -194,10 +196,11 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
     if desc.type not in device_state.capabilities.memory_import:
         device_state.unsupported(f"memory.import.{desc.type.value}")
     check_identity(desc, device_state.info)
-    driver = device_state.driver
+    driver = device_state.ability(MemoryImport, "memory.import")
     with device_state.calling(desc.type), device_state.making(
-            f"{desc.type.value} memory", lambda driver, token: driver.release_memory(token)) as making:
-        token = import_with_duplicate(desc, driver.import_memory, making.made)
+            f"{desc.type.value} memory", lambda imported: driver.release_memory(imported.token)) as making:
+        import_with_duplicate(desc, driver.import_memory, making.made)
+        token = making.made[0].token
         return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
                       dedicated=desc.dedicated)
 
@@ -212,9 +215,9 @@ def create_memory(
         device_state.unsupported(f"memory.export.{type.value}")
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
     check_bool("dedicated", dedicated)
-    driver = device_state.driver
+    driver = device_state.ability(MemoryExport, "memory.export")
     with device_state.calling(type), device_state.making(
-            f"{type.value} memory", lambda driver, made: driver.release_memory(made[0])) as making:
+            f"{type.value} memory", lambda made: driver.release_memory(made[0])) as making:
         token, allocated = making.call(driver.create_memory, type, size, dedicated)
         return Memory(device, making.lifetime(), token, type, allocated, imported=False,
                       dedicated=dedicated)

@@ -15,8 +15,8 @@ from xsem.runtime.queues.operations import Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.replay import Replay
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import Token
-from xsem.types import SemaphoreKind
+from xsem.spi import RecordingQueue, Token
+from xsem.types import Feature, SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -50,6 +50,7 @@ class Recording(Resource):
 
     def __init__(self, device: Device, queue: Queue, check_stopped: Callable[[], None]) -> None:
         self._queue = queue
+        self._driver = device._device_state.ability(RecordingQueue, Feature.RECORDING.value, queue.driver)
         self._check_stopped = check_stopped
         self._recorded: list[Token] = []
         self._entries: list[Operation] = []
@@ -73,7 +74,7 @@ class Recording(Resource):
                 queue.recorded_by = self._by
                 queue.recording = self._open = True
                 try:
-                    queue.driver.begin_recording()
+                    self._driver.begin_recording()
                 except Exception:
                     queue.recording = self._open = False
                     queue.lifetime.unhold(self._by)
@@ -106,7 +107,7 @@ class Recording(Resource):
                     self._entries, queue.recorded = queue.recorded, []
                     self._kept, queue.recorded_uses = queue.recorded_uses, []
                     try:
-                        self._recorded.append(queue.driver.end_recording())
+                        self._recorded.append(self._driver.end_recording())
                     finally:
                         queue.recording = self._open = False
         finally:
@@ -160,7 +161,7 @@ class Recording(Resource):
 
         queue = self._queue
         queue.append(Replay(
-            queue.driver, self._recorded[0], triples, waits, signals, rewinds, lifetimes=lifetimes,
+            self._driver, self._recorded[0], triples, waits, signals, rewinds, lifetimes=lifetimes,
             may_wait=any(op.kept or op.operation == "wait" for op in self._entries),
             limit=self._device_state.capabilities.max_value_difference,
         ))
@@ -191,7 +192,7 @@ class Recording(Resource):
             self._end()
             if self._recorded:
                 with self._queue.lock:
-                    self._queue.driver.release_recording(self._recorded[0])
+                    self._driver.release_recording(self._recorded[0])
         finally:
             for lifetime in self._kept:
                 lifetime.unhold(self._by)

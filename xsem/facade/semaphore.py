@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import time
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from xsem.data.params import UINT64_MAX, check_int
@@ -14,14 +13,15 @@ from xsem.errors import BadArgumentError, BusyError
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import Claim
 from xsem.runtime.device_identity import check_identity, identity_for
-from xsem.runtime.device_state import DeviceState, Making
+from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import import_with_duplicate
+from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.semaphore_changes import StateChanges
-from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of
+from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.spi import Token
+from xsem.spi import HostSemaphore, SemaphoreExport, SemaphoreImport, Token
 from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Semaphore(Resource):
             with self._lifetime.held(), device_state.calling(state.type):
                 if state.kind is SemaphoreKind.SYNC_FILE:
                     state.claim_use(claim)
-                handle = device_state.driver.export_semaphore(state.token)
+                handle = device_state.ability(SemaphoreExport, "semaphore.export").export_semaphore(state.token)
         except BaseException:
             state.take_back(claim)
             raise
@@ -147,7 +147,7 @@ class Semaphore(Resource):
             raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
                                    handle_type=self.type)
         with self._lifetime.held(), self._device_state.calling():
-            return self._device_state.driver.semaphore_value(self._state.token)
+            return read_value(self._device_state, self._state)
 
     def host_signal(self, value: int | None = None) -> None:
         """Signal the semaphore from the host, at once.
@@ -173,6 +173,7 @@ class Semaphore(Resource):
         self._check()
         device_state, state = self._device_state, self._state
         device_state.require(Feature.HOST_SIGNAL)
+        driver = device_state.ability(HostSemaphore, Feature.HOST_SIGNAL.value)
         value = self._check_value(value)
         # One signal at a time: if two threads signal, the lower value must not be stored last.
         with self._lifetime.held(), device_state.calling(self.type), state.host_order:
@@ -184,7 +185,7 @@ class Semaphore(Resource):
                 if value is not None and previous is not None:
                     self._check_none_queued(value, previous)
                 calling = True
-                device_state.driver.host_signal(state.token, value)
+                driver.host_signal(state.token, value)
             except BaseException as error:
                 # As in an append: a signal that Ctrl-C interrupts in the driver's call counts as made.
                 if not calling or isinstance(error, Exception):
@@ -217,12 +218,13 @@ class Semaphore(Resource):
         self._check()
         device_state, state = self._device_state, self._state
         device_state.require(Feature.HOST_WAIT)
+        driver = device_state.ability(HostSemaphore, Feature.HOST_WAIT.value)
         check_timeout(timeout_s)
         value = self._check_value(value)
         began = time.monotonic()
         with self._lifetime.held(), device_state.calling():
             met = wait_in_slices(
-                lambda slice_ns: device_state.driver.host_wait(state.token, value, slice_ns), timeout_s
+                lambda slice_ns: driver.host_wait(state.token, value, slice_ns), timeout_s
             )
         if not met:
             raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began)
@@ -267,9 +269,12 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     if desc.type not in device_state.capabilities.semaphore_import:
         device_state.unsupported(f"semaphore.import.{desc.type.value}")
     check_identity(desc, device_state.info)
-    with device_state.calling(desc.type), _making(device_state, desc.type, label) as making:
-        import_with_duplicate(desc, device_state.driver.import_semaphore, making.made)
-        made = _wrap(device, device_state, desc.type, label, making, imported=True, initial_value=None)
+    driver = device_state.ability(SemaphoreImport, "semaphore.import")
+    with device_state.calling(desc.type), device_state.making(
+            _described(desc.type, label), lambda imported: driver.release_semaphore(imported.token)) as making:
+        import_with_duplicate(desc, driver.import_semaphore, making.made)
+        made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
+                     initial_value=None)
         made._state.origin = origin_of(desc.handle)
         return made
 
@@ -288,9 +293,10 @@ def create_semaphore(
     if initial_value and not timeline:
         raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
                                reason="value_not_allowed", handle_type=type)
-    with device_state.calling(type), _making(device_state, type, label) as making:
-        making.call(device_state.driver.create_semaphore, type, initial_value)
-        return _wrap(device, device_state, type, label, making, imported=False,
+    driver = device_state.ability(SemaphoreExport, "semaphore.export")
+    with device_state.calling(type), device_state.making(_described(type, label), driver.release_semaphore) as making:
+        token = making.call(driver.create_semaphore, type, initial_value)
+        return _wrap(device, device_state, type, label, token, making.lifetime(), imported=False,
                      initial_value=initial_value if timeline else None)
 
 
@@ -300,16 +306,15 @@ def _check_label(label: object) -> None:
         raise BadArgumentError(f"label must be a str, not {type(label).__name__}", reason="bad_label")
 
 
-def _making(device_state: DeviceState, type: SemaphoreHandleType, label: str) -> AbstractContextManager[Making]:
-    described = f"semaphore {label!r}" if label else f"{type.value} semaphore"
-    return device_state.making(described, lambda driver, token: driver.release_semaphore(token))
+def _described(type: SemaphoreHandleType, label: str) -> str:
+    return f"semaphore {label!r}" if label else f"{type.value} semaphore"
 
 
 def _wrap(
-    device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, making: Making, *, imported: bool,
-    initial_value: int | None,
+    device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime,
+    *, imported: bool, initial_value: int | None,
 ) -> Semaphore:
-    state = SemaphoreState(type, label, making.made[0], making.lifetime(), imported=imported,
-                           initial_value=initial_value, lock=device_state.values_lock)
+    state = SemaphoreState(type, label, token, lifetime, imported=imported, initial_value=initial_value,
+                           lock=device_state.values_lock)
     return Semaphore(device, state)
 

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
@@ -16,7 +16,8 @@ from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import Clock, check_generation, generation
 from xsem.runtime.lifetime import Lifetime, Releaser
 from xsem.runtime.release_gate import release_gate_of
-from xsem.spi import DeviceDriver, Token
+from xsem.runtime.threads import on_own_thread
+from xsem.spi import DeviceDriver, QueueDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
 __all__ = ["DeviceState", "Making"]
@@ -24,6 +25,16 @@ __all__ = ["DeviceState", "Making"]
 _log = logging.getLogger("xsem")
 
 _T = TypeVar("_T")
+_Ability = TypeVar("_Ability")
+
+
+class MarkedQueue(Protocol):
+    """A queue that appends a marker on request."""
+
+    seq: int
+
+    def ensure_fence(self, seq: int) -> None:
+        """Ensure that a marker tells when `seq` is done, if a marker is possible now."""
 
 
 class DeviceState:
@@ -50,13 +61,15 @@ class DeviceState:
         self.driver = driver
         self.capabilities: Capabilities = driver.capabilities
         self.generation = generation()
-        self.releaser = Releaser(info.id, driver.quiet)
+        self.releaser = Releaser(info.id)
         self.values_lock = threading.RLock()
         self.stop_watching: Callable[[], None] = lambda: None
         self.notifier = Notifier(info.id, self.calling)
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
         self._detached: dict[int, None] = {}   # keys of unused fences, from finalizers
+        # Queues that only the application may call (`Callers.APPLICATION`), and that need a marker.
+        self.owing: dict[MarkedQueue, None] = {}
         self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
@@ -75,7 +88,7 @@ class DeviceState:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
             self.lifetime.check()
-        if self.releaser.behind or self._detached or self.notifier.thread.stalled:
+        if self.releaser.behind or self._detached or self.owing or self.notifier.thread.stalled:
             self.catch_up()
 
     def catch_up(self) -> None:
@@ -85,6 +98,10 @@ class DeviceState:
         """
         self.releaser.drain()
         self.return_fences()
+        if self.owing and not on_own_thread():
+            for queue in list(self.owing):
+                self.owing.pop(queue, None)
+                queue.ensure_fence(queue.seq)
         if self.notifier.thread.stalled:
             self.notifier.ensure()
 
@@ -105,11 +122,24 @@ class DeviceState:
             f"{self.info.id} does not declare {capability}", capability=capability, backend=self.info.backend
         )
 
+    def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:
+        """Return the driver of the device, or of a queue, as an instance of an ability's class.
+
+        Raises
+        ------
+        UnsupportedError
+            The driver does not have the ability. The error names `capability`.
+        """
+        found = self.driver if driver is None else driver
+        if not isinstance(found, ability):
+            self.unsupported(capability)
+        return found
+
     @contextmanager
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
-        """The context of a driver call: it is quiet, the device stays open, errors name backend and handle type."""
+        """The context of a driver call: the device stays open, and errors name backend and handle type."""
         try:
-            with self.lifetime.held(), self.driver.quiet():
+            with self.lifetime.held():
                 yield
         except XsemError as error:
             self.annotate_error(error, handle_type)
@@ -167,7 +197,7 @@ class DeviceState:
 
     @contextmanager
     def making(
-        self, what: str, free: Callable[[DeviceDriver, Any], None], parent: Lifetime | None = None
+        self, what: str, free: Callable[[Any], None], parent: Lifetime | None = None
     ) -> Iterator[Making]:
         """Own a new driver object until a public object owns it.
 
@@ -178,7 +208,7 @@ class DeviceState:
         what : str
             As in `new_lifetime`.
         free : callable
-            Releases the object. Its arguments are the driver and the result of the driver's call.
+            Releases the object. Its argument is the result of the driver's call.
         parent : Lifetime, optional
             As in `new_lifetime`.
         """
@@ -190,6 +220,10 @@ class DeviceState:
             raise
 
     # ---- fences
+    def owe_fence(self, queue: MarkedQueue) -> None:
+        """Let the next call of the application append a marker to a queue that xsem's own threads may not call."""
+        self.owing[queue] = None
+
     def add_fence(self, token: Token) -> int:
         """Register the token of a fence, and return its key. `detach_fence` or the device's close releases it once."""
         key = next(self._fence_keys)
@@ -206,11 +240,10 @@ class DeviceState:
             return
         with self.lifetime.visited() as there:
             if there:
-                with self.driver.quiet():
-                    # The key is removed after the release of its fence, so Ctrl-C between both steps has no effect.
-                    for key in list(self._detached):
-                        self._return_fence(key)
-                        self._detached.pop(key, None)
+                # The key is removed after the release of its fence, so Ctrl-C between both steps has no effect.
+                for key in list(self._detached):
+                    self._return_fence(key)
+                    self._detached.pop(key, None)
 
     def _return_fence(self, key: int) -> None:
         try:
@@ -235,7 +268,7 @@ class Making:
     __slots__ = ("_device_state", "_free", "_lifetime", "_parent", "_what", "made")
 
     def __init__(
-        self, device_state: DeviceState, what: str, free: Callable[[DeviceDriver, Any], None], parent: Lifetime | None
+        self, device_state: DeviceState, what: str, free: Callable[[Any], None], parent: Lifetime | None
     ) -> None:
         self.made: list[Any] = []
         self._device_state = device_state
@@ -258,11 +291,11 @@ class Making:
         ReleasedError
             The parent or the device was released meanwhile. The new object is released too.
         """
-        made, free, driver = self.made, self._free, self._device_state.driver
+        made, free = self.made, self._free
 
         def release() -> None:
             if made:
-                free(driver, made.pop())
+                free(made.pop())
 
         self._lifetime = self._device_state.new_lifetime(self._what, release, may_block=True, parent=self._parent)
         return self._lifetime

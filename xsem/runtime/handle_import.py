@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
 from xsem.data.handles import store
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
-from xsem.spi import ImportFailure, Token
+from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
 __all__ = ["import_with_duplicate"]
@@ -27,20 +27,20 @@ _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
 
 def import_with_duplicate(
-    desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Token], made: list[Token] | None = None
-) -> Token:
+    desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Imported], made: list[Imported]
+) -> None:
     """Call ``importer(desc, duplicate)``. The caller's handle stays as it is, on success and on failure.
 
-    On success, the driver owns the duplicate if it detached it; otherwise this function closes it. On failure, the
-    fate in `ImportFailure` decides. For the fate "unknown", the kernel decides (`DriverFd.settle`).
+    `Imported.handle` or `ImportFailure.handle` says whether this function closes the duplicate. For "unknown", the
+    kernel decides (`DriverFd.settle`).
 
     Parameters
     ----------
     desc : SemaphoreDesc or MemoryDesc
     importer : callable
         The driver's import. Its second argument is None if `desc` has no fd and no NT handle.
-    made : list, optional
-        Receives the token as soon as the importer returns, so that a later Ctrl-C does not lose the token.
+    made : list
+        Receives the result as soon as the importer returns, so that a later Ctrl-C does not lose the object.
 
     Raises
     ------
@@ -49,14 +49,13 @@ def import_with_duplicate(
     XsemError
         The driver refused the import.
     """
-    made = [] if made is None else made
     duplicated = _duplicate(desc)
     if duplicated is None:
         try:
             store(made, importer, desc, None)
         except ImportFailure as failure:
             raise failure.error from failure.error.__cause__
-        return made[0]
+        return
     given, number = duplicated
     try:
         # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
@@ -67,25 +66,23 @@ def import_with_duplicate(
     except BaseException:
         given.close()
         raise
+    # Until the driver has answered: after a defect of the backend, or Ctrl-C inside it, its progress is unknown.
+    state: HandleState = "unknown"
     try:
         store(made, importer, desc, given)
     except ImportFailure as failure:
-        _settle(failure.fate, fd, given)
+        state = failure.handle
         raise failure.error from failure.error.__cause__
-    except BaseException:
-        # A defect of the backend, or Ctrl-C inside it: its progress is unknown.
-        _settle("unknown", fd, given)
-        raise
-    given.close()  # no effect if the driver detached it
-    return made[0]
+    finally:
+        _settle(made[0].handle if made else state, fd, given)
 
 
-def _settle(fate: str, fd: DriverFd, given: OwnedHandle) -> None:
+def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:
     if given.closed:
-        return  # the backend closed or detached it before it failed
-    if fate == "taken":
+        return  # a defect of the backend: it closed or detached the handle itself
+    if state == "taken":
         given.detach()
-    elif fate == "left" and fd.left_open() is not False:
+    elif state == "left" and fd.left_open() is not False:
         given.close()
     else:
         fd.settle()

@@ -13,15 +13,16 @@ from xsem.runtime.queues.operations import DriverCall
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.timeouts import wait_in_slices
-from xsem.spi import QueueDriver, Token
+from xsem.spi import CopyQueue, HostMemory, ImageQueue, QueueDriver, Token
+from xsem.types import Feature
 
 __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 
 
 def copy_from_device(
-    queues: QueueTable, source: Lifetime, address: int, size: int, timeout_s: float | None
+    queues: QueueTable, source: Lifetime, buffer: Token, offset: int, size: int, timeout_s: float | None
 ) -> bytearray:
-    """Read `size` bytes at a device address. Blocks the host.
+    """Read `size` bytes of a buffer. Blocks the host.
 
     Raises
     ------
@@ -30,14 +31,15 @@ def copy_from_device(
     """
     data = bytearray(size)
     _copy(queues, source, data, timeout_s, "read",
-          lambda driver, staging: (driver.append_copy, (staging, address, size)))
+          lambda driver, staging: (_copies(queues, driver), (staging, 0, buffer, offset, size)))
     return data
 
 
 def copy_to_device(
-    queues: QueueTable, target: Lifetime, address: int, data: bytearray | memoryview, timeout_s: float | None
+    queues: QueueTable, target: Lifetime, buffer: Token, offset: int, data: bytearray | memoryview,
+    timeout_s: float | None,
 ) -> None:
-    """Write bytes to a device address. Blocks the host until the copy is done.
+    """Write bytes to a buffer. Blocks the host until the copy is done.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def copy_to_device(
         The copy is still pending. It reads a staging buffer, which is freed after the copy.
     """
     _copy(queues, target, data, timeout_s, "write",
-          lambda driver, staging: (driver.append_copy, (address, staging, len(data))))
+          lambda driver, staging: (_copies(queues, driver), (buffer, offset, staging, 0, len(data))))
 
 
 def copy_level(
@@ -60,25 +62,28 @@ def copy_level(
         The copy is still pending. It uses a staging buffer, which is freed after the copy.
     """
     _copy(queues, array, data, timeout_s, direction,
-          lambda driver, staging: (driver.append_level_copy, (level, staging, direction == "read")))
+          lambda driver, staging: (
+              queues.device_state.ability(ImageQueue, Feature.IMAGE.value, driver).append_level_copy,
+              (level, staging, 0, direction == "read")))
 
 
 def _copy(
     queues: QueueTable, lifetime: Lifetime, data: bytearray | memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
-    call: Callable[[QueueDriver, int], tuple[Callable[..., Token | None], Sequence[Any]]],
+    call: Callable[[QueueDriver, Token], tuple[Callable[..., Token | None], Sequence[Any]]],
 ) -> None:
     """Copy through a staging buffer. For this buffer, `call` returns the driver's method and its arguments."""
     device_state = queues.device_state
     queue, size = _copy_queue(queues), len(data)
+    driver = device_state.ability(HostMemory, "host_buffer")
     with device_state.calling(), device_state.making(
-            "staging buffer", lambda driver, made: driver.release_host_buffer(made[0])) as making:
-        _, staging = making.call(device_state.driver.host_buffer, size)
+            "staging buffer", lambda made: driver.release_host_buffer(made[0])) as making:
+        staging, address = making.call(driver.host_buffer, size)
         # A lifetime frees the buffer after the copy: after a timeout of the wait, the copy may still write to it.
         staged = making.lifetime()
     try:
         if direction == "write":
-            ctypes.memmove(staging, bytes(data), size)
+            ctypes.memmove(address, bytes(data), size)
         with device_state.calling():
             function, arguments = call(queue.driver, staging)
             fence = queue.append(DriverCall("copy", function, arguments, (lifetime, staged)), want_fence=True)
@@ -87,9 +92,13 @@ def _copy(
             raise timeout_error(device_state, "the copy", timeout_s, queue_pending(queues, queue, fence.seq))
         queue.reached(fence.seq)
         if direction == "read":
-            data[:] = ctypes.string_at(staging, size)
+            data[:] = ctypes.string_at(address, size)
     finally:
         staged.release()
+
+
+def _copies(queues: QueueTable, driver: QueueDriver) -> Callable[..., Token | None]:
+    return queues.device_state.ability(CopyQueue, "append_copy", driver).append_copy
 
 
 def _copy_queue(queues: QueueTable) -> Queue:

@@ -21,7 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, Self
 
@@ -267,11 +267,9 @@ class Lifetime:
                 if self.freed or not self.released or self._holders or self._visitors:
                     return False
                 self.freed = claimed = True
-            with self._releaser.quiet():
-                called = True
-                self._free()
+            called = True
+            self._free()
         except Exception:
-            called = True   # also if `quiet` raised: it would raise again
             # A log message is the only report, because the caller's release() has returned.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
@@ -347,11 +345,10 @@ class Releaser:
         `use_moment` first.
     """
 
-    def __init__(self, name: str, quiet: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
         # Re-entrant: a finalizer of the application can run while this thread holds the lock, and may release objects.
         self.lock = threading.RLock()
-        self.quiet = quiet
         self.closing = False
         self.releases = 0  # number of releases so far; an unchanged number means no release since
         self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # the owner of each keeps it alive

@@ -11,10 +11,10 @@ from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.spi import Token
+from xsem.spi import HostSemaphore, Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
-__all__ = ["Origin", "SemaphoreState", "note_origin", "origin_of"]
+__all__ = ["Origin", "SemaphoreState", "note_origin", "origin_of", "read_value"]
 
 
 class SemaphoreState:
@@ -192,6 +192,11 @@ class SemaphoreState:
             self._signal_is_there = not there
 
 
+def read_value(device_state: DeviceState, state: SemaphoreState) -> int:
+    """Return the present value of a timeline. The device declares Feature.READ_VALUE."""
+    return device_state.ability(HostSemaphore, Feature.READ_VALUE.value).semaphore_value(state.token)
+
+
 # ---- exported semaphores that this process imports again
 class Origin:
     """The exported semaphore and its device, by weak references."""
@@ -209,8 +214,8 @@ class Origin:
             return None
         with device_state.lifetime.visited() as open_, state.lifetime.visited() as there:
             if open_ and there:
-                with contextlib.suppress(XsemError), device_state.driver.quiet():
-                    return device_state.driver.semaphore_value(state.token)
+                with contextlib.suppress(XsemError):
+                    return read_value(device_state, state)
         return None
 
 

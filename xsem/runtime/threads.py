@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Background", "exiting"]
+__all__ = ["Background", "enter_own_thread", "exiting", "on_own_thread"]
 
 _log = logging.getLogger("xsem")
 
@@ -32,6 +32,23 @@ atexit.register(_at_exit)
 def exiting() -> bool:
     """Return whether the interpreter exits. From then on, xsem makes no driver call on its own account."""
     return _Exit.under_way
+
+
+class _Own(threading.local):
+    here = False
+
+
+_own: Final = _Own()
+
+
+def enter_own_thread() -> None:
+    """Mark the calling thread as a thread of xsem."""
+    _own.here = True
+
+
+def on_own_thread() -> bool:
+    """Return whether the calling thread is a thread of xsem. The application entered xsem with all other threads."""
+    return _own.here
 
 
 class Background:
@@ -111,6 +128,7 @@ class Background:
             self._main()
 
     def _main(self) -> None:
+        enter_own_thread()
         with self._running:
             while not _Exit.under_way:
                 failed = not self._worked()

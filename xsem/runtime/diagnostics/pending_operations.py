@@ -15,7 +15,7 @@ from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.semaphore_state import SemaphoreState, read_value
 from xsem.types import Feature, PendingOp, SemaphoreKind
 
 __all__ = [
@@ -148,8 +148,8 @@ class _Look:
         # The semaphore may be released and not freed yet. It must not be freed during the read.
         with state.lifetime.visited() as there:
             if there:
-                with contextlib.suppress(XsemError), self._device_state.driver.quiet():
-                    return self._device_state.driver.semaphore_value(state.token)
+                with contextlib.suppress(XsemError):
+                    return read_value(self._device_state, state)
         return None
 
     # ---- reports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.semaphore_state import SemaphoreState, read_value
 from xsem.types import Feature
 
 __all__ = ["queued_signal"]
@@ -48,7 +48,7 @@ def _value(device_state: DeviceState, state: SemaphoreState) -> int:
     """Return the value of the timeline; -1 if the device cannot read it."""
     if Feature.READ_VALUE not in device_state.capabilities.features:
         return -1
-    return device_state.driver.semaphore_value(state.token)
+    return read_value(device_state, state)
 
 
 def _find(queues: QueueTable, state: SemaphoreState, now: int) -> tuple[str, int | None] | None:

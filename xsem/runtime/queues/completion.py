@@ -18,7 +18,8 @@ from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Fence, Operation
-from xsem.spi import QueueDriver
+from xsem.runtime.threads import on_own_thread
+from xsem.spi import Callers, QueueDriver
 
 __all__ = ["MARK_EVERY", "CompletionTracker"]
 
@@ -64,6 +65,7 @@ class CompletionTracker:
         self.recording = False
         self.exposed = borrowed
         self.closed = False
+        self._only_application = driver.callers is Callers.APPLICATION
         self.lifetime: Lifetime  # set by QueueTable.add
         self._markers: deque[Fence] = deque()
         self._limit = device_state.capabilities.max_pending
@@ -101,6 +103,9 @@ class CompletionTracker:
         if self.failure is not None:
             self._retire_failed()
         elif not self._has_fence(seq):
+            if self._only_application and on_own_thread():
+                self.device_state.owe_fence(self)
+                return
             with self.lifetime.visited() as there:
                 try:
                     if there and self.lock.acquire(blocking=False):
@@ -169,6 +174,8 @@ class CompletionTracker:
 
     def captured(self) -> bool:
         """Return whether appends are captured or recorded now. False if another thread holds the lock of the queue."""
+        if self._only_application and on_own_thread():
+            return self.recording
         try:
             return self.lock.acquire(blocking=False) and self._is_captured()
         finally:
@@ -228,8 +235,7 @@ class CompletionTracker:
         if self._room() < 1 and self._last_wait > self.done_seq:
             return
         try:
-            with self.device_state.driver.quiet():
-                token = self.driver.append_barrier((), True)
+            token = self.driver.append_barrier((), True)
         except DriverError as failure:
             if not failure.from_earlier_work and not isinstance(failure, DeviceLostError):
                 raise
@@ -260,8 +266,7 @@ class CompletionTracker:
         if self._markers:
             with self.lifetime.visited() as there:
                 if there:
-                    with self.device_state.driver.quiet():
-                        self._poll()
+                    self._poll()
 
     def _poll(self) -> None:
         done = self.device_state.driver.query_fence
@@ -338,7 +343,7 @@ class CompletionTracker:
 
 
 def _failure(name: str, error: Exception) -> DriverError:
-    """Turn an exception of `driver.done` into the failure of the queue."""
+    """Turn an exception of `driver.query_fence` into the failure of the queue."""
     if isinstance(error, DriverError):
         return error
     failure = DriverError(f"work on {name} failed: {error}", reason="work_failed", from_earlier_work=True)

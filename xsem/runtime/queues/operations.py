@@ -86,8 +86,7 @@ class Fence:
         """
         driver = self.device_state.driver
         try:
-            with driver.quiet():
-                return driver.query_fence(self.token)
+            return driver.query_fence(self.token)
         except DriverError as failure:
             if self.queue is not None:
                 self.queue.fail(failure)
@@ -103,8 +102,7 @@ class Fence:
         """
         driver = self.device_state.driver
         try:
-            with driver.quiet():
-                return driver.wait_fence(self.token, timeout_ns)
+            return driver.wait_fence(self.token, timeout_ns)
         except DriverError:
             if self.queue is not None:
                 self.queue.poll()

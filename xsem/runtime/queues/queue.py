@@ -125,7 +125,7 @@ class Queue(CompletionTracker):
             # This check precedes the lock: in a forked child, a thread of the parent process may hold the lock.
             check_generation(device_state.generation, device_state.info.id)
         releaser = device_state.releaser
-        if releaser.jobs or device_state.notifier.thread.stalled:
+        if releaser.jobs or device_state.owing or device_state.notifier.thread.stalled:
             device_state.catch_up()
         gate, crowded = None, False
         if append.may_wait or kept:

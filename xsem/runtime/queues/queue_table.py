@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Hashable
 from typing import Final
 
 from xsem.runtime.device_state import DeviceState
@@ -35,7 +36,7 @@ class QueueTable:
         self.copy_lock = threading.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
         self.lock = threading.RLock()
-        self._queues: dict[int, Queue] = {}
+        self._queues: dict[Hashable, Queue] = {}
         self._numbers = itertools.count(1)
         self._next_look = 0
         if device_state.gate is not None:
@@ -48,7 +49,12 @@ class QueueTable:
         """Return the name for a new list of the device's own."""
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
-    def borrowed(self, identity: int) -> Queue | None:
+    def stream_name(self, driver: QueueDriver) -> str:
+        """Return the name for a borrowed stream: its native handle, or a number."""
+        handle = driver.native_handle
+        return f"{self.device_state.info.id}/stream-{next(self._numbers) if handle is None else format(handle, '#x')}"
+
+    def borrowed(self, identity: Hashable) -> Queue | None:
         """Return the queue with this identity, for a list on a borrowed stream; None if it is unknown or released."""
         queue = self._queues.get(identity)
         return None if queue is None or queue.lifetime.released else queue

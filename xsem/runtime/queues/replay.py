@@ -8,7 +8,7 @@ from typing import Any
 from xsem.runtime.lifetime import Lifetime, User
 from xsem.runtime.queues.operations import Append, Operation, Targets
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import QueueDriver, Token
+from xsem.spi import RecordingQueue, Token
 
 __all__ = ["Replay"]
 
@@ -18,7 +18,7 @@ class Replay(Append):
 
     Parameters
     ----------
-    driver : QueueDriver
+    driver : RecordingQueue
     recording : Token
     values : sequence of (Token, int, int)
         Token, value to wait for and value to signal, for each timeline with new values.
@@ -36,7 +36,7 @@ class Replay(Append):
     __slots__ = ("_driver", "_limit", "_recording", "_rewinding", "_signals", "_values", "_waits")
 
     def __init__(
-        self, driver: QueueDriver, recording: Token, values: Sequence[tuple[Token, int, int]],
+        self, driver: RecordingQueue, recording: Token, values: Sequence[tuple[Token, int, int]],
         waits: Mapping[SemaphoreState, int | None], signals: Mapping[SemaphoreState, int | None],
         rewinding: set[SemaphoreState], *, lifetimes: Sequence[Lifetime], may_wait: bool, limit: int,
     ) -> None:
