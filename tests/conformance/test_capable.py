@@ -26,7 +26,7 @@ FAULT = {fault!r}
 
 class Capable(spi.Backend):
     name = "capable"
-    spi_version = 1
+    spi_version = 2
     one = None
     def devices(self):
         return [DeviceInfo(id=f"capable:{{index}}", backend="capable", index=index, name="host")
@@ -36,7 +36,7 @@ class Capable(spi.Backend):
         from faults.lists import ListsAreOne
         if FAULT == "devices_are_one":
             if self.one is None:
-                self.one = HostDevice().create_command_list()
+                self.one = HostDevice().create_queue()
             made = ListsAreOne(HostDevice())
             made._one = self.one
             return made

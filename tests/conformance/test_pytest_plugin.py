@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.plugin_folder import NOTHING, clean_environment, write_plugin
 
-# A host device with the fault that the name of a test gives. The suite asks it for each type that host does not export.
+# A host device that breaks when it creates an object, differently for each type. XSEM-OWN-008 creates one of each.
 LIAR = """
 import os, threading
 from xsem import spi

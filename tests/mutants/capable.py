@@ -21,7 +21,7 @@ CAPABLE: dict[str, Fault] = {}
 class _SyncFile:
     """A semaphore with a separate object for each signal. A sync file stands for one signal."""
 
-    def __init__(self, driver: spi.DeviceDriver, first: Any) -> None:
+    def __init__(self, driver: Any, first: Any) -> None:
         self.driver = driver
         self.made = [first]
 
@@ -30,7 +30,7 @@ class _SyncFile:
         return self.made[-1]
 
 
-class _Recorder(List):
+class _Recorder(List, spi.RecordingQueue):
     recorded: list[Callable[[dict[Any, tuple[int, int]]], object]] | None = None
 
     def begin_recording(self) -> None:
@@ -92,7 +92,8 @@ class Capable(Driver):
             return self.inner.import_semaphore(desc, handle)
         if handle is not None:
             return self.inner.import_semaphore(dataclasses.replace(desc, type=SemaphoreHandleType.OPAQUE_FD), handle)
-        return self.signalled(self.inner.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+        made = self.signalled(self.inner.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+        return spi.Imported(made, handle="left")
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
         made = self.inner.create_semaphore(

@@ -1,9 +1,9 @@
-"""Direct calls of a driver: the types for them, and handles for imports, which the caller settles as the facade does."""
+"""Direct calls of a driver: types for them, and handles for imports, settled as the facade settles them."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from xsem.spi import (
     CopyQueue,
@@ -99,7 +99,7 @@ class Given:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -25,7 +25,7 @@ class ZeroIsNoHandle(Driver):
 
 def _unless_0(handle: OwnedHandle | None) -> OwnedHandle | None:
     if handle is not None and not handle.fileno():
-        raise spi.ImportFailure(BadHandleError("no handle", reason="no_handle"), fate="left")
+        raise spi.ImportFailure(BadHandleError("no handle", reason="no_handle"), handle="left")
     return handle
 
 
@@ -37,7 +37,7 @@ class DedicatedIsElsewhere(Driver):
         if not desc.dedicated:
             return self.inner.import_memory(desc, handle)
         made, _ = self.inner.create_memory(desc.type, desc.allocation_size, True)
-        return made
+        return spi.Imported(made, handle="left")
 
 
 @a_driver
@@ -66,7 +66,7 @@ class ExportsOneHandle(Driver):
 
 
 @a_driver
-class AnythingIsAStream(Driver):
+class AnythingIsAStream(Driver, spi.BorrowedQueues):
     """Any object is accepted as a stream."""
 
     def borrow_queue(self, stream: object, in_order: bool) -> spi.QueueDriver:
