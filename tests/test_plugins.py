@@ -166,7 +166,7 @@ def test_the_versions_of_this_release_are_taken() -> None:
 
 class Duck:
     name = "duck"
-    spi_version = 1
+    spi_version = 2
 
     def devices(self) -> list[object]:
         return []

@@ -96,10 +96,10 @@ def test_release_of_one_list_leaves_the_others(opened: Opened) -> None:
 def test_identity_that_refuses_a_stream_is_reported(opened: Opened, error: Exception, reason: str) -> None:
     device, driver = opened
 
-    def stream_identity(_stream: object) -> int:
+    def queue_identity(_stream: object) -> int:
         raise error
 
-    driver.stream_identity = stream_identity  # type: ignore[assignment,method-assign]
+    driver.queue_identity = queue_identity  # type: ignore[assignment,method-assign]
     with pytest.raises((BadArgumentError, WrongDeviceError)) as caught:
         device.command_list(FakeStream(7))
     assert (caught.value.reason, caught.value.backend) == (reason, "fake")

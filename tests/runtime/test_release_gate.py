@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
+from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, hold_next, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -58,7 +58,7 @@ def test_idle_object_is_not_freed_while_a_wait_is_pending(opened: Opened, what: 
 def test_wait_for_a_borrowed_event_counts(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    commands.append_barrier(wait_events=[device.event(FakePoint(1, "foreign"))])
+    commands.append_barrier(wait_events=[device.event(FakeFence(1, "foreign"))])
     sem.release()
     stays(driver, "release_semaphore")
     driver.lists[0].reach_all()

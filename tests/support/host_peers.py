@@ -79,7 +79,7 @@ def refused_fd(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc |
                 device.import_memory(wanted, handle)
             else:
                 device.import_semaphore(wanted, handle)
-        assert failure.value.fate == "left"
+        assert failure.value.handle == "left"
         assert not handle.closed
         os.fstat(fd)
     error = failure.value.error
