@@ -127,8 +127,8 @@ class Mapping:
         start = self.offset + offset
         if start + size > self.memory.size:
             raise BadArgumentError(
-                f"bytes {start} … {start + size} of the memory cannot be used: a buffer of this device reaches only the "
-                f"first {self.memory.size} of {self.memory.allocated} bytes", reason="out_of_range", backend="vulkan")
+                f"bytes {start} … {start + size} of the memory cannot be used: a buffer of this device reaches only "
+                f"{self.memory.size} of its {self.memory.allocated} bytes", reason="out_of_range", backend="vulkan")
         return Place(self.memory.buffer, start)
 
 

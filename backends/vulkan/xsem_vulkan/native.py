@@ -102,7 +102,8 @@ def borrowed(native: object) -> tuple[int, PhysicalDevice, Gpu]:
         raise _bad("physical_device does not belong to the instance")
     index = addresses.index(native.physical_device)
     physical = found[index]
-    return index, physical, borrow_gpu(physical, _abilities(physical, native), native.device, native.queues, native.lock)
+    abilities = _abilities(physical, native)
+    return index, physical, borrow_gpu(physical, abilities, native.device, native.queues, native.lock)
 
 
 def _abilities(physical: PhysicalDevice, native: Native) -> Abilities:
