@@ -138,6 +138,7 @@ TESTED = {
                     "missing_library_is_told_apart_from_an_old_one",
     "XSEM-THR-005": "runtime/queue: appends_of_many_threads_reach_the_driver_one_at_a_time; facade/many_threads: "
                     "appends_queries_and_releases_of_one_list_at_once",
+    "XSEM-THR-006": "conformance/watched: xsem_keeps_the_rules_of_the_interface",
     "XSEM-FORK-001": "runtime/forks: in_the_child_every_method_raises_and_calls_no_driver "
                      "child_that_exits_normally_calls_no_driver",
     "XSEM-FORK-003": "data/pickling: descriptors_reach_a_spawned_process",

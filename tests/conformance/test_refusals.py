@@ -49,7 +49,8 @@ def test_device_without_the_needed_object_is_not_asked(name: str) -> None:
     def blocked(*_: object) -> Any:
         raise BlockedError("nothing to import")
 
-    context: Any = SimpleNamespace(here=None, device=None, some_type=blocked, memory=blocked)
+    here = SimpleNamespace(get=None)
+    context: Any = SimpleNamespace(here=here, semaphore=None, some_type=blocked, memory=blocked)
     assert refuses(context, name) == (Outcome.UNSUPPORTED, "not declared; not asked: nothing to import")
 
 

@@ -305,11 +305,9 @@ def test_undeclared_capability_is_refused_before_the_driver(way: str, name: str)
 
 def test_crash_while_a_refusal_is_asked_fails() -> None:
     with workers("is killed by imports") as running:
-        result = running.refusal("feature:image")   # it needs memory, but a semaphore is not imported for it
-        assert result.outcome is Outcome.UNSUPPORTED
-        result = running.refusal("semaphore_import:opaque_fd")   # declared: the ask reaches the driver
+        result = running.refusal("feature:host_signal")   # it needs a semaphore, which is imported first
         assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
-        assert result.case.requirement == "semaphore_import:opaque_fd"
+        assert result.case.requirement == "feature:host_signal"
 
 
 def test_crash_during_the_quirks_is_reported() -> None:
