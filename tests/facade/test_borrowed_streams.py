@@ -90,7 +90,7 @@ def test_release_of_one_list_leaves_the_others(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize(("error", "reason"), [
-    (TypeError("only mine"), "not_a_stream"),
+    (BadArgumentError("only mine", reason="not_a_stream"), "not_a_stream"),
     (WrongDeviceError("elsewhere", expected="fake:0", actual="fake:1", reason="wrong_device"), "wrong_device"),
 ])
 def test_identity_that_refuses_a_stream_is_reported(opened: Opened, error: Exception, reason: str) -> None:

@@ -342,7 +342,7 @@ def test_stream_of_another_library_is_refused_by_name(opened: Opened) -> None:
     device, driver = opened
 
     def borrow_queue(_stream: object, _in_order: bool) -> Any:
-        raise TypeError("only mine")
+        raise BadArgumentError("FakeStream is not a stream: only mine", reason="not_a_stream")
 
     driver.borrow_queue = borrow_queue  # type: ignore[assignment,method-assign]
     with pytest.raises(BadArgumentError, match=r"FakeStream.*only mine") as caught:

@@ -211,7 +211,7 @@ def test_borrowed_event_is_refused_as_signal_event(opened: Opened) -> None:
 
 def test_borrowed_event_of_another_library_is_refused(opened: Opened) -> None:
     device, _ = opened
-    with pytest.raises(BadArgumentError, match="only a FakeFence") as caught:
+    with pytest.raises(BadArgumentError, match="object is not a FakeFence") as caught:
         _ = device.event(object())
     assert caught.value.reason == "not_an_event"
 

@@ -105,6 +105,12 @@ class FakeList(spi.SemaphoreQueue, spi.CopyQueue):
     ) -> Any:
         return self._issue(want_fence, "signal", tuple(semaphores), tuple(params), tuple(wait_fences), tuple(release))
 
+    def prepare_wait(self, semaphores: Sequence[Any]) -> spi.PreparedCall:
+        return _repeated(self.append_wait, semaphores, WaitParams)
+
+    def prepare_signal(self, semaphores: Sequence[Any]) -> spi.PreparedCall:
+        return _repeated(self.append_signal, semaphores, SignalParams)
+
     def append_copy(
         self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Any],
         want_fence: bool,
@@ -138,6 +144,14 @@ class FakeList(spi.SemaphoreQueue, spi.CopyQueue):
         return sum(call[0] == "barrier" for call in self.calls)
 
 
+def _repeated(append: Callable[..., Any], semaphores: Sequence[Any], params: type[Any]) -> spi.PreparedCall:
+    def call(values: Any, wait_fences: Sequence[Any], want_fence: bool) -> Any:
+        listed = values if isinstance(values, tuple) else (values,)
+        return append(semaphores, [params(value=each) for each in listed], wait_fences, (), want_fence)
+
+    return call
+
+
 class FakeDriver(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.NvSciSync, spi.MemoryImport,
     spi.MemoryExport, spi.BorrowedQueues, spi.BorrowedEvents,
@@ -154,12 +168,14 @@ class FakeDriver(
         self.import_state: spi.HandleState = "left"
         self.seen_handles: list[int] = []
         self.foreign: dict[int, FakeFence] = {}
-        self.dlpack = (2, 0)
+        self.dlpack: tuple[int, int] | None = (2, 0)
+        self.addresses = True   # of mappings
         self.unblock = threading.Event()
         self.unblock.set()
         self.fences: list[FakeFence] = []   # all fences
         self.slices: list[int] = []   # timeouts of each wait and host_wait, ns
         self.on_wait: Callable[[], object] = lambda: None   # called during each of these
+        self.on_release: Callable[[], object] = lambda: None   # called during each release of a semaphore
         self.misuse: list[str] = []   # forbidden calls; also raised, but xsem's threads only log that
         self.threads: set[str] = set()   # names of the threads that released something
         self.calls = 0
@@ -255,6 +271,7 @@ class FakeDriver(
 
     def release_semaphore(self, semaphore: int) -> None:
         self._own("release_semaphore")
+        self.on_release()
         self.log.append(("release_semaphore", semaphore))
 
     def semaphore_value(self, semaphore: int) -> int:
@@ -286,8 +303,8 @@ class FakeDriver(
     def export_memory(self, memory: int) -> OwnedHandle:
         raise NotImplementedError
 
-    def map_buffer(self, memory: int, offset: int, size: int) -> tuple[int, int]:
-        return next(self.numbers), 0x10_0000 * memory + offset
+    def map_buffer(self, memory: int, offset: int, size: int) -> tuple[int, int | None]:
+        return next(self.numbers), 0x10_0000 * memory + offset if self.addresses else None
 
     def unmap_buffer(self, buffer: int) -> None:
         self._own("unmap_buffer")
@@ -307,7 +324,7 @@ class FakeDriver(
     def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
         self._own("nvscisync_attributes")
 
-    def dlpack_device(self) -> tuple[int, int]:
+    def dlpack_device(self) -> tuple[int, int] | None:
         return self.dlpack
 
     def released(self, what: str) -> list[Any]:
