@@ -79,6 +79,66 @@ def opened(watched: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callers],
     return open_
 
 
+# ---- the driver complains
+def _overlap(at: Any, queue: Any) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def append_barrier(*_: object) -> None:
+        inside.set()
+        go.wait(10)
+
+    queue.inner = SimpleNamespace(append_barrier=append_barrier, is_capturing=lambda: False)
+    thread = threading.Thread(target=queue.append_barrier, args=((), False))
+    thread.start()
+    inside.wait(10)
+    queue.is_capturing()
+    go.set()
+    thread.join()
+
+
+def _on_own_thread(at: Any, queue: Any) -> None:
+    thread = threading.Thread(target=queue.append_barrier, args=((), False), name="xsem-release-x")
+    thread.start()
+    thread.join()
+
+
+def _after_close(at: Any, queue: Any) -> None:
+    queue.close()
+    queue.append_barrier((), False)
+
+
+def _twice(at: Any, queue: Any) -> None:
+    fence = queue.append_barrier((), True)
+    at.driver.release_fence(fence)
+    at.driver.release_fence(fence)
+
+
+def _left(at: Any, queue: Any) -> None:
+    at.driver.create_semaphore(TIMELINE, 0)
+    at.driver.close()
+
+
+@pytest.mark.parametrize(("callers", "act", "said"), [
+    (Callers.ONE_AT_A_TIME, _overlap, "is_capturing of a queue during another call of it"),
+    (Callers.APPLICATION, _overlap, "is_capturing of a queue during another call of it"),
+    (Callers.ANY, _overlap, ""),
+    (Callers.APPLICATION, _on_own_thread, "append_barrier of a queue of the application in xsem-release-x"),
+    (Callers.ONE_AT_A_TIME, _on_own_thread, ""),
+    (Callers.ANY, _after_close, "append_barrier of a closed queue"),
+    (Callers.ANY, _twice, "release_fence of an object that is released already"),
+    (Callers.ANY, _left, "close before release_semaphore"),
+], ids=lambda each: getattr(each, "value", getattr(each, "__name__", None)))
+def test_broken_rule_is_complained_of(opened: Any, callers: Callers, act: Callable[..., None], said: str) -> None:
+    at = opened(callers)
+    queue = at.driver.create_queue()
+    with contextlib.suppress(xsem.XsemError):   # of host, for a call that it refuses
+        act(at, queue)
+    assert at.complaints == ([said] if said else [])
+    at.driver.complain = lambda _: None
+    at.device.release()
+
+
+# ---- xsem keeps the rules
 def _work(device: xsem.Device, shared: xsem.CommandList, turns: int) -> None:
     """Use most of xsem: own and shared lists, events with callbacks, imports, mappings, and releases behind waits."""
     own = device.create_command_list()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from faults.base import Driver, Fault, List, named
 
 from xsem import spi
-from xsem.types import Feature, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["CAPABLE", "Capable"]
 
@@ -175,6 +176,16 @@ class SyncFileIsTheFirstOne(Capable):
 
     def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
         return super().export_semaphore(semaphore.made[1] if isinstance(semaphore, _SyncFile) else semaphore)
+
+
+@_capable
+class SizeUnchecked(Capable):
+    """The allocation size of an import is not checked."""
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        assert handle is not None
+        size = os.fstat(handle.fileno()).st_size
+        return self.inner.import_memory(dataclasses.replace(desc, allocation_size=size or desc.allocation_size), handle)
 
 
 @_capable

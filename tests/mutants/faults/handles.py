@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from typing import Any
 
 from faults.base import Driver, a_driver
@@ -38,16 +36,6 @@ class DedicatedIsElsewhere(Driver):
             return self.inner.import_memory(desc, handle)
         made, _ = self.inner.create_memory(desc.type, desc.allocation_size, True)
         return spi.Imported(made, handle="left")
-
-
-@a_driver
-class SizeUnchecked(Driver):
-    """The allocation size of an import is not checked."""
-
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
-        assert handle is not None
-        size = os.fstat(handle.fileno()).st_size
-        return self.inner.import_memory(dataclasses.replace(desc, allocation_size=size or desc.allocation_size), handle)
 
 
 @a_driver
