@@ -64,7 +64,7 @@ def opened(watched: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callers],
             def create_queue(self) -> Any:
                 return Slow(super().create_queue(), callers)
 
-        class List(watched.WatchedList):   # type: ignore[misc, name-defined]
+        class List(watched.WatchedList):   # type: ignore[misc]
             @contextlib.contextmanager
             def watched(self, name: str, args: tuple[Any, ...]) -> Iterator[None]:
                 names.add(threading.current_thread().name)
@@ -152,7 +152,7 @@ def _work(device: xsem.Device, shared: xsem.CommandList, turns: int) -> None:
         own.append_wait(imported, 1)
         own.append_fill(buffer, bytes([turn]))
         own.append_barrier(signal_event=reached)
-        reached.add_done_callback(lambda _, called=called: called.set())
+        reached.add_done_callback(_setting(called))
         shared.append_barrier(wait_events=[reached])
         for each in (imported, buffer, memory):
             each.release()   # behind the wait: xsem's own threads release them later
@@ -164,6 +164,10 @@ def _work(device: xsem.Device, shared: xsem.CommandList, turns: int) -> None:
             each.release()
     own.synchronize(timeout_s=30)
     own.release()
+
+
+def _setting(called: threading.Event) -> Callable[[xsem.Event], object]:
+    return lambda _: called.set()
 
 
 def _signal(device: xsem.Device, gate: xsem.Semaphore) -> None:
