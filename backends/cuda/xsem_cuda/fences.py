@@ -148,9 +148,8 @@ class Fences:
 
     def close(self) -> None:
         """Destroy the unused events."""
-        with self._quiet:
-            while self._free:
-                call(self._destroy, self._free.popleft())
+        while self._free:
+            call(self._destroy, self._free.popleft())
 
 
 def native_event(driver: Any, native: object) -> Any:
