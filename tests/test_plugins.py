@@ -135,7 +135,7 @@ def test_an_attribute_that_raises_is_reported(error: BaseException) -> None:
     only_problem(found)
 
 
-@pytest.mark.parametrize("version", [0, 2, -1, 10**9, None, "1", 1.0, True], ids=repr)
+@pytest.mark.parametrize("version", [0, 1, 3, -1, 10**9, None, "1", 1.0, True], ids=repr)
 def test_another_version_of_the_interface_is_reported(version: Any) -> None:
     found = added(("acme", plugin(renamed("acme", version), renamed("good"))))
     assert set(found.backends) == {"good"}
@@ -166,7 +166,7 @@ def test_the_versions_of_this_release_are_taken() -> None:
 
 class Duck:
     name = "duck"
-    spi_version = 1
+    spi_version = 2
 
     def devices(self) -> list[object]:
         return []

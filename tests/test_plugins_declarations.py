@@ -12,7 +12,7 @@ from support.plugin_modules import Acme
 from xsem import spi
 from xsem.errors import BackendUnavailableError
 from xsem.facade.device import Device
-from xsem.plugins import check_implements, check_list_implements, check_native_implements
+from xsem.plugins import check_implements, check_native_implements, check_queue_implements
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
 
 
@@ -36,7 +36,7 @@ class Bare(spi.DeviceDriver):
         return self.declared
 
     def create_queue(self) -> spi.QueueDriver:
-        return BareList()
+        return BareQueue()
 
     def query_fence(self, fence: object) -> bool:
         return True
@@ -45,13 +45,15 @@ class Bare(spi.DeviceDriver):
     def close(self) -> None: ...
 
 
-class BareList(spi.QueueDriver):
+class BareQueue(spi.QueueDriver):
     identity = 1
+    closed = 0
 
     def append_barrier(self, wait_fences: Sequence[object], want_fence: bool) -> object:
         return 1 if want_fence else None
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed += 1
 
 
 SEMAPHORE = frozenset({SemaphoreHandleType.OPAQUE_FD})
@@ -61,16 +63,17 @@ MEMORY = frozenset({MemoryHandleType.OPAQUE_FD})
 @pytest.mark.parametrize(
     ("declared", "missing"),
     [
-        ({"semaphore_import": SEMAPHORE}, {"import_semaphore", "release_semaphore"}),
-        ({"semaphore_export": SEMAPHORE}, {"create_semaphore", "export_semaphore", "release_semaphore"}),
-        ({"memory_import": MEMORY}, {"import_memory", "map_buffer", "unmap_buffer", "release_memory"}),
-        ({"memory_export": MEMORY}, {"create_memory", "export_memory", "map_buffer", "unmap_buffer", "release_memory"}),
-        ({"features": frozenset({Feature.HOST_SIGNAL})}, {"host_signal"}),
-        ({"features": frozenset({Feature.HOST_WAIT})}, {"host_wait"}),
-        ({"features": frozenset({Feature.READ_VALUE})}, {"semaphore_value"}),
-        ({"features": frozenset({Feature.NATIVE_EVENTS})}, {"borrow_event"}),
-        ({"features": frozenset({Feature.MIPMAPPED_ARRAY})},
-         {"map_mipmapped_array", "mipmap_level", "release_array", "host_buffer", "release_host_buffer"}),
+        ({"semaphore_import": SEMAPHORE}, {"SemaphoreImport"}),
+        ({"semaphore_import": SEMAPHORE | {SemaphoreHandleType.NVSCISYNC}}, {"SemaphoreImport", "NvSciSync"}),
+        ({"semaphore_export": SEMAPHORE}, {"SemaphoreExport"}),
+        ({"memory_import": MEMORY}, {"MemoryImport"}),
+        ({"memory_export": MEMORY}, {"MemoryExport"}),
+        ({"features": frozenset({Feature.HOST_SIGNAL})}, {"HostSemaphore"}),
+        ({"features": frozenset({Feature.HOST_WAIT})}, {"HostSemaphore"}),
+        ({"features": frozenset({Feature.READ_VALUE})}, {"HostSemaphore"}),
+        ({"features": frozenset({Feature.NATIVE_EVENTS})}, {"BorrowedEvents"}),
+        ({"features": frozenset({Feature.MIPMAPPED_ARRAY})}, {"Images", "HostMemory"}),
+        ({"features": frozenset({Feature.IMAGE})}, {"Images", "HostMemory"}),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -90,13 +93,13 @@ def test_a_device_that_declares_nothing_implements_nothing() -> None:
 def test_every_feature_is_checked_somewhere() -> None:
     every = Capabilities(features=frozenset(Feature))
     missing = set(broken(lambda: check_implements(INFO, Bare(every))).split(", "))
-    missing |= set(broken(lambda: check_list_implements(INFO, every, BareList())).split(", "))
+    missing |= set(broken(lambda: check_queue_implements(INFO, every, BareQueue())).split(", "))
     missing |= set(broken(lambda: check_native_implements(INFO, Acme(), every)).split(", "))
     for feature in Feature:
         alone = Capabilities(features=frozenset({feature}))
         checks: list[Callable[[], object]] = [
             lambda alone=alone: check_implements(INFO, Bare(alone)),  # type: ignore[misc]
-            lambda alone=alone: check_list_implements(INFO, alone, BareList()),  # type: ignore[misc]
+            lambda alone=alone: check_queue_implements(INFO, alone, BareQueue()),  # type: ignore[misc]
             lambda alone=alone: check_native_implements(INFO, Acme(), alone),  # type: ignore[misc]
         ]
         refused = 0
@@ -111,12 +114,11 @@ def test_every_feature_is_checked_somewhere() -> None:
 @pytest.mark.parametrize(
     ("declared", "missing"),
     [
-        ({"semaphore_import": SEMAPHORE}, {"append_wait", "append_signal"}),
-        ({"semaphore_export": SEMAPHORE}, {"append_wait", "append_signal"}),
-        ({"features": frozenset({Feature.RECORDING})},
-         {"begin_recording", "end_recording", "replay", "release_recording"}),
-        ({"features": frozenset({Feature.MIPMAPPED_ARRAY})}, {"append_level_copy"}),
-        ({"features": frozenset({Feature.IMAGE})}, {"append_level_copy"}),
+        ({"semaphore_import": SEMAPHORE}, {"SemaphoreQueue"}),
+        ({"semaphore_export": SEMAPHORE}, {"SemaphoreQueue"}),
+        ({"features": frozenset({Feature.RECORDING})}, {"RecordingQueue"}),
+        ({"features": frozenset({Feature.MIPMAPPED_ARRAY})}, {"ImageQueue"}),
+        ({"features": frozenset({Feature.IMAGE})}, {"ImageQueue"}),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -124,31 +126,40 @@ def test_list_without_its_declared_calls_is_refused(
     declared: dict[str, Any], missing: set[str]
 ) -> None:
     capabilities = Capabilities(**declared)
-    assert set(broken(lambda: check_list_implements(INFO, capabilities, BareList())).split(", ")) == missing
+    assert set(broken(lambda: check_queue_implements(INFO, capabilities, BareQueue())).split(", ")) == missing
 
 
 def test_full_driver_implements_its_declarations() -> None:
     device, driver = open_fake()
     check_implements(INFO, driver)
-    check_list_implements(INFO, ALL, FakeList(driver, 1))
+    check_queue_implements(INFO, ALL, FakeList(driver, 1))
     device.release()
 
 
-def test_error_of_a_partial_driver_names_the_missing_calls() -> None:
-    class Half(FakeDriver):
-        unmap_buffer = spi.DeviceDriver.unmap_buffer
+def test_queue_that_is_refused_is_closed() -> None:
+    class Queues(FakeDriver):
+        def create_queue(self) -> Any:
+            closed.append(BareQueue())
+            return closed[-1]
 
-    assert broken(lambda: Device(INFO, Half())) == "unmap_buffer"
+        def borrow_queue(self, stream: object, in_order: bool) -> Any:
+            return self.create_queue()
+
+    closed: list[BareQueue] = []
+    with Device(INFO, Queues()) as device:
+        broken(device.create_command_list)
+        broken(lambda: device.command_list(5))
+    assert [each.closed for each in closed] == [1, 1]
 
 
 def test_list_without_its_declared_calls_is_refused_when_made() -> None:
     class Lists(FakeDriver):
         def create_queue(self) -> Any:
-            return BareList()
+            return BareQueue()
 
         def borrow_queue(self, stream: object, in_order: bool) -> Any:
-            return BareList()
+            return BareQueue()
 
     with Device(INFO, Lists()) as device:
-        assert broken(device.create_command_list) == "append_wait, append_signal"
-        assert broken(lambda: device.command_list(5)) == "append_wait, append_signal"
+        assert broken(device.create_command_list) == "SemaphoreQueue"
+        assert broken(lambda: device.command_list(5)) == "SemaphoreQueue"

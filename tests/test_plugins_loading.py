@@ -35,7 +35,7 @@ PLUGIN = """
 from xsem import spi
 class Backend(spi.Backend):
     name = {name!r}
-    spi_version = 1
+    spi_version = 2
     def devices(self): return ()
     def open(self, index): raise NotImplementedError
 @spi.hookimpl

@@ -233,7 +233,7 @@ from xsem.types import DeviceInfo
 
 class Acme(spi.Backend):
     name = "acme"
-    spi_version = 1
+    spi_version = 2
     def devices(self):
         return (DeviceInfo(id="acme:0", backend="acme", index=0, name="Acme 9"),)
     def open(self, index):

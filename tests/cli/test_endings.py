@@ -205,7 +205,7 @@ from xsem import spi
 
 class Acme(spi.Backend):
     name = "acme"
-    spi_version = 1
+    spi_version = 2
     def devices(self):
         os.kill(os.getpid(), signal.SIGINT)
         return ()

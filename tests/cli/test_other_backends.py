@@ -48,7 +48,7 @@ class Driver(spi.DeviceDriver):
 
 class Acme(spi.Backend):
     name = "acme"
-    spi_version = 1
+    spi_version = 2
     def devices(self):
         if MODE == "unavailable":
             raise BackendUnavailableError("libacme.so is missing", reason="libacme_missing",

@@ -23,7 +23,7 @@ NAME = "{NAME}"
 
 class Acme(spi.Backend):
     name = "acme"
-    spi_version = 1
+    spi_version = 2
     def devices(self):
         return (DeviceInfo(id="acme:0", backend="acme", index=0, name=NAME, driver_version=NAME),)
     def open(self, index):

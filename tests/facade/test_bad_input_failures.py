@@ -20,7 +20,7 @@ from support.open_files import holding, is_open, untouched
 
 from xsem.errors import BadHandleError, ReleasedError, XsemError
 from xsem.facade.device import Device
-from xsem.spi import ImportFailure, same_open_file
+from xsem.spi import Imported, ImportFailure, same_open_file
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
@@ -37,7 +37,7 @@ class Scripted(FakeDriver):
         super().__init__(ALL)
         self.act = act
 
-    def _import(self, what: str, desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
+    def _import(self, what: str, desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> Imported:
         assert handle is not None
         self.act(handle)
         return super()._import(what, desc, handle)
@@ -82,7 +82,7 @@ def test_refusal_of_the_driver_leaks_no_handle(fate: str, member: SemaphoreHandl
         assert same_open_file(number, given)
         assert number != given
         act(handle)
-        raise ImportFailure(RefusedError(), fate=said)
+        raise ImportFailure(RefusedError(), handle=said)
 
     driver = Scripted(importer)
     device = Device(INFO, driver)
@@ -102,7 +102,7 @@ def test_failed_import_does_not_close_a_reused_number() -> None:
     def importer(handle: OwnedHandle) -> None:
         os.dup2(other, handle.fileno(), inheritable=False)
         reused.append(handle.fileno())
-        raise ImportFailure(RefusedError(), fate="unknown")
+        raise ImportFailure(RefusedError(), handle="unknown")
 
     reused: list[int] = []
     device = Device(INFO, Scripted(importer))
@@ -186,11 +186,11 @@ def test_failed_imports_in_four_threads_leak_no_handle(tmp_path: Path) -> None:
             if os.pread(number, 99, 0) != b"the caller's":
                 wrong.append(f"{number} is another's")
         turn.count = getattr(turn, "count", 0) + 1
-        fate: Any
-        fate, act = list(FATES.values())[turn.count % len(FATES)]
+        state: Any
+        state, act = list(FATES.values())[turn.count % len(FATES)]
         act(handle)
         os.sched_yield()
-        raise ImportFailure(RefusedError(), fate=fate)
+        raise ImportFailure(RefusedError(), handle=state)
 
     device = Device(INFO, Scripted(importer))
     pipe = os.pipe()

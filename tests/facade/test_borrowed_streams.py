@@ -90,16 +90,16 @@ def test_release_of_one_list_leaves_the_others(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize(("error", "reason"), [
-    (TypeError("only mine"), "not_a_stream"),
+    (BadArgumentError("only mine", reason="not_a_stream"), "not_a_stream"),
     (WrongDeviceError("elsewhere", expected="fake:0", actual="fake:1", reason="wrong_device"), "wrong_device"),
 ])
 def test_identity_that_refuses_a_stream_is_reported(opened: Opened, error: Exception, reason: str) -> None:
     device, driver = opened
 
-    def stream_identity(_stream: object) -> int:
+    def queue_identity(_stream: object) -> int:
         raise error
 
-    driver.stream_identity = stream_identity  # type: ignore[assignment,method-assign]
+    driver.queue_identity = queue_identity  # type: ignore[assignment,method-assign]
     with pytest.raises((BadArgumentError, WrongDeviceError)) as caught:
         device.command_list(FakeStream(7))
     assert (caught.value.reason, caught.value.backend) == (reason, "fake")

@@ -169,7 +169,7 @@ def test_a_views_fill_ends_where_it_ends(gpu: tuple[Device, Gpu]) -> None:
     other = mapped(device).view((2, 2), "uint8")
     commands.append_copy(other, view)
     assert driver.lists[-1].calls == [
-        ("fill", view.address, b"\1\2", 4), ("copy", other.address, view.address, 4),
+        ("fill", view._place.token, 8, b"\1\2", 4), ("copy", other._place.token, 0, view._place.token, 8, 4),
     ]
     refused(lambda: commands.append_copy(mapped(device), view), "size_mismatch")
 

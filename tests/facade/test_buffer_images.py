@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -228,8 +227,8 @@ def test_level_copy_that_times_out_keeps_its_memory(
     assert driver.staging
     assert not driver.released("release_array")
     # The late copy still finds both ends.
-    (staging,) = driver.staging.values()
-    driver.copy_level(1000 * array._array, ctypes.addressof(staging), direction == "read")
+    (token, staging), = driver.staging.items()
+    driver.copy_level(1000 * array._array, token, direction == "read")
     assert driver.levels[1000 * array._array] == bytes([2 if direction == "read" else 1]) * len(staging)
     driver.finish()
     until(lambda: not driver.staging)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import INFO, FakePoint, FakeStream, binary, fake, set_last, timeline
+from support.fake_backend import INFO, FakeFence, FakeStream, binary, fake, set_last, timeline
 from support.fixtures import Opened, calls, refused_unasked
 
 import xsem
@@ -69,7 +69,7 @@ def test_memory_and_events_reach_the_driver(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
     memories = [device.create_memory(MemoryHandleType.OPAQUE_FD, 4096) for _ in range(2)]
-    fences = [FakePoint(1, "foreign"), FakePoint(2, "foreign")]
+    fences = [FakeFence(1, "foreign"), FakeFence(2, "foreign")]
     events = [device.event(fence) for fence in fences]
     tokens = tuple(memory._memory for memory in memories)
     commands.append_wait(sem, 1, acquire=memories, wait_events=events)
@@ -264,7 +264,7 @@ def test_failed_batch_changes_nothing(
     elif bad == "memory":
         more[memory] = [released(device.create_memory(MemoryHandleType.OPAQUE_FD, 1))]
     elif bad == "signal_event":
-        more["signal_event"] = device.event(FakePoint(1, "foreign"))
+        more["signal_event"] = device.event(FakeFence(1, "foreign"))
     else:
         driver.lists[0].fail_next = DriverError("no", reason="driver")
     before = calls(driver)
@@ -311,13 +311,13 @@ def test_two_devices_of_one_id_are_two(opened: Opened) -> None:
 # ---- events and memory
 def test_bad_events_argument_is_refused(append: Append, opened: Opened) -> None:
     device, driver = opened
-    sem, event = timeline(device), device.event(FakePoint(1, "foreign"))
+    sem, event = timeline(device), device.event(FakeFence(1, "foreign"))
     refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=event))
     refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=(each for each in (event,))))
-    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=[event, FakePoint(1, "foreign")]))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=[event, FakeFence(1, "foreign")]))
     refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events="ab"))
     refused_unasked(driver, "not_an_event", lambda: append(sem, 1, wait_events=None))
-    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, signal_event=FakePoint(1, "foreign")))
+    refused_unasked(driver, "not_an_event", lambda: append(sem, 1, signal_event=FakeFence(1, "foreign")))
 
 
 def test_bad_memory_argument_is_refused(append: Append, opened: Opened) -> None:
@@ -342,7 +342,7 @@ def test_stream_of_another_library_is_refused_by_name(opened: Opened) -> None:
     device, driver = opened
 
     def borrow_queue(_stream: object, _in_order: bool) -> Any:
-        raise TypeError("only mine")
+        raise BadArgumentError("FakeStream is not a stream: only mine", reason="not_a_stream")
 
     driver.borrow_queue = borrow_queue  # type: ignore[assignment,method-assign]
     with pytest.raises(BadArgumentError, match=r"FakeStream.*only mine") as caught:

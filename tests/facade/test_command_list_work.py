@@ -9,7 +9,7 @@ import pytest
 from support.fake_backend import fake, timeline, until
 from support.fixtures import Opened, calls, refused_unasked
 
-from xsem.errors import BadArgumentError, DriverError, WrongDeviceError
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
 from xsem.types import MemoryHandleType
 
 
@@ -24,8 +24,44 @@ def test_copy_and_fill_reach_the_driver(opened: Opened) -> None:
     commands.append_fill(a, b"\1\2", signal_event=done)
     commands.append_fill(b, bytearray(b"\0"), wait_events=[done])  # type: ignore[arg-type]
     assert calls(driver) == [
-        ("copy", a.address, b.address, 1024), ("fill", a.address, b"\1\2", 1024), ("fill", b.address, b"\0", 1024),
+        ("copy", a._place.token, 0, b._place.token, 0, 1024), ("fill", a._place.token, 0, b"\1\2", 1024),
+        ("fill", b._place.token, 0, b"\0", 1024),
     ]
+
+
+def test_views_of_a_buffer_reach_the_driver_as_offsets(opened: Opened) -> None:
+    device, driver = opened
+    commands = device.create_command_list()
+    buffer = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096).map_buffer(512, 1024)
+    first, second = buffer.view((100,), "uint8", offset=8), buffer.view((100,), "uint8", offset=500)
+    commands.append_copy(first, second.view((100,), "uint8"))
+    token = buffer._place.token
+    assert calls(driver) == [("copy", token, 8, token, 500, 100)]
+
+
+@pytest.mark.parametrize(("pattern", "period"), [
+    (b"\0" * 8, b"\0"), (b"abab", b"ab"), (b"abc" * 4, b"abc"), (b"abca", b"abca"), (b"aab" * 2 + b"aac", b"aabaabaac"),
+    (bytes(range(16)) * 2, bytes(range(16))),
+])
+def test_pattern_of_a_fill_is_the_shortest_period(opened: Opened, pattern: bytes, period: bytes) -> None:
+    device, driver = opened
+    buffer = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096).map_buffer(0, 36 * 32)
+    device.create_command_list().append_fill(buffer, pattern)
+    assert calls(driver) == [("fill", buffer._place.token, 0, period, buffer.size)]
+
+
+def test_mappings_of_the_same_bytes_overlap_without_addresses(opened: Opened) -> None:
+    device, driver = opened
+    driver.addresses = False
+    commands = device.create_command_list()
+    memory = device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+    a, b, c = (memory.map_buffer(offset, 64, overlap=True) for offset in (0, 63, 64))
+    refused_unasked(driver, "overlap", lambda: commands.append_copy(a, b))
+    commands.append_copy(a, c)
+    with pytest.raises(UnsupportedError) as caught:
+        a.address  # noqa: B018 - the access itself is tested
+    assert (caught.value.capability, caught.value.backend) == ("address", "fake")
+    assert "offset 0" in repr(a)
 
 
 def test_bad_copies_and_fills_are_refused(opened: Opened) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakePoint, FakeStream, fake, open_fake, timeline, until
+from support.fake_backend import ALL, FakeDriver, FakeFence, FakeStream, fake, open_fake, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -19,7 +19,7 @@ from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppend
 from xsem.types import Feature
 
 
-def given_back(driver: FakeDriver) -> list[FakePoint]:
+def given_back(driver: FakeDriver) -> list[FakeFence]:
     return [fence for fence in driver.fences if fence.released]
 
 
@@ -183,7 +183,7 @@ def test_event_of_one_list_is_waited_for_on_another(opened: Opened) -> None:
 # ---- borrowed events
 def test_borrowed_event_is_bound_from_the_start(opened: Opened) -> None:
     device, driver = opened
-    native = FakePoint(1, "foreign")
+    native = FakeFence(1, "foreign")
     event = device.event(native)
     assert not event.query()
     with pytest.raises(xsem.WaitTimeoutError) as caught:
@@ -199,7 +199,7 @@ def test_borrowed_event_is_bound_from_the_start(opened: Opened) -> None:
 
 def test_borrowed_event_is_refused_as_signal_event(opened: Opened) -> None:
     device, _ = opened
-    commands, event = device.create_command_list(), device.event(FakePoint(1, "foreign"))
+    commands, event = device.create_command_list(), device.event(FakeFence(1, "foreign"))
     for _ in range(2):
         with pytest.raises(BadArgumentError) as caught:
             commands.append_barrier(signal_event=event)
@@ -211,7 +211,7 @@ def test_borrowed_event_is_refused_as_signal_event(opened: Opened) -> None:
 
 def test_borrowed_event_of_another_library_is_refused(opened: Opened) -> None:
     device, _ = opened
-    with pytest.raises(BadArgumentError, match="only a FakePoint") as caught:
+    with pytest.raises(BadArgumentError, match="object is not a FakeFence") as caught:
         _ = device.event(object())
     assert caught.value.reason == "not_an_event"
 
@@ -219,13 +219,13 @@ def test_borrowed_event_of_another_library_is_refused(opened: Opened) -> None:
 def test_borrowed_event_needs_the_feature() -> None:
     with fake(dataclasses.replace(ALL, features=ALL.features - {Feature.NATIVE_EVENTS})) as (device, _):
         with pytest.raises(UnsupportedError) as caught:
-            _ = device.event(FakePoint(1, "foreign"))
+            _ = device.event(FakeFence(1, "foreign"))
         assert caught.value.capability == "native_events"
 
 
 def test_fence_of_a_borrowed_event_is_released_once(opened: Opened) -> None:
     device, driver = opened
-    native = FakePoint(1, "foreign")
+    native = FakeFence(1, "foreign")
     event = device.event(native)
     driver.finish()
     event.release()
@@ -392,10 +392,10 @@ def test_events_of_one_list_are_asked_for_in_order(opened: Opened) -> None:
     commands = device.create_command_list()
     events = [device.create_event() for _ in range(500)]
     called: list[int] = []
-    asked: list[FakePoint] = []
+    asked: list[FakeFence] = []
     original = driver.query_fence
 
-    def done(fence: FakePoint) -> bool:
+    def done(fence: FakeFence) -> bool:
         if threading.current_thread().name.startswith("xsem-notify"):
             asked.append(fence)
         return original(fence)
@@ -457,27 +457,27 @@ def test_notifier_does_not_keep_a_dropped_device() -> None:
     until(lambda: ("close",) in driver.log)
 
 
-def test_failing_quiet_calls_every_callback(opened: Opened) -> None:
+def test_failing_query_calls_every_callback(opened: Opened) -> None:
     device, driver = opened
     event = device.create_event()
     called: list[Any] = []
     device.create_command_list().append_barrier(signal_event=event)
-    original = driver.quiet
+    original = driver.query_fence
 
-    def quiet() -> Any:
+    def query_fence(fence: Any) -> bool:
         if threading.current_thread().name.startswith("xsem-notify"):
             raise DriverError("the context is gone", reason="driver")
-        return original()
+        return original(fence)
 
-    driver.quiet = quiet  # type: ignore[method-assign]
+    driver.query_fence = query_fence  # type: ignore[method-assign]
     event.add_done_callback(called.append)
     until(lambda: called)
-    driver.quiet = original  # type: ignore[method-assign]
+    driver.query_fence = original  # type: ignore[method-assign]
 
 
 def test_native_handle_of_an_event_is_the_drivers(opened: Opened) -> None:
     device, _ = opened
     event = device.create_event()
     device.create_command_list().append_barrier(signal_event=event)
-    with pytest.raises(UnsupportedError):   # a FakePoint is not an int
+    with pytest.raises(UnsupportedError):   # a FakeFence is not an int
         event.native_handle  # noqa: B018 - the access itself is tested

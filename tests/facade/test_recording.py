@@ -13,6 +13,7 @@ from support.fixtures import Opened
 
 import xsem
 import xsem.facade.device
+from xsem import spi
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
@@ -29,7 +30,7 @@ from xsem.types import Capabilities, DeviceInfo, Feature, SignalParams
 RECORDS = dataclasses.replace(ALL, features=ALL.features | {Feature.RECORDING})
 
 
-class RecordingList(FakeList):
+class RecordingList(FakeList, spi.RecordingQueue):
     """A list that records: `open` holds the operations appended meanwhile, and `calls` does not."""
 
     def __init__(self, driver: FakeDriver, key: int) -> None:
@@ -110,7 +111,7 @@ def test_list_without_the_declared_recording_is_refused() -> None:
     with xsem.facade.device.Device(INFO, driver) as device, pytest.raises(BackendUnavailableError) as caught:
         device.create_command_list()
     assert caught.value.reason == "broken_promise"
-    assert "begin_recording" in str(caught.value)
+    assert "RecordingQueue" in str(caught.value)
     until(lambda: ("close",) in driver.log)
 
 

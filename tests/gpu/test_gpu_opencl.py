@@ -378,7 +378,7 @@ def test_fate_of_a_refused_handle_is_unknown(at: Rig) -> None:
     with OwnedHandle(number) as handle:
         with pytest.raises(ImportFailure) as failure:
             driver.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle)
-        assert failure.value.fate == "unknown"
+        assert failure.value.handle == "unknown"
 
 
 def test_two_hundred_imports_leave_no_file_open(at: Rig) -> None:

@@ -226,9 +226,9 @@ def test_file_of_another_kind_is_refused_and_later_imports_work(
         else:
             driver.import_memory(MemoryDesc.opaque_fd(own, allocation_size=4096, device_uuid=uuid), own)
     alive = is_open(number)
-    print(f"{path} as {kind}: {raised.value.error}; fate {raised.value.fate}, {'open' if alive else 'closed'}")
+    print(f"{path} as {kind}: {raised.value.error}; fate {raised.value.handle}, {'open' if alive else 'closed'}")
     # The file does not reach NVIDIA's driver, which would refuse good files from then on.
-    assert raised.value.fate == "left"
+    assert raised.value.handle == "left"
     assert isinstance(raised.value.error, BadHandleError)
     if alive:
         own.close()

@@ -14,11 +14,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakePoint, FakeStream, binary, fake, timeline, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeFence, FakeStream, binary, fake, timeline, until
 from support.fixtures import Opened
 
 import xsem
+from xsem import spi
 from xsem.errors import DriverError, WaitTimeoutError
+from xsem.facade.device import Device
 from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SignalParams
 
 
@@ -93,17 +95,26 @@ def test_every_operation_has_its_name(exporting: Opened) -> None:
     assert device.pending()[0].semaphore is None
 
 
-def test_transfers_of_a_buffer_are_reported_too(exporting: Opened) -> None:
-    device, driver = exporting
-    staging = bytearray(64)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(staging))
-    driver.host_buffer = lambda _: (next(driver.numbers), address)  # type: ignore[assignment,method-assign]
-    driver.release_host_buffer = lambda _: None  # type: ignore[assignment,method-assign]
+class WithHostMemory(FakeDriver, spi.HostMemory):
+    def host_buffer(self, size: int) -> tuple[int, int]:
+        self.staging = ctypes.create_string_buffer(size)
+        return next(self.numbers), ctypes.addressof(self.staging)
+
+    def release_host_buffer(self, buffer: int) -> None:
+        del self.staging
+
+
+def test_transfers_of_a_buffer_are_reported_too() -> None:
+    driver = WithHostMemory()
+    device = Device(INFO, driver)
     buffer = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096).map_buffer(0, 16)
     with pytest.raises(WaitTimeoutError) as caught:
         buffer.copy_to_host(timeout_s=0)
     assert short(caught.value.pending) == ["copy"]
     assert [op.command_list for op in device.pending()] == ["fake:0/transfer"]
+    driver.finish()
+    device.release()
+    until(lambda: ("close",) in driver.log)
 
 
 def test_failed_list_has_nothing_pending(exporting: Opened) -> None:
@@ -177,7 +188,7 @@ def test_value_from_elsewhere_hides_no_stuck_binary_wait(exporting: Opened) -> N
 def test_value_from_elsewhere_hides_no_stuck_event(exporting: Opened) -> None:
     device, driver = exporting
     commands, sem = device.create_command_list(), timeline(device)
-    native = FakePoint(1, "foreign")
+    native = FakeFence(1, "foreign")
     commands.append_barrier(wait_events=[device.event(native)])
     commands.append_signal(sem, 5)
     at(driver, sem, 10)
@@ -188,7 +199,7 @@ def test_value_from_elsewhere_hides_no_stuck_event(exporting: Opened) -> None:
 
 def test_wait_with_an_event_is_met_when_both_are(exporting: Opened) -> None:
     device, driver = exporting
-    commands, sem, native = device.create_command_list(), timeline(device), FakePoint(1, "foreign")
+    commands, sem, native = device.create_command_list(), timeline(device), FakeFence(1, "foreign")
     commands.append_wait(sem, 1, wait_events=[device.event(native)])
     commands.append_work(lambda: None)
     at(driver, sem, 1)

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeStream, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, FakeStream, until
 
 import xsem
 import xsem.plugins
+from xsem import spi
 from xsem.data import file_descriptors
 from xsem.errors import ForkedError
 from xsem.facade.device import Device
@@ -62,7 +63,32 @@ def in_child(act: Callable[[], Any]) -> Any:
     return pickle.loads(data)
 
 
-class Watched(FakeDriver):
+class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue):
+    """A queue with all abilities. It notes the calls of recordings and of image levels."""
+
+    def _note(self, name: str) -> None:
+        assert isinstance(self.driver, Watched)
+        self.driver.noted.append(name)
+
+    def begin_recording(self) -> None:
+        self._note("begin_recording")
+
+    def end_recording(self) -> str:
+        return "recording"
+
+    def replay(self, recording: object, values: object) -> None:
+        self._note("replay")
+
+    def release_recording(self, recording: object) -> None:
+        self._note("release_recording")
+
+    def append_level_copy(
+        self, level: int, buffer: int, offset: int, read: bool, wait_fences: object, want_fence: bool
+    ) -> None:
+        self._note("append_level_copy")
+
+
+class Watched(FakeDriver, spi.Images, spi.HostMemory):
     """Records the name of every call."""
 
     def __init__(self) -> None:
@@ -82,18 +108,13 @@ class Watched(FakeDriver):
         return found
 
     def create_queue(self) -> Any:
-        made = super().create_queue()
-        recording: dict[str, Any] = {
-            "begin_recording": lambda: self.noted.append("begin_recording"),
-            "end_recording": lambda: "recording",
-            "replay": lambda *_: self.noted.append("replay"),
-            "release_recording": lambda _: self.noted.append("release_recording"),
-            "append_level_copy": lambda *_: self.noted.append("append_level_copy"),
-        }
-        vars(made).update(recording)
-        return made
+        self._own("create_queue")
+        self.lists.append(AllAppends(self, 0x1000 + len(self.lists)))
+        return self.lists[-1]
 
-    def borrow(self) -> None: ...
+    def borrow_queue(self, stream: Any, in_order: bool) -> Any:
+        self.lists.append(AllAppends(self, stream.handle))
+        return self.lists[-1]
 
     def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
         return next(self.numbers)
@@ -107,12 +128,6 @@ class Watched(FakeDriver):
         return next(self.numbers), 0x1000
 
     def release_host_buffer(self, buffer: int) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def skip_check_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Lists of the fixture implement the declared calls on the object, not on the class.
-    monkeypatch.setattr("xsem.facade.device.check_list_implements", lambda *_: None)
 
 
 class AllKinds:
@@ -204,7 +219,7 @@ for _name in ("device", "semaphore", "memory", "buffer", "array", "commands", "e
     CALLS[_name, "__enter__"] = lambda x: x.__enter__()
     CALLS[_name, "native_handle"] = lambda x: x.native_handle
 CALLS.update({("borrowed", name): call for (owner, name), call in CALLS.items() if owner == "commands"})
-HARMLESS = {"release", "released", "__exit__", "__array_interface__"}
+HARMLESS = {"release", "released", "address", "__exit__", "__array_interface__"}
 SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__",
            "__array_interface__", "__call__"}
 
@@ -437,7 +452,7 @@ SCRIPT = """
 import gc, os, sys, threading
 import xsem
 from support import fake_backend
-from support.fake_backend import ALL, INFO, FakeDriver, binary, timeline
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, timeline
 from xsem.facade.device import Device
 from xsem.types import MemoryHandleType
 

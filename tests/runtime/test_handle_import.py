@@ -17,8 +17,8 @@ from xsem.data import file_descriptors
 from xsem.data.file_descriptors import kernel_can_compare
 from xsem.data.handles import own
 from xsem.errors import BadHandleError, BusyError, DriverError, ReleasedError, XsemError
-from xsem.runtime.handle_import import import_with_duplicate
-from xsem.spi import DriverFd, ImportFailure, duplicate_fd, same_open_file
+from xsem.runtime import handle_import
+from xsem.spi import DriverFd, HandleState, Imported, ImportFailure, duplicate_fd, same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that can be asked about open files")
@@ -37,15 +37,22 @@ def sem(handle: Any) -> SemaphoreDesc:
     return SemaphoreDesc.opaque_fd(handle, device_uuid=None)
 
 
+def import_with_duplicate(desc: Any, importer: Callable[..., Any], *, state: HandleState = "left") -> Any:
+    """Import with a driver that returns the result of `importer` as the token. Return the token."""
+    made: list[Imported] = []
+    handle_import.import_with_duplicate(desc, lambda *given: Imported(importer(*given), handle=state), made)
+    return made[0].token
+
+
 class RefusedError(Exception):
     """The error of the driver."""
 
 
-def fails(fate: Any, act: Callable[[OwnedHandle], object] = lambda handle: None) -> Any:
+def fails(state: HandleState, act: Callable[[OwnedHandle], object] = lambda handle: None) -> Any:
     def importer(desc: object, handle: OwnedHandle | None) -> object:
         assert handle is not None
         act(handle)
-        raise ImportFailure(RefusedError("no"), fate=fate)
+        raise ImportFailure(RefusedError("no"), handle=state)
 
     return importer
 
@@ -145,16 +152,38 @@ def test_the_driver_gets_a_duplicate_of_its_own(fd: int) -> None:
     assert not is_open(seen[0])
 
 
-def test_number_that_the_driver_detached_stays_open(fd: int) -> None:
+def test_number_that_the_driver_took_stays_open(fd: int) -> None:
     def importer(desc: SemaphoreDesc, handle: OwnedHandle | None) -> int:
         assert handle is not None
-        return handle.detach()
+        return handle.fileno()
 
     before = numbers()
-    taken = import_with_duplicate(sem(fd), importer)
+    taken = import_with_duplicate(sem(fd), importer, state="taken")
     assert numbers() == before | {taken}
     assert same_open_file(taken, fd)
     os.close(taken)
+
+
+@pytest.mark.parametrize("state", ["taken", "unknown"])
+def test_number_that_the_driver_closed_is_not_closed_again(state: HandleState, fd: int) -> None:
+    other = holding(b"another's")
+    reused: list[int] = []
+
+    def importer(desc: SemaphoreDesc, handle: OwnedHandle | None) -> None:
+        assert handle is not None
+        close_and_reuse(handle, other)
+        reused.append(handle.fileno())
+
+    import_with_duplicate(sem(fd), importer, state=state)
+    assert os.pread(reused[0], 99, 0) == b"another's"
+    os.close(reused[0])
+    os.close(other)
+
+
+@pytest.mark.parametrize("state", ["left", "unknown"])
+def test_number_that_the_driver_left_is_closed(state: HandleState, fd: int) -> None:
+    with untouched(fd):
+        import_with_duplicate(sem(fd), lambda desc, handle: None, state=state)
 
 
 @pytest.mark.parametrize("form", ["int", "file", "OwnedHandle"])
@@ -187,7 +216,7 @@ def test_import_without_fd_makes_no_duplicate(desc: Any) -> None:
     with untouched():
         import_with_duplicate(desc, lambda got, handle: calls.append((got, handle)))
         with pytest.raises(RefusedError):
-            import_with_duplicate(desc, lambda got, handle: _raise(ImportFailure(RefusedError("no"), fate="unknown")))
+            import_with_duplicate(desc, lambda got, handle: _raise(ImportFailure(RefusedError("no"), handle="unknown")))
     assert calls == [(desc, None)]
 
 
@@ -196,12 +225,12 @@ def _raise(error: BaseException) -> None:
 
 
 # ---- failure
-def test_duplicate_is_closed_when_fate_is_left(fd: int) -> None:
+def test_duplicate_is_closed_when_state_is_left(fd: int) -> None:
     with untouched(fd), pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("left"))
 
 
-def test_duplicate_is_the_drivers_when_fate_is_taken(fd: int) -> None:
+def test_duplicate_is_the_drivers_when_state_is_taken(fd: int) -> None:
     kept: list[int] = []
     before = numbers()
     with pytest.raises(RefusedError):
@@ -212,8 +241,8 @@ def test_duplicate_is_the_drivers_when_fate_is_taken(fd: int) -> None:
         import_with_duplicate(sem(fd), fails("taken", close_number))
 
 
-@pytest.mark.parametrize("fate", ["taken", "unknown"])
-def test_number_reused_by_another_file_is_not_closed(fate: str, fd: int) -> None:
+@pytest.mark.parametrize("state", ["taken", "unknown"])
+def test_number_reused_by_another_file_is_not_closed(state: HandleState, fd: int) -> None:
     other = holding(b"another's")
     taken: list[int] = []
 
@@ -222,23 +251,23 @@ def test_number_reused_by_another_file_is_not_closed(fate: str, fd: int) -> None
         taken.append(handle.fileno())
 
     with pytest.raises(RefusedError):
-        import_with_duplicate(sem(fd), fails(fate, reused))
+        import_with_duplicate(sem(fd), fails(state, reused))
     assert os.pread(taken[0], 99, 0) == b"another's"
     os.close(taken[0])
     os.close(other)
 
 
-def test_duplicate_is_closed_when_fate_is_unknown_and_file_same(fd: int, way: str) -> None:
+def test_duplicate_is_closed_when_state_is_unknown_and_file_same(fd: int, way: str) -> None:
     with untouched(fd), pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("unknown"))
 
 
-def test_nothing_is_closed_when_fate_is_unknown_and_fd_closed(fd: int, way: str) -> None:
+def test_nothing_is_closed_when_state_is_unknown_and_fd_closed(fd: int, way: str) -> None:
     with untouched(fd), pytest.raises(RefusedError):
         import_with_duplicate(sem(fd), fails("unknown", close_number))
 
 
-def test_number_is_leaked_when_fate_cannot_be_determined(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_is_leaked_when_state_cannot_be_determined(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_descriptors, "same_open_file", lambda a, b: None)
     kept: list[int] = []
     before = numbers()
@@ -248,11 +277,11 @@ def test_number_is_leaked_when_fate_cannot_be_determined(fd: int, monkeypatch: p
     os.close(kept[0])
 
 
-@pytest.mark.parametrize("fate", ["taken", "left", "unknown"])
-def test_duplicate_is_the_drivers_when_detached_before_failure(fate: str, fd: int) -> None:
+@pytest.mark.parametrize("state", ["taken", "left", "unknown"])
+def test_duplicate_is_the_drivers_when_detached_before_failure(state: HandleState, fd: int) -> None:
     kept: list[int] = []
     with pytest.raises(RefusedError):
-        import_with_duplicate(sem(fd), fails(fate, lambda handle: kept.append(handle.detach())))
+        import_with_duplicate(sem(fd), fails(state, lambda handle: kept.append(handle.detach())))
     assert same_open_file(kept[0], fd)
     os.close(kept[0])
 
@@ -280,7 +309,7 @@ def test_the_user_sees_the_drivers_error_and_its_cause(fd: int) -> None:
     error = BadHandleError("refused", reason="slug")
     error.__cause__ = cause
     with pytest.raises(BadHandleError) as caught:
-        import_with_duplicate(sem(fd), lambda desc, handle: _raise(ImportFailure(error, fate="left")))
+        import_with_duplicate(sem(fd), lambda desc, handle: _raise(ImportFailure(error, handle="left")))
     assert caught.value is error
     assert caught.value.__cause__ is cause
     assert caught.value.__suppress_context__
@@ -298,10 +327,11 @@ def test_failed_import_does_not_close_the_number_of_another(fd: int, monkeypatch
         inside.set()
         assert go_on.wait(10)
         assert is_open(handle.fileno())
-        return handle.detach()
+        return handle.fileno()
 
     taken: list[int] = []
-    thread = threading.Thread(target=lambda: taken.append(import_with_duplicate(sem(fd), waiting)))
+    thread = threading.Thread(
+        target=lambda: taken.append(import_with_duplicate(sem(fd), waiting, state="taken")))
 
     def closed_and_taken(handle: OwnedHandle) -> None:
         os.close(handle.fileno())

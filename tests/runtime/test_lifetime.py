@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeDriver, FakePoint, FakeStream, fake, timeline, until
+from support.fake_backend import FakeFence, FakeStream, fake, timeline, until
 from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, memory, rest, threads
 
@@ -216,7 +216,7 @@ def test_use_after_the_device_was_released_is_refused(use: str) -> None:
 @pytest.mark.parametrize("call", [
     lambda device: timeline(device), lambda device: memory(device), lambda device: device.create_event(),
     lambda device: device.create_command_list(), lambda device: device.command_list(FakeStream(7)),
-    lambda device: device.event(FakePoint(1, "foreign")), lambda device: device.host_buffer(1),
+    lambda device: device.event(FakeFence(1, "foreign")), lambda device: device.host_buffer(1),
     lambda device: device.pending(), lambda device: device.watch(after_s=1.0), lambda device: device.__enter__(),
     lambda device: device.native_handle,
 ])
@@ -229,7 +229,7 @@ def test_use_of_a_released_device_is_refused(call: Callable[[xsem.Device], objec
 
 # ---- lifetimes without a device
 def test_hold_of_a_released_object_is_refused() -> None:
-    releaser = Releaser("test", FakeDriver().quiet)
+    releaser = Releaser("test")
     freed: list[int] = []
     lifetime = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
     with lifetime.held():
@@ -242,7 +242,7 @@ def test_hold_of_a_released_object_is_refused() -> None:
 
 
 def test_freed_lifetime_is_neither_freed_again_nor_visited() -> None:
-    releaser = Releaser("test", FakeDriver().quiet)
+    releaser = Releaser("test")
     freed: list[int] = []
     lifetime = Lifetime(releaser, "thing", lambda: freed.append(1), may_block=False, parent=None)
     with lifetime.visited() as there:
@@ -270,7 +270,7 @@ def test_thread_looks_again_for_work_that_came_at_its_end() -> None:
 def test_interrupted_call_holds_nothing() -> None:
     """KeyboardInterrupt between any two calls inside held(), where Python delivers it."""
     for at in range(1, 40):
-        releaser = Releaser("test", FakeDriver().quiet)
+        releaser = Releaser("test")
         lifetime = Lifetime(releaser, "thing", lambda: None, may_block=False, parent=None)
         seen = 0
 
@@ -337,7 +337,7 @@ def test_released_lifetimes_query_a_list_once(opened: Opened) -> None:
     asked: list[str] = []
     original = driver.query_fence
 
-    def done(fence: FakePoint) -> bool:
+    def done(fence: FakeFence) -> bool:
         asked.append(threading.current_thread().name)
         return original(fence)
 

@@ -9,8 +9,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from support.fake_backend import FakePoint, FakeStream, binary, fake, timeline, until
+from support.fake_backend import FakeFence, FakeStream, binary, fake, timeline, until
 from support.fixtures import Opened
 from support.releasing import memory
 
@@ -23,7 +22,7 @@ def test_device_with_live_objects_closes_when_all_is_done(opened: Opened) -> Non
     device, driver = opened
     mem, sem, event = memory(device), timeline(device), device.create_event()
     buffer = mem.map_buffer()
-    borrowed_event = device.event(FakePoint(99, "foreign"))
+    borrowed_event = device.event(FakeFence(99, "foreign"))
     own, borrowed = device.create_command_list(), device.command_list(FakeStream(7))
     own.append_wait(sem, 1, acquire=[mem])
     own.append_fill(buffer, b"0", wait_events=[borrowed_event], signal_event=event)
@@ -95,7 +94,7 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     inside, leave = threading.Event(), threading.Event()
     original = driver.query_fence
 
-    def done(fence: FakePoint) -> bool:
+    def done(fence: FakeFence) -> bool:
         inside.set()
         leave.wait(10)
         return original(fence)   # records a misuse if the device is closed
@@ -117,19 +116,15 @@ def test_poll_in_another_thread_never_meets_a_closed_device(opened: Opened) -> N
     assert driver.misuse == []
 
 
-def test_device_is_released_while_another_thread_frees_objects(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_is_released_while_another_thread_frees_objects(opened: Opened) -> None:
     device, driver = opened
     releaser = device._device_state.releaser
     first, second = timeline(device), timeline(device)
     freeing, go = threading.Event(), threading.Event()
-    free = driver.release_semaphore
 
-    def held(token: Any) -> None:
+    def held() -> None:
         freeing.set()
         assert go.wait(30)
-        free(token)
 
     class Read(weakref.WeakSet[Lifetime]):
         """During iteration, the free of an element returns, and the element may be removed."""
@@ -144,7 +139,7 @@ def test_device_is_released_while_another_thread_frees_objects(
 
     releaser.lifetimes = Read(list(releaser.lifetimes))
     before = len(releaser.lifetimes)
-    monkeypatch.setattr(driver, "release_semaphore", held)
+    driver.on_release = held
     second.release()
     assert freeing.wait(30)
     device.release()

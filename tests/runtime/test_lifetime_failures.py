@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.fake_backend import FakePoint, timeline, until
+from support.fake_backend import FakeFence, timeline, until
 from support.fixtures import Opened
 from support.releasing import failing, memory, rest
 
@@ -46,7 +46,7 @@ def test_failing_release_point_is_logged_and_the_device_closes(opened: Opened) -
     fence = event._bound()   # a reference that lasts until after the end
     original = driver.release_fence
 
-    def failing(fence: FakePoint) -> None:
+    def failing(fence: FakeFence) -> None:
         original(fence)
         raise DriverError("no", reason="driver")
 

@@ -115,14 +115,3 @@ def test_nothing_is_appended_to_a_capture_by_xsem(opened: Opened) -> None:
     assert driver.lists[0].markers == 1
     driver.finish()
     assert commands.query()
-
-
-def test_own_calls_are_quiet_and_the_applications_are_not(opened: Opened) -> None:
-    device, driver = opened
-    commands = device.create_command_list()
-    sem = timeline(device)
-    for value in range(1, MARK_EVERY + 2):
-        commands.append_signal(sem, value)
-    for (what, *_), quiet in zip(driver.lists[0].calls, driver.lists[0].quiet_calls, strict=True):
-        assert quiet == (what == "barrier")
-    assert driver.lists[0].markers == 1

@@ -6,7 +6,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from support.fake_backend import timeline, until
@@ -89,17 +88,16 @@ def test_releasing_runs_the_jobs_of_finalizers(opened: Opened) -> None:
     assert done == [1]
 
 
-def test_releasing_names_an_object_until_the_driver_returns(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releasing_names_an_object_until_the_driver_returns(opened: Opened) -> None:
     device, driver = opened
     sem = timeline(device)
-    inside, go, free = threading.Event(), threading.Event(), driver.release_semaphore
+    inside, go = threading.Event(), threading.Event()
 
-    def slow(token: Any) -> None:
+    def slow() -> None:
         inside.set()
         assert go.wait(10)
-        free(token)
 
-    monkeypatch.setattr(driver, "release_semaphore", slow)
+    driver.on_release = slow
     sem.release()
     assert inside.wait(10)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.at_once import ctrl_c_in, in_thread, in_threads, restless
-from support.fake_backend import FakePoint, FakeStream, binary, hold_next, timeline, until, values_of
+from support.fake_backend import FakeFence, FakeStream, binary, hold_next, timeline, until, values_of
 from support.fixtures import Opened
 
 import xsem
@@ -217,7 +217,7 @@ def test_own_list_can_be_captured_after_its_handle_is_read(opened: Opened) -> No
 def test_wait_for_a_borrowed_event_can_start_a_capture(opened: Opened) -> None:
     device, driver = opened
     commands, bound = device.create_command_list(), device.create_event()
-    borrowed_event = device.event(FakePoint(7, "foreign"))
+    borrowed_event = device.event(FakeFence(7, "foreign"))
 
     def join() -> None:
         driver.lists[0].capture = True

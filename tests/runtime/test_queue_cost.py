@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import FakePoint, FakeStream, finish, timeline, until
+from support.fake_backend import FakeFence, FakeStream, finish, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -244,10 +244,10 @@ def test_events_that_are_never_queried_cost_few_queries(opened: Opened) -> None:
     device, driver = opened
     driver.everything_is_done = True
     commands, sem, event = device.create_command_list(), timeline(device), device.create_event()
-    asked: list[FakePoint] = []
+    asked: list[FakeFence] = []
     original = driver.query_fence
 
-    def done(fence: FakePoint) -> bool:
+    def done(fence: FakeFence) -> bool:
         asked.append(fence)
         return original(fence)
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakePoint, FakeStream, fake, finish, timeline, until
+from support.fake_backend import ALL, FakeFence, FakeStream, fake, finish, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -92,7 +92,7 @@ def test_nothing_is_refused_behind_a_wait_that_is_done() -> None:
 def test_append_is_refused_behind_a_wait_for_an_event() -> None:
     with limited(10) as (device, _):
         commands, sem = device.create_command_list(), timeline(device)
-        borrowed_event = device.event(FakePoint(1, "foreign"))
+        borrowed_event = device.event(FakeFence(1, "foreign"))
         commands.append_barrier(wait_events=[borrowed_event])
         with pytest.raises(WouldBlockError):
             for value in range(1, 100):

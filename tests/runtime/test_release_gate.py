@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakePoint, binary, fake, hold_next, timeline, until
+from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, hold_next, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -58,7 +58,7 @@ def test_idle_object_is_not_freed_while_a_wait_is_pending(opened: Opened, what: 
 def test_wait_for_a_borrowed_event_counts(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    commands.append_barrier(wait_events=[device.event(FakePoint(1, "foreign"))])
+    commands.append_barrier(wait_events=[device.event(FakeFence(1, "foreign"))])
     sem.release()
     stays(driver, "release_semaphore")
     driver.lists[0].reach_all()
@@ -263,15 +263,13 @@ def test_append_of_a_wait_lets_a_running_release_end(opened: Opened, prepared: b
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
     wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
     inside, go, order = threading.Event(), threading.Event(), []
-    original = driver.release_semaphore
 
-    def release(semaphore: int) -> None:
+    def release() -> None:
         inside.set()
         assert go.wait(10)
         order.append("released")
-        original(semaphore)
 
-    driver.release_semaphore = release  # type: ignore[method-assign]
+    driver.on_release = release
     sem.release()
     assert inside.wait(10)
     commands.append_signal(waited, 1)   # a signal neither holds the gate nor waits for it
@@ -287,7 +285,7 @@ def test_append_of_a_wait_lets_a_running_release_end(opened: Opened, prepared: b
     go.set()
     thread.join()
     assert order == ["released", "appended"]
-    driver.release_semaphore = original  # type: ignore[method-assign]
+    driver.on_release = lambda: None
     driver.lists[0].reach_all()
 
 

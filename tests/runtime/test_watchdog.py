@@ -303,17 +303,16 @@ class Held:
     """A driver with one lock: a blocked append holds it, and each of xsem's own calls needs it."""
 
     def __init__(self, driver: FakeDriver) -> None:
-        self._lock = threading.RLock()   # quiet() is entered inside quiet()
+        self._lock = threading.RLock()
         self.askers: list[str] = []
-        original = driver.quiet
+        original = driver._own
 
-        @contextmanager
-        def quiet() -> Iterator[None]:
+        def locked(what: str) -> None:
             self.askers.append(threading.current_thread().name)
-            with self._lock, original():
-                yield
+            with self._lock:
+                original(what)
 
-        driver.quiet = quiet  # type: ignore[method-assign]
+        driver._own = locked  # type: ignore[method-assign]
 
     @contextmanager
     def appending(self, commands: xsem.CommandList, stream: FakeList) -> Iterator[None]:

@@ -42,7 +42,7 @@ ALL = Capabilities(
 _XSEM = os.path.dirname(xsem.__file__)
 
 
-class FakePoint:
+class FakeFence:
     def __init__(self, number: int, what: str) -> None:
         self.number = number
         self.what = what
@@ -51,20 +51,20 @@ class FakePoint:
         self.released = 0
 
 
-class FakeList(spi.QueueDriver):
+class FakeList(spi.SemaphoreQueue, spi.CopyQueue):
     def __init__(self, driver: FakeDriver, identity: int) -> None:
         self.driver = driver
-        self.identity = identity
+        self.identity = self.native_handle = identity
         self.calls: list[tuple[Any, ...]] = []
-        self.fences: list[FakePoint] = []
+        self.by_marker: list[bool] = []   # for each of `calls`: a marker of xsem, not an append of the application
+        self.fences: list[FakeFence] = []
         self.fail_next: Exception | None = None
         self.capture = False
         self.closed = 0
         self.inside = 0
-        self.quiet_calls: list[bool] = []   # for each of `calls`: made inside quiet()
         self.during: Callable[[], object] | None = None   # called during the next append
 
-    def _issue(self, want: bool, *call: Any) -> FakePoint | None:
+    def _issue(self, want: bool, *call: Any) -> FakeFence | None:
         self.inside += 1
         if self.inside != 1:
             self.driver.complain("two appends at once on one list")
@@ -79,10 +79,10 @@ class FakeList(spi.QueueDriver):
                 error, self.fail_next = self.fail_next, None
                 raise error
             self.calls.append(call)
-            self.quiet_calls.append(self.driver.is_quiet)
+            self.by_marker.append(sys._getframe(2).f_code.co_name == "_mark")
             if not want:
                 return None
-            fence = FakePoint(next(self.driver.numbers), call[0])
+            fence = FakeFence(next(self.driver.numbers), call[0])
             self.driver.fences.append(fence)
             fence.reached = self.driver.everything_is_done
             self.fences.append(fence)
@@ -105,11 +105,22 @@ class FakeList(spi.QueueDriver):
     ) -> Any:
         return self._issue(want_fence, "signal", tuple(semaphores), tuple(params), tuple(wait_fences), tuple(release))
 
-    def append_copy(self, dst: int, src: int, size: int, wait_fences: Sequence[Any], want_fence: bool) -> Any:
-        return self._issue(want_fence, "copy", dst, src, size)
+    def prepare_wait(self, semaphores: Sequence[Any]) -> spi.PreparedCall:
+        return _repeated(self.append_wait, semaphores, WaitParams)
 
-    def append_fill(self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Any], want_fence: bool) -> Any:
-        return self._issue(want_fence, "fill", dst, pattern, size)
+    def prepare_signal(self, semaphores: Sequence[Any]) -> spi.PreparedCall:
+        return _repeated(self.append_signal, semaphores, SignalParams)
+
+    def append_copy(
+        self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Any],
+        want_fence: bool,
+    ) -> Any:
+        return self._issue(want_fence, "copy", dst, dst_offset, src, src_offset, size)
+
+    def append_fill(
+        self, dst: int, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Any], want_fence: bool
+    ) -> Any:
+        return self._issue(want_fence, "fill", dst, offset, pattern, size)
 
     def is_capturing(self) -> bool:
         if self.closed:
@@ -133,7 +144,18 @@ class FakeList(spi.QueueDriver):
         return sum(call[0] == "barrier" for call in self.calls)
 
 
-class FakeDriver(spi.DeviceDriver):
+def _repeated(append: Callable[..., Any], semaphores: Sequence[Any], params: type[Any]) -> spi.PreparedCall:
+    def call(values: Any, wait_fences: Sequence[Any], want_fence: bool) -> Any:
+        listed = values if isinstance(values, tuple) else (values,)
+        return append(semaphores, [params(value=each) for each in listed], wait_fences, (), want_fence)
+
+    return call
+
+
+class FakeDriver(
+    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.NvSciSync, spi.MemoryImport,
+    spi.MemoryExport, spi.BorrowedQueues, spi.BorrowedEvents,
+):
     def __init__(self, capabilities: Capabilities = ALL) -> None:
         self._capabilities = capabilities
         self.log: list[tuple[Any, ...]] = []
@@ -141,18 +163,19 @@ class FakeDriver(spi.DeviceDriver):
         self.numbers = itertools.count(1)
         self.values: dict[int, int] = {}
         self.everything_is_done = False
-        self.tells_identity = True   # `stream_identity` returns the identity of the stream
+        self.tells_identity = True   # `queue_identity` returns the identity of the stream
         self.import_fails: spi.ImportFailure | Exception | None = None
+        self.import_state: spi.HandleState = "left"
         self.seen_handles: list[int] = []
-        self.quiet_depth = threading.local()
-        self.loud: list[str] = []
-        self.foreign: dict[int, FakePoint] = {}
-        self.dlpack = (2, 0)
+        self.foreign: dict[int, FakeFence] = {}
+        self.dlpack: tuple[int, int] | None = (2, 0)
+        self.addresses = True   # of mappings
         self.unblock = threading.Event()
         self.unblock.set()
-        self.fences: list[FakePoint] = []   # all fences
+        self.fences: list[FakeFence] = []   # all fences
         self.slices: list[int] = []   # timeouts of each wait and host_wait, ns
         self.on_wait: Callable[[], object] = lambda: None   # called during each of these
+        self.on_release: Callable[[], object] = lambda: None   # called during each release of a semaphore
         self.misuse: list[str] = []   # forbidden calls; also raised, but xsem's threads only log that
         self.threads: set[str] = set()   # names of the threads that released something
         self.calls = 0
@@ -174,26 +197,12 @@ class FakeDriver(spi.DeviceDriver):
                 self.complain(f"{what} in a finalizer")
 
     @property
-    def is_quiet(self) -> bool:
-        return bool(getattr(self.quiet_depth, "now", 0))
-
-    @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        self.quiet_depth.now = getattr(self.quiet_depth, "now", 0) + 1
-        try:
-            yield
-        finally:
-            self.quiet_depth.now -= 1
-
     def _own(self, what: str) -> None:
-        """Record a call that xsem makes for itself. Outside quiet() it would break a capture."""
+        """Record a call that xsem makes for itself."""
         self.check_open(what)
-        if not self.is_quiet:
-            self.loud.append(what)
         if what.startswith(("release", "unmap", "close")):
             self.threads.add(threading.current_thread().name)
 
@@ -202,7 +211,7 @@ class FakeDriver(spi.DeviceDriver):
         self.lists.append(FakeList(self, 0x1000 + len(self.lists)))
         return self.lists[-1]
 
-    def stream_identity(self, stream: object) -> int | None:
+    def queue_identity(self, stream: object) -> int | None:
         identity: int = stream if isinstance(stream, int) else stream.__cuda_stream__()[1]  # type: ignore[attr-defined]
         return identity if self.tells_identity else None
 
@@ -212,21 +221,21 @@ class FakeDriver(spi.DeviceDriver):
         self.lists.append(FakeList(self, identity))
         return self.lists[-1]
 
-    def query_fence(self, fence: FakePoint) -> bool:
-        self._own("done")
+    def query_fence(self, fence: FakeFence) -> bool:
+        self._own("query_fence")
         if fence.released:
             self.complain("a released fence was asked")
         if fence.error is not None:
             raise fence.error
         return fence.reached
 
-    def wait_fence(self, fence: FakePoint, timeout_ns: int) -> bool:
-        self._own("wait")
+    def wait_fence(self, fence: FakeFence, timeout_ns: int) -> bool:
+        self._own("wait_fence")
         self.slices.append(timeout_ns)
         self.on_wait()
         return super().wait_fence(fence, timeout_ns)
 
-    def release_fence(self, fence: FakePoint) -> None:
+    def release_fence(self, fence: FakeFence) -> None:
         self._own("release_fence")
         fence.released += 1
         if fence.released > 1:
@@ -236,7 +245,7 @@ class FakeDriver(spi.DeviceDriver):
         self._own("close")
         self.log.append(("close",))
 
-    def _import(self, what: str, desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
+    def _import(self, what: str, desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
         self._own("import")
         if handle is not None:
             self.seen_handles.append(handle.fileno())
@@ -244,12 +253,12 @@ class FakeDriver(spi.DeviceDriver):
             raise self.import_fails
         token = next(self.numbers)
         self.log.append(("import_" + what, token))
-        return token
+        return spi.Imported(token, handle=self.import_state)
 
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> int:
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> spi.Imported:
         return self._import("semaphore", desc, handle)
 
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> int:
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
         return self._import("memory", desc, handle)
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> int:
@@ -262,6 +271,7 @@ class FakeDriver(spi.DeviceDriver):
 
     def release_semaphore(self, semaphore: int) -> None:
         self._own("release_semaphore")
+        self.on_release()
         self.log.append(("release_semaphore", semaphore))
 
     def semaphore_value(self, semaphore: int) -> int:
@@ -293,8 +303,8 @@ class FakeDriver(spi.DeviceDriver):
     def export_memory(self, memory: int) -> OwnedHandle:
         raise NotImplementedError
 
-    def map_buffer(self, memory: int, offset: int, size: int) -> tuple[int, int]:
-        return next(self.numbers), 0x10_0000 * memory + offset
+    def map_buffer(self, memory: int, offset: int, size: int) -> tuple[int, int | None]:
+        return next(self.numbers), 0x10_0000 * memory + offset if self.addresses else None
 
     def unmap_buffer(self, buffer: int) -> None:
         self._own("unmap_buffer")
@@ -305,13 +315,16 @@ class FakeDriver(spi.DeviceDriver):
         self._own("release_memory")
         self.log.append(("release_memory", memory))
 
-    def borrow_event(self, native: object) -> FakePoint:
-        if not isinstance(native, FakePoint):
-            raise TypeError("only a FakePoint")
+    def borrow_event(self, native: object) -> FakeFence:
+        if not isinstance(native, FakeFence):
+            raise xsem.BadArgumentError(f"{type(native).__name__} is not a FakeFence", reason="not_an_event")
         self.fences.append(native)
         return native
 
-    def dlpack_device(self) -> tuple[int, int]:
+    def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
+        self._own("nvscisync_attributes")
+
+    def dlpack_device(self) -> tuple[int, int] | None:
         return self.dlpack
 
     def released(self, what: str) -> list[Any]:
@@ -336,7 +349,7 @@ def open_fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> tupl
 
 @contextmanager
 def fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> Iterator[tuple[Device, FakeDriver]]:
-    """Open a device for one test. At the end it closes without misuse: each fence released once, no loud call."""
+    """Open a device for one test. At the end it closes without misuse: each fence released once."""
     device, driver = open_fake(capabilities, info)
     try:
         yield device, driver
@@ -346,7 +359,6 @@ def fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> Iterator[
     del device
     until(lambda: ("close",) in driver.log)
     assert driver.misuse == []
-    assert driver.loud == []
     assert [fence.what for fence in driver.fences if fence.released != 1] == []
     assert [each.identity for each in driver.lists if each.closed != 1] == []
 

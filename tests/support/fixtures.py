@@ -53,7 +53,7 @@ def refused(act: Callable[[], object], reason: str, error: type[XsemError] = Bad
 def calls(driver: FakeDriver) -> list[Any]:
     """The operations appended to all lists, without xsem's own markers."""
     return [
-        call for each in driver.lists for call, own in zip(each.calls, each.quiet_calls, strict=True) if not own
+        call for each in driver.lists for call, marker in zip(each.calls, each.by_marker, strict=True) if not marker
     ]
 
 

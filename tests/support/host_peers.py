@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from xsem.types import (
 from xsem_host.device import HostDevice
 from xsem_host.fences import HostFence, Waitable
 from xsem_host.memory import HostMemory
-from xsem_host.queue import HostList
+from xsem_host.queue import HostQueue
 from xsem_host.sharing import HostSemaphore
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
@@ -50,10 +51,18 @@ def memory_desc(size: int) -> MemoryDesc:
     return MemoryDesc(type=MEMORY, allocation_size=size, handle=0)
 
 
+def imported(device: HostDevice, wanted: SemaphoreDesc | MemoryDesc, handle: OwnedHandle) -> Any:
+    """Import as the facade does, which closes the handle afterwards, and return the token."""
+    with handle:
+        made = (device.import_memory(wanted, handle) if isinstance(wanted, MemoryDesc)
+                else device.import_semaphore(wanted, handle))
+        assert made.handle == "left"
+        assert not handle.closed
+    return made.token
+
+
 def import_again(device: HostDevice, type: SemaphoreHandleType, exporter: HostSemaphore) -> HostSemaphore:
-    handle = device.export_semaphore(exporter)
-    token = device.import_semaphore(desc(type), handle)
-    assert handle.closed, "the object owns the fd after success"
+    token: HostSemaphore = imported(device, desc(type), device.export_semaphore(exporter))
     return token
 
 
@@ -79,7 +88,7 @@ def refused_fd(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc |
                 device.import_memory(wanted, handle)
             else:
                 device.import_semaphore(wanted, handle)
-        assert failure.value.fate == "left"
+        assert failure.value.handle == "left"
         assert not handle.closed
         os.fstat(fd)
     error = failure.value.error
@@ -107,15 +116,15 @@ def covered(address: int, size: int) -> bool:
 
 
 # ---- lists
-def wait_for(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
+def wait_for(commands: HostQueue, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
     return there(commands.append_wait([semaphore], [WaitParams(value=value)], (), (), True))
 
 
-def signal_of(commands: HostList, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
+def signal_of(commands: HostQueue, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
     return there(commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True))
 
 
-def barrier(commands: HostList, *fences: Waitable) -> HostFence:
+def barrier(commands: HostQueue, *fences: Waitable) -> HostFence:
     return there(commands.append_barrier(fences, True))
 
 

@@ -79,7 +79,7 @@ class OddDevice(xsem_host.device.HostDevice):
         super().__init__()
         self._way = way
 
-    def dlpack_device(self) -> tuple[int, int]:
+    def dlpack_device(self) -> tuple[int, int] | None:
         if self._way in _DO:
             print("x" * 5000 + f"\nthe device {self._way}: <script>\x1b[0m", flush=True)
             _DO[self._way]()
@@ -134,7 +134,7 @@ class OddBackend(spi.Backend):
     """A backend with one device for each oddity."""
 
     name = "odd"
-    spi_version = 1
+    spi_version = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
         return [DeviceInfo(id=f"odd:{index}", backend="odd", index=index, name=f"one that {way}")

@@ -26,7 +26,7 @@ class Driver(spi.DeviceDriver):
 
 class Nothing(spi.Backend):
     name = "nothing"
-    spi_version = 1
+    spi_version = 2
     def devices(self): return (DeviceInfo(id="nothing:0", backend="nothing", index=0, name="it can nothing"),)
     def open(self, index): return Driver()
 

@@ -13,7 +13,7 @@ from xsem.types import DeviceInfo
 
 class Acme(spi.Backend):
     name: ClassVar[str] = "acme"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
         return ()
@@ -22,7 +22,7 @@ class Acme(spi.Backend):
         raise NotImplementedError
 
 
-def renamed(name: Any, version: Any = 1) -> spi.Backend:
+def renamed(name: Any, version: Any = 2) -> spi.Backend:
     made: spi.Backend = type("Renamed", (Acme,), {"name": name, "spi_version": version})()
     return made
 

@@ -13,6 +13,7 @@ import pytest
 
 import xsem
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, until
+from xsem import spi
 from xsem.facade.device import Device
 from xsem.types import Capabilities, Feature, MemoryHandleType, MipmapDesc
 
@@ -20,30 +21,35 @@ M = MemoryHandleType
 PAGE = mmap.PAGESIZE
 
 
-class Copying(FakeList):
+class Copying(FakeList, spi.ImageQueue):
     """Copies real bytes at real addresses, at the append if `everything_is_done`."""
 
-    def append_copy(self, dst: int, src: int, size: int, wait_fences: Sequence[Any], want_fence: bool) -> Any:
-        point = super().append_copy(dst, src, size, wait_fences, want_fence)
+    def append_copy(
+        self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Any],
+        want_fence: bool,
+    ) -> Any:
+        fence = super().append_copy(dst, dst_offset, src, src_offset, size, wait_fences, want_fence)
         driver = self.driver
         assert isinstance(driver, Gpu)
-        driver.copies.append((dst, src, size))
+        ends = (driver.places[dst] + dst_offset, driver.places[src] + src_offset, size)
+        driver.copies.append(ends)
         if driver.everything_is_done:
-            driver.copy(dst, src, size)
-        return point
+            driver.copy(*ends)
+        return fence
 
     def append_level_copy(
-        self, level: int, address: int, read: bool, wait_fences: Sequence[Any], want_fence: bool
+        self, level: int, buffer: int, offset: int, read: bool, wait_fences: Sequence[Any], want_fence: bool
     ) -> Any:
-        point = self._issue(want_fence, "level", level, address, read)
+        fence = self._issue(want_fence, "level", level, buffer, offset, read)
         driver = self.driver
         assert isinstance(driver, ImageGpu)
+        assert offset == 0
         if driver.everything_is_done:
-            driver.copy_level(level, address, read)
-        return point
+            driver.copy_level(level, buffer, read)
+        return fence
 
 
-class Gpu(FakeDriver):
+class Gpu(FakeDriver, spi.HostMemory):
     """Device memory backed by ordinary memory; the facade treats it as device memory."""
 
     def __init__(self, capabilities: Capabilities = ALL) -> None:
@@ -52,6 +58,7 @@ class Gpu(FakeDriver):
         self.blocks: dict[int, Any] = {}
         self.copies: list[tuple[int, int, int]] = []
         self.staging: dict[int, Any] = {}
+        self.places: dict[int, int] = {}   # addresses of mappings and host buffers
         self.hold: threading.Event | None = None
         self.held: threading.Event = threading.Event()
         self.map_fails: Exception | None = None
@@ -83,12 +90,15 @@ class Gpu(FakeDriver):
             assert self.hold.wait(10)
         if self.map_fails is not None:
             raise self.map_fails
-        return next(self.numbers), ctypes.addressof(self.blocks[memory]) + offset
+        token = next(self.numbers)
+        self.places[token] = ctypes.addressof(self.blocks[memory]) + offset
+        return token, self.places[token]
 
     def host_buffer(self, size: int) -> tuple[int, int]:
         token = next(self.numbers)
         self.staging[token] = ctypes.create_string_buffer(size)
-        return token, ctypes.addressof(self.staging[token])
+        self.places[token] = ctypes.addressof(self.staging[token])
+        return token, self.places[token]
 
     def release_host_buffer(self, buffer: int) -> None:
         del self.staging[buffer]
@@ -105,7 +115,6 @@ def gpu() -> Iterator[tuple[Device, Gpu]]:
         driver.finish()
     until(lambda: ("close",) in driver.log)
     assert not driver.staging
-    assert not driver.loud
     assert not driver.misuse
 
 
@@ -119,7 +128,7 @@ def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:
     return device.create_memory(M.OPAQUE_FD, size).map_buffer()
 
 
-class ImageGpu(Gpu):
+class ImageGpu(Gpu, spi.Images):
     def __init__(self, feature: Feature = Feature.MIPMAPPED_ARRAY) -> None:
         import dataclasses
 
@@ -136,8 +145,8 @@ class ImageGpu(Gpu):
     def mipmap_level(self, array: int, level: int) -> int:
         return 1000 * array + level
 
-    def copy_level(self, level: int, address: int, read: bool) -> None:
-        staging, = (each for each in self.staging.values() if ctypes.addressof(each) == address)
+    def copy_level(self, level: int, buffer: int, read: bool) -> None:
+        staging = self.staging[buffer]
         if read:
             staging.raw = self.levels.get(level, bytes(len(staging)))
         else:

@@ -22,7 +22,7 @@ UUIDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 class Twins(spi.Backend):
     name: ClassVar[str] = "twins"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
     order: ClassVar[tuple[int, ...]] = (0, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:

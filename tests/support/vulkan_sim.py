@@ -91,7 +91,6 @@ class Peer:
 
     def __init__(self) -> None:
         from xsem_vulkan.abilities import ask
-        from xsem_vulkan.addresses import AddressSpace
         from xsem_vulkan.commands import Commands
         from xsem_vulkan.gpu import _OF_DEVICE, open_gpu
         from xsem_vulkan.instance import Instance
@@ -105,7 +104,6 @@ class Peer:
         find = physical.functions.vkGetDeviceProcAddr
         self.gpu.vk = Functions(self.gpu.library, lambda name: find(self.gpu.handle, name.encode()),
                                 _OF_DEVICE)
-        self.addresses = AddressSpace()
         self.timeline = Timeline(self.gpu)
         self.commands = Commands(self.gpu)
         self.submission = Submission(self.gpu)
@@ -159,7 +157,7 @@ class Peer:
 
     def read(self, buffer: int, size: int, *, wait: int | None = None) -> Any:
         """Submit a copy of the start of the buffer. Return the destination memory with its address."""
-        from xsem_vulkan.addresses import Place
+        from xsem_vulkan.memory import Place
 
         memory = self.host(size)
         self.submit(self.commands.copy(Place(memory.buffer, 0), Place(buffer, 0), size), wait=wait)

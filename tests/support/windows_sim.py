@@ -137,7 +137,7 @@ def handles() -> dict[str, Any]:
     from xsem.data.handles import OwnedHandle
     from xsem.errors import BadHandleError
     from xsem.runtime.handle_import import import_with_duplicate
-    from xsem.spi import ImportFailure
+    from xsem.spi import Imported, ImportFailure
     from xsem.types import MemoryDesc, SemaphoreDesc
 
     def no_dup(*_arguments: Any) -> int:
@@ -148,49 +148,46 @@ def handles() -> dict[str, Any]:
     given: list[int] = []
     left: dict[str, Any] = {}
 
-    def fails(fate: Any) -> Any:
-        def importer(_desc: Any, handle: Any) -> None:
+    def fails(state: Any) -> Any:
+        def importer(_desc: Any, handle: Any) -> Imported:
             given.append(handle.fileno())
-            raise ImportFailure(ValueError("no"), fate=fate)
+            raise ImportFailure(ValueError("no"), handle=state)
         return importer
 
-    def taken(_desc: Any, handle: Any) -> int:
-        given.append(handle.fileno())
-        return int(handle.detach())
-
-    def borrowed(_desc: Any, handle: Any) -> str:
-        given.append(handle.fileno())
-        return "token"
+    def imports_as(state: Any) -> Any:
+        def importer(_desc: Any, handle: Any) -> Imported:
+            given.append(-1 if handle is None else handle.fileno())
+            return Imported("token", handle=state)
+        return importer
 
     def after(what: str) -> None:
         left[what] = sorted(kernel32.open)
         for each in [each for each in kernel32.open if each != 0x100]:
             del kernel32.open[each]
 
-    import_with_duplicate(desc, borrowed)
+    import_with_duplicate(desc, imports_as("left"), [])
     after("left by the driver")
-    import_with_duplicate(desc, taken)
+    import_with_duplicate(desc, imports_as("taken"), [])
     after("taken by the driver")
     with OwnedHandle(0x100) as owned:
-        import_with_duplicate(MemoryDesc.d3d12_heap(owned, allocation_size=1), borrowed)
+        import_with_duplicate(MemoryDesc.d3d12_heap(owned, allocation_size=1), imports_as("left"), [])
         owned.detach()
     after("of an OwnedHandle")
-    for fate in ("left", "taken", "unknown"):
+    for state in ("left", "taken", "unknown"):
         with contextlib.suppress(ValueError):
-            import_with_duplicate(desc, fails(fate))
-        after(f"refused, {fate}")
+            import_with_duplicate(desc, fails(state), [])
+        after(f"refused, {state}")
     reasons: dict[str, str] = {}
     for number in (0x7777, -1, 2**64 - 1, -2, 0):
         try:
-            import_with_duplicate(SemaphoreDesc.d3d12_fence(number), borrowed)
+            import_with_duplicate(SemaphoreDesc.d3d12_fence(number), imports_as("left"), [])
         except BadHandleError as error:
             reasons[str(number)] = error.reason
         try:
             OwnedHandle(number).detach()
         except BadHandleError as error:
             reasons[f"owned {number}"] = error.reason
-    import_with_duplicate(SemaphoreDesc.opaque_win32_kmt(0x40000040, device_uuid=None),
-                          lambda _desc, handle: given.append(-1 if handle is None else 0))
+    import_with_duplicate(SemaphoreDesc.opaque_win32_kmt(0x40000040, device_uuid=None), imports_as("left"), [])
     return {"given": given, "left": left, "reasons": reasons, "open": sorted(kernel32.open)}
 
 

@@ -220,7 +220,8 @@ class Buffer(Resource):
         if self._host:
             return self.numpy().copy()
         place = self._place
-        data = copy_from_device(self.device._queues, lifetime, place.token, place.offset, self._layout.extent, timeout_s)
+        data = copy_from_device(
+            self.device._queues, lifetime, place.token, place.offset, self._layout.extent, timeout_s)
         return np.ndarray(self.shape, dtype=typestr, buffer=data, strides=self.strides).copy()
 
     def copy_from_host(self, array: object, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:

@@ -35,7 +35,7 @@ class HostBackend(Backend):
     """
 
     name: ClassVar[str] = "host"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the one device. It has no UUID, because its objects belong to no device.

@@ -1,13 +1,14 @@
-"""The driver of the device ``host:0``: its semaphores, memory and command lists."""
+"""The driver of the device ``host:0``: its semaphores, memory and queues."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from typing import Final, NoReturn
+from collections.abc import Callable
+from typing import Final
 
+from xsem import spi
 from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
-from xsem.spi import DeviceDriver, ImportFailure
 from xsem.types import (
     Capabilities,
     Feature,
@@ -18,14 +19,16 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.fences import Waitable, foreign
+from xsem_host.linux import duplicate
 from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
-from xsem_host.queue import HostList
+from xsem_host.queue import HostQueue
 from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
 from xsem_host.sharing import HostSemaphore
 
 __all__ = ["CAPABILITIES", "HostDevice"]
 
 _MANY_LISTS: Final = 1024
+_DLPACK_CPU: Final = 1
 _SEMAPHORES: Final = frozenset({SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD})
 _MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_FD})
 
@@ -44,14 +47,17 @@ CAPABILITIES: Final = Capabilities(
 )
 
 
-class HostDevice(DeviceDriver):
+class HostDevice(
+    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
+    spi.HostMemory, spi.BorrowedEvents,
+):
     """One open ``host`` device.
 
     Several devices in one process are independent. They share only the objects that they import.
     """
 
     def __init__(self) -> None:
-        self._lists: weakref.WeakSet[HostList] = weakref.WeakSet()   # a worker keeps its list alive
+        self._queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()   # a worker keeps its queue alive
         self._lock = threading.Lock()
 
     @property
@@ -59,25 +65,25 @@ class HostDevice(DeviceDriver):
         """The constant `CAPABILITIES`."""
         return CAPABILITIES
 
-    def create_queue(self) -> HostList:
-        """Create a list with its own worker thread.
+    def create_queue(self) -> HostQueue:
+        """Create a queue with its own worker thread.
 
         Raises
         ------
         BusyError
-            ``too_many_lists``: 1,024 lists are open.
+            ``too_many_lists``: 1,024 queues are open.
         """
         with self._lock:
-            if len(self._lists) >= _MANY_LISTS:
+            if len(self._queues) >= _MANY_LISTS:
                 raise BusyError(f"{_MANY_LISTS} command lists of host are open, its maximum: close one first",
                                 reason="too_many_lists")
-            made = HostList(self._forget)
-            self._lists.add(made)
+            made = HostQueue(self._forget)
+            self._queues.add(made)
         return made
 
-    def _forget(self, gone: HostList) -> None:
+    def _forget(self, gone: HostQueue) -> None:
         with self._lock:
-            self._lists.discard(gone)
+            self._queues.discard(gone)
 
     def query_fence(self, fence: Waitable) -> bool:
         """Return whether the fence is reached.
@@ -85,7 +91,7 @@ class HostDevice(DeviceDriver):
         Raises
         ------
         XsemError
-            The fence will never be reached: the list's work failed, or the list was closed.
+            The fence will never be reached: the queue's work failed, or the queue was closed.
         """
         return fence.done()
 
@@ -109,52 +115,31 @@ class HostDevice(DeviceDriver):
         """Do nothing: a fence of host owns no resource."""
 
     def close(self) -> None:
-        """Close the lists that are still open, and end their workers."""
+        """Close the queues that are still open, and end their workers."""
         with self._lock:
-            left = list(self._lists)
+            left = list(self._queues)
         for each in left:
             each.close()
 
     # ---- semaphores
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> HostSemaphore:
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> spi.Imported:
         """Import an eventfd (``OPAQUE_FD``) or a timeline's memfd (``TIMELINE_SEMAPHORE_FD``).
-
-        Parameters
-        ----------
-        desc : SemaphoreDesc
-        handle : OwnedHandle
-            On success the semaphore owns the file. On failure the handle stays the caller's (fate ``left``).
 
         Raises
         ------
         ImportFailure
-            With the `UnsupportedError` or `BadHandleError`.
+            With the `BadHandleError` of the check.
         """
-        if desc.type not in _SEMAPHORES:
-            _refuse(f"semaphore.import.{desc.type.value}")
-        open_ = open_timeline if desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else open_binary
-        try:
-            return open_(_given(handle))
-        except XsemError as error:
-            raise ImportFailure(error, fate="left") from error
+        is_timeline = desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+        return _imported(handle, open_timeline if is_timeline else open_binary)
 
     def release_semaphore(self, semaphore: HostSemaphore) -> None:
         """Close the semaphore, at the latest when the last worker thread has left it."""
         semaphore.close()
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> HostSemaphore:
-        """Create an unsignalled binary semaphore, or a timeline with `initial_value`.
-
-        Raises
-        ------
-        UnsupportedError
-            `type` is not exportable.
-        """
-        if type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD:
-            return new_timeline(initial_value)
-        if type is SemaphoreHandleType.OPAQUE_FD:
-            return new_binary()
-        raise UnsupportedError(f"host does not export {type.value}", capability=f"semaphore.export.{type.value}")
+        """Create an unsignalled binary semaphore, or a timeline with `initial_value`."""
+        return new_timeline(initial_value) if type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else new_binary()
 
     def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
         """Return a duplicate of the semaphore's fd, owned by the caller."""
@@ -181,26 +166,15 @@ class HostDevice(DeviceDriver):
         return semaphore.wait(value, timeout_ns)
 
     # ---- memory
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> HostMemory:
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
         """Import a sealed memfd (``OPAQUE_FD``), of which ``desc.allocation_size`` bytes are used.
-
-        Parameters
-        ----------
-        desc : MemoryDesc
-        handle : OwnedHandle
-            On success the memory owns the file. On failure the handle stays the caller's (fate ``left``).
 
         Raises
         ------
         ImportFailure
-            With the `UnsupportedError` or `BadHandleError`.
+            With the `BadHandleError` of the check.
         """
-        if desc.type not in _MEMORIES:
-            _refuse(f"memory.import.{desc.type.value}")
-        try:
-            return open_memory(_given(handle), desc.allocation_size)
-        except XsemError as error:
-            raise ImportFailure(error, fate="left") from error
+        return _imported(handle, lambda own: open_memory(own, desc.allocation_size))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
         """Create a sealed memfd of whole pages.
@@ -212,13 +186,9 @@ class HostDevice(DeviceDriver):
 
         Raises
         ------
-        UnsupportedError
-            `type` is not exportable.
         OutOfMemoryError
             ``out_of_memory``.
         """
-        if type not in _MEMORIES:
-            raise UnsupportedError(f"host does not export {type.value}", capability=f"memory.export.{type.value}")
         made = new_memory(size)
         return made, made.size
 
@@ -227,12 +197,12 @@ class HostDevice(DeviceDriver):
         return memory.duplicate()
 
     def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMapping, int]:
-        """Return the address of `offset` in the mapping of the memory.
+        """Return a use of the memory's mapping, and the address of `offset` in it.
 
         All buffers of a memory share one mapping. The first buffer creates it.
         """
-        mapping = memory.map()
-        return mapping, mapping.address + offset
+        mapping = memory.map(offset)
+        return mapping, mapping.address
 
     def unmap_buffer(self, buffer: HostMapping) -> None:
         """Undo `map_buffer`. The last buffer unmaps the memory."""
@@ -241,6 +211,10 @@ class HostDevice(DeviceDriver):
     def release_memory(self, memory: HostMemory) -> None:
         """Close the memory's file."""
         memory.close()
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """Return DLPack's kDLCPU: the host accesses mapped memory directly."""
+        return (_DLPACK_CPU, 0)
 
     def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
         """Allocate private pages. They are not page-locked, because copies of host do not need that."""
@@ -257,8 +231,8 @@ class HostDevice(DeviceDriver):
 
         Raises
         ------
-        TypeError
-            `native` has another type.
+        BadArgumentError
+            ``not_an_event``: `native` has another type.
         """
         return foreign(native)
 
@@ -276,11 +250,12 @@ class HostDevice(DeviceDriver):
                                capability="native_handle")
 
 
-def _refuse(capability: str) -> NoReturn:
-    raise ImportFailure(UnsupportedError(f"host does not declare {capability}", capability=capability), fate="left")
-
-
-def _given(handle: OwnedHandle | None) -> OwnedHandle:
-    if handle is None:
-        raise BadHandleError("host imports file descriptors only", reason="no_handle")
-    return handle
+def _imported(handle: OwnedHandle | None, open_: Callable[[OwnedHandle], object]) -> spi.Imported:
+    """Open an object that owns a duplicate of the handle. So the file has one owner at every moment."""
+    try:
+        if handle is None:
+            raise BadHandleError("host imports file descriptors only", reason="no_handle")
+        with duplicate(handle.fileno()) as own:
+            return spi.Imported(open_(own), handle="left")
+    except XsemError as error:
+        raise spi.ImportFailure(error, handle="left") from error

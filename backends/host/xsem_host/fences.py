@@ -1,4 +1,4 @@
-"""Fences: one-shot completions of a list's operations, and borrowed events with the same interface."""
+"""Fences: one-shot completions of a queue's operations, and borrowed events with the same interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from xsem.errors import DriverError, XsemError
+from xsem.errors import BadArgumentError, DriverError, XsemError
 
 __all__ = ["EventFence", "FutureFence", "HostFence", "Waitable", "foreign", "repeated"]
 
@@ -19,7 +19,7 @@ _LOOK_S: Final = 0.001
 
 
 class Waitable(Protocol):
-    """A fence or a borrowed event: a list can wait for it."""
+    """A fence or a borrowed event: a queue can wait for it."""
 
     def done(self) -> bool:
         """Return whether it is reached. Never blocks.
@@ -35,7 +35,7 @@ class Waitable(Protocol):
 
 
 class HostFence:
-    """The fence of one operation. The list's worker settles it once: reached, or failed.
+    """The fence of one operation. The queue's worker settles it once: reached, or failed.
 
     It is not a `threading.Event`: Python code takes the event's lock, and a KeyboardInterrupt there leaves it locked.
     Here each waiter has its own lock, which `reach` and `fail` release. A lock that a KeyboardInterrupt leaves behind
@@ -167,14 +167,15 @@ def foreign(native: object) -> Waitable:
 
     Raises
     ------
-    TypeError
-        `native` has another type.
+    BadArgumentError
+        ``not_an_event``: `native` has another type.
     """
     if isinstance(native, threading.Event):
         return EventFence(native)
     if isinstance(native, Future):
         return FutureFence(native)
-    raise TypeError(f"host takes a threading.Event or a concurrent.futures.Future, not {type(native).__name__}")
+    raise BadArgumentError(f"host takes a threading.Event or a concurrent.futures.Future, not {type(native).__name__}",
+                           reason="not_an_event", backend="host")
 
 
 def repeated(failure: XsemError) -> XsemError:

@@ -45,17 +45,20 @@ class HostMemory:
         """Return a duplicate of the file descriptor, owned by the caller."""
         return duplicate(self._file.fileno())
 
-    def map(self) -> HostMapping:
-        """Return a use of the memory's single mapping. The first use maps the memory, the last `unmap` ends that."""
+    def map(self, offset: int) -> HostMapping:
+        """Return a use of the memory's single mapping, from `offset` on.
+
+        The first use maps the memory, the last `unmap` ends that.
+        """
         with self._lock:
             if self._pages is None:
                 self._pages = map_shared(self._file.fileno(), self.size)
-            use = HostMapping(self, self._pages.address)
+            use = HostMapping(self, self._pages.address + offset)
             self._uses.add(use)
             return use
 
     def unmap(self, use: HostMapping) -> None:
-        """Undo one `map`. A second call with the same use has no effect."""
+        """Undo one `map`."""
         with self._lock:
             self._uses.discard(use)
             if self._pages is not None and not self._uses:
@@ -75,7 +78,7 @@ class HostMapping:
     ----------
     memory : HostMemory
     address : int
-        Address of the first byte.
+        Address of the first byte of the use.
     """
 
     __slots__ = ("__weakref__", "address", "memory")

@@ -1,4 +1,4 @@
-"""Command lists of the host: a queue, and a worker thread that runs its operations in order."""
+"""Queues of the host: each has a worker thread that runs its operations in order."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ import threading
 from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, TypeAlias
 
 from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
-from xsem.spi import QueueDriver
+from xsem.spi import CopyQueue, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_host.fences import HostFence, Waitable, repeated
+from xsem_host.memory import HostBuffer, HostMapping
 from xsem_host.sharing import HostSemaphore
 
-__all__ = ["HostList"]
+__all__ = ["HostQueue"]
 
-# Length of one slice of a wait. After each slice the worker checks whether the list is closed. The slices grow: a
-# thousand waiting lists cost little, and a young wait ends soon after its list is closed.
+# Length of one slice of a wait. After each slice the worker checks whether the queue is closed. The slices grow: a
+# thousand waiting queues cost little, and a young wait ends soon after its queue is closed.
 _FIRST_SLICE_NS: Final = 50_000_000
 _LONGEST_SLICE_NS: Final = 1_000_000_000
 _FILL_CHUNK: Final = 1 << 20
 
-_keys = itertools.count(1)
+_numbers = itertools.count(1)
 
+Buffer: TypeAlias = HostMapping | HostBuffer
 Operation = Callable[[], None]
 
 
 class _ClosedError(Exception):
-    """The list was closed during a wait of its worker."""
+    """The queue was closed during a wait of its worker."""
 
 
 class _AwaitedError(Exception):
@@ -42,8 +44,8 @@ class _AwaitedError(Exception):
         self.failure = failure
 
 
-class HostList(QueueDriver):
-    """One in-order list. Its worker is a daemon thread, and lives from the first append to `close`.
+class HostQueue(SemaphoreQueue, CopyQueue):
+    """One in-order queue. Its worker is a daemon thread, and lives from the first append to `close`.
 
     Appends hand operations to the worker through a `SimpleQueue`. The queue is C code: after a KeyboardInterrupt an
     operation is either queued or not, and no lock stays locked.
@@ -51,11 +53,11 @@ class HostList(QueueDriver):
     Parameters
     ----------
     forget : callable
-        Called by `close` with the list.
+        Called by `close` with this object.
     """
 
-    def __init__(self, forget: Callable[[HostList], None]) -> None:
-        self.identity = next(_keys)
+    def __init__(self, forget: Callable[[HostQueue], None]) -> None:
+        self.identity = next(_numbers)
         self._forget = forget
         self._queue: SimpleQueue[tuple[Operation, HostFence | None] | None] = SimpleQueue()   # None: wake up
         self._touching = threading.Lock()
@@ -66,7 +68,7 @@ class HostList(QueueDriver):
 
     # ---- appending
     def append_barrier(self, wait_fences: Sequence[Waitable], want_fence: bool) -> HostFence | None:
-        """Append a wait for the fences. The list is in order, so earlier work needs no wait."""
+        """Append a wait for the fences. The queue is in order, so earlier work needs no wait."""
         fences = tuple(wait_fences)
         return self._append(lambda: self._await_fences(fences), want_fence)
 
@@ -101,24 +103,27 @@ class HostList(QueueDriver):
         return self._append(operation, want_fence)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_fences: Sequence[Waitable], want_fence: bool
+        self, dst: Buffer, dst_offset: int, src: Buffer, src_offset: int, size: int, wait_fences: Sequence[Waitable],
+        want_fence: bool,
     ) -> HostFence | None:
         """Append a copy of `size` bytes."""
         fences = tuple(wait_fences)
+        target, source = dst.address + dst_offset, src.address + src_offset
 
         def operation() -> None:
             self._await_fences(fences)
             with self._touching:
                 self._check_open()
-                ctypes.memmove(dst, src, size)
+                ctypes.memmove(target, source, size)
 
         return self._append(operation, want_fence)
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Waitable], want_fence: bool
+        self, dst: Buffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Waitable], want_fence: bool
     ) -> HostFence | None:
         """Append a fill that repeats `pattern` over `size` bytes, in chunks of about 1 MiB."""
         fences = tuple(wait_fences)
+        target = dst.address + offset
 
         def operation() -> None:
             self._await_fences(fences)
@@ -126,12 +131,12 @@ class HostList(QueueDriver):
             with self._touching:
                 self._check_open()
                 for at in range(0, size, len(chunk)):
-                    ctypes.memmove(dst + at, chunk, min(len(chunk), size - at))
+                    ctypes.memmove(target + at, chunk, min(len(chunk), size - at))
 
         return self._append(operation, want_fence)
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Append the application's function: it runs on the list's worker thread."""
+        """Append the application's function: it runs on the queue's worker thread."""
 
         def operation() -> None:
             work()
@@ -145,7 +150,7 @@ class HostList(QueueDriver):
         fence = HostFence() if want_fence else None
         self._queue.put((operation, fence))
         if self._failure is not None or self._closed:
-            # The list was stopped or closed after the first check: the worker may have emptied the queue before `put`.
+            # The queue was stopped or closed after the first check: the worker may have emptied the queue before `put`.
             self._drop(self._failure or _closed())
         return fence
 
@@ -166,7 +171,7 @@ class HostList(QueueDriver):
         self._started = True
 
     def close(self) -> None:
-        """Close the list: drop the queued operations and end the worker.
+        """Close the queue: drop the queued operations and end the worker.
 
         Waits for a copy or a fill in progress, and not for the application's work.
         """

@@ -22,7 +22,7 @@ _PAUSE_NS: Final = 1_000_000
 class HostSemaphore(ABC):
     """A semaphore of host. It owns its file descriptor.
 
-    `close` frees the file and the page only after the last thread has left the semaphore. The worker of a list that
+    `close` frees the file and the page only after the last thread has left the semaphore. The worker of a queue that
     was closed during a wait leaves it some time later, and its fd number could belong to another file by then.
 
     Parameters

@@ -26,7 +26,7 @@ class VulkanBackend(Backend):
     """
 
     name: ClassVar[str] = "vulkan"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List all physical devices, CPUs included.
@@ -91,9 +91,9 @@ class VulkanBackend(Backend):
             ``not_enabled``: the application did not enable timeline semaphores, which fences need; ``driver_too_old``.
         """
         from xsem_vulkan.device import VulkanDevice
-        from xsem_vulkan.native import adopted
+        from xsem_vulkan.native import borrowed
 
-        index, physical, gpu = adopted(native)
+        index, physical, gpu = borrowed(native)
         return physical.info(index), VulkanDevice(gpu, index)
 
     def details(self, index: int) -> Mapping[str, str]:
@@ -124,8 +124,8 @@ class VulkanBackend(Backend):
 
         try:
             library = load()
-        except BackendUnavailableError as error:
-            cffi = error.reason == "cffi_missing"
+        except Exception as error:   # this method never raises
+            cffi = isinstance(error, BackendUnavailableError) and error.reason == "cffi_missing"
             return (failed_check("cffi" if cffi else "Vulkan loader", error,
                                  "pip install 'xsem[vulkan]'" if cffi else _LOADER_REMEDY),)
         found = [HealthCheck(name="Vulkan loader", ok=True, detail=library.file)]
@@ -133,7 +133,7 @@ class VulkanBackend(Backend):
             with opened() as instance:
                 for index, physical in enumerate(_physical_devices(instance)):
                     found.append(_look(index, physical))
-        except XsemError as error:
+        except Exception as error:
             found.append(failed_check(
                 "Vulkan driver", error,
                 "install the GPU vendor's Vulkan driver; VK_LOADER_DEBUG=all shows what the loader looks for"))
@@ -165,7 +165,7 @@ def _look(index: int, physical: PhysicalDevice) -> HealthCheck:
     name = f"vulkan:{index}"
     try:
         abilities = ask(physical)
-    except XsemError as error:
+    except Exception as error:
         return failed_check(name, error, "install a newer driver")
     exported = _listed(abilities.semaphore_export, abilities.memory_export)
     imported = _listed(abilities.semaphore_import, abilities.memory_import)

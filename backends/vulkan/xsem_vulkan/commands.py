@@ -1,4 +1,4 @@
-"""Command buffers of one list: recorded, submitted, and reused when the device has completed them."""
+"""Command buffers of one queue: recorded, submitted, and reused when the device has completed them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from xsem_vulkan import constants as vk
-from xsem_vulkan.addresses import Place
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.images import Level
 from xsem_vulkan.loader import CData
-from xsem_vulkan.memory import ANY_ACCESS, BoundImage, HostMemory, VulkanMemory, host_memory
+from xsem_vulkan.memory import ANY_ACCESS, BoundImage, HostMemory, Place, VulkanMemory, host_memory
 
 __all__ = ["Commands"]
 
@@ -21,7 +20,7 @@ _WORD: Final = 4
 
 
 class Commands:
-    """The list's command pool. One thread at a time uses it."""
+    """The queue's command pool. One thread at a time uses it."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -56,7 +55,7 @@ class Commands:
             raise
 
     def _record_barrier(self) -> CData:
-        """Record one command buffer for all waits, signals and barriers of the list. It may be pending several times.
+        """Record one command buffer for all waits, signals and barriers of the queue. It may be pending several times.
 
         A submission without commands would not order a later signal after an earlier wait: the specification orders
         commands after waits and signals after commands, not signals after waits.
@@ -179,7 +178,7 @@ class Commands:
         return self._busy[0][0] if self._busy else None
 
     def lend(self, value: int, commands: CData, scratch: HostMemory | None) -> None:
-        """Mark the objects as in use until operation `value` of the list is complete."""
+        """Mark the objects as in use until operation `value` of the queue is complete."""
         self._busy.append((value, commands, scratch))
 
     def put_back(self, commands: CData, scratch: HostMemory | None) -> None:
@@ -206,7 +205,4 @@ def _as_word(pattern: bytes) -> int | None:
     """The 32-bit word whose repetition equals the pattern's repetition; None if no such word exists."""
     if len(pattern) in (1, 2, _WORD):
         return int.from_bytes(pattern * (_WORD // len(pattern)), "little")
-    word = pattern[:_WORD]
-    if len(pattern) % _WORD == 0 and word * (len(pattern) // _WORD) == pattern:
-        return int.from_bytes(word, "little")
     return None

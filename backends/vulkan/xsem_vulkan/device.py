@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from xsem.errors import BadArgumentError, BusyError, UnsupportedError, WrongDeviceError
-from xsem.spi import DeviceDriver
+from xsem import spi
+from xsem.errors import BusyError, UnsupportedError, WrongDeviceError
 from xsem.types import (
     Capabilities,
-    Feature,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -18,12 +17,11 @@ from xsem.types import (
     SemaphoreHandleType,
     SemaphoreKind,
 )
-from xsem_vulkan.addresses import AddressSpace
-from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.images import Level, VulkanImage, level_of, map_image
 from xsem_vulkan.imports import import_memory, import_semaphore
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
-from xsem_vulkan.queue import VulkanList
+from xsem_vulkan.queue import VulkanQueue
 from xsem_vulkan.semaphores import (
     Fence,
     VulkanSemaphore,
@@ -38,11 +36,13 @@ from xsem_vulkan.semaphores import (
 
 __all__ = ["VulkanDevice"]
 
-_DLPACK_VULKAN: Final = 7
 _SYNC_FILE: Final = SemaphoreHandleType.SYNC_FD.native["vulkan"][1]
 
 
-class VulkanDevice(DeviceDriver):
+class VulkanDevice(
+    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
+    spi.Images, spi.HostMemory, spi.BorrowedQueues,
+):
     """One open device.
 
     Parameters
@@ -57,8 +57,7 @@ class VulkanDevice(DeviceDriver):
         self._gpu = gpu
         self._index = index
         self._capabilities = gpu.abilities.capabilities
-        self._addresses = AddressSpace()
-        self._lists: set[VulkanList] = set()
+        self._queues: set[VulkanQueue] = set()
         self._lock = threading.Lock()
 
     @property
@@ -67,15 +66,15 @@ class VulkanDevice(DeviceDriver):
         return self._capabilities
 
     def close(self) -> None:
-        """Destroy the device. Its lists must be closed."""
+        """Destroy the device. Its queues must be closed."""
         self._gpu.close()
 
-    # ---- lists and fences
-    def create_queue(self) -> VulkanList:
-        """Create a list. It has its own queue if the device has at least two queues.
+    # ---- queues and fences
+    def create_queue(self) -> VulkanQueue:
+        """Create a queue driver. It has its own VkQueue if the device has at least two VkQueues.
 
-        The device allows one list more than it declares, because blocking copies need a list. On a device with one
-        queue, that list shares the queue.
+        The device allows one queue driver more than it declares, because blocking copies need one. On a device with one
+        VkQueue, this queue driver shares the VkQueue.
 
         Raises
         ------
@@ -83,22 +82,27 @@ class VulkanDevice(DeviceDriver):
             ``too_many_lists``.
         """
         with self._lock:
-            if len(self._lists) > self._gpu.abilities.lists:
-                raise BusyError(f"the device has {len(self._gpu.queues)} queues and {len(self._lists)} command lists "
+            if len(self._queues) > self._gpu.abilities.lists:
+                raise BusyError(f"the device has {len(self._gpu.queues)} queues and {len(self._queues)} command lists "
                                 "open; release some", reason="too_many_lists")
-            queue: Queue = min(self._gpu.queues, key=lambda each: each.lists)
-            made = VulkanList(self._gpu, queue, self._addresses, self._forget)
-            self._lists.add(made)
-            queue.lists += 1
+            queue = min(self._gpu.queues, key=lambda each: each.users)
+            made = VulkanQueue(self._gpu, queue, self._forget)
+            self._queues.add(made)
+            queue.users += 1
         return made
 
-    def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle of the queue: the identity of a borrowed list. None for other objects."""
-        handle = getattr(stream, "int_ptr", stream)
-        return handle if type(handle) is int else None
+    def queue_identity(self, stream: object) -> int:
+        """Return the VkQueue: the identity of a borrowed queue.
 
-    def borrow_queue(self, stream: object, in_order: bool) -> VulkanList:
-        """Create a list on an existing queue of the device: the application's, or the queue of another xsem list.
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_stream``; ``null_stream``.
+        """
+        return spi.queue_handle(stream, "VkQueue")
+
+    def borrow_queue(self, stream: object, in_order: bool) -> VulkanQueue:
+        """Create a driver for a VkQueue of the device: the application's, or the VkQueue of another xsem list.
 
         Every append contains a full barrier, so the application's own submissions keep their order.
 
@@ -107,71 +111,52 @@ class VulkanDevice(DeviceDriver):
         stream : object
             A VkQueue as an int, or an object with one as `int_ptr`.
         in_order : bool
-            Not used: every list is in order.
+            Not used: every VkQueue is in order.
 
         Raises
         ------
         WrongDeviceError
             ``wrong_device``: this device does not submit to the queue.
         BadArgumentError
-            ``null_stream``.
-        TypeError
-            `stream` has an unsupported type.
+            ``not_a_stream``; ``null_stream``.
         """
-        address = getattr(stream, "int_ptr", stream)
-        if type(address) is not int:
-            raise TypeError("a VkQueue as an int is needed")
-        if address == 0:
-            raise BadArgumentError("Vulkan has no default queue: name a VkQueue", reason="null_stream",
-                                   backend="vulkan")
+        address = spi.queue_handle(stream, "VkQueue")
         for queue in self._gpu.queues:
             if queue.address == address:
-                return VulkanList(self._gpu, queue, self._addresses, lambda _gone: None, borrowed=True)
+                return self._borrowed(queue)
         raise WrongDeviceError(f"{address:#x} is not a queue of vulkan:{self._index} that xsem submits to",
                                reason="wrong_device", expected="another device's queue", actual=f"vulkan:{self._index}")
 
-    def _forget(self, gone: VulkanList) -> None:
+    def _borrowed(self, queue: VkQueue) -> VulkanQueue:
         with self._lock:
-            self._lists.discard(gone)
-            gone.queue.lists -= 1
+            made = VulkanQueue(self._gpu, queue, self._forget, borrowed=True)
+            queue.users += 1
+        return made
+
+    def _forget(self, gone: VulkanQueue) -> None:
+        with self._lock:
+            self._queues.discard(gone)
+            gone.queue.users -= 1
 
     def query_fence(self, fence: Fence) -> bool:
-        """Query the list's timeline."""
+        """Query the queue's timeline."""
         return fence.timeline.reached(fence.value)
 
     def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
-        """Block until the list's timeline reaches the value, or until the timeout."""
+        """Block until the queue's timeline reaches the value, or until the timeout."""
         return fence.timeline.wait(fence.value, timeout_ns)
 
     def release_fence(self, fence: Fence) -> None:
-        """Release the fence. The last release destroys the timeline of a closed list."""
+        """Release the fence. The last release destroys the timeline of a closed queue."""
         fence.timeline.drop()
 
     # ---- semaphores
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:
-        """Call vkImportSemaphoreFdKHR.
-
-        On success, the fd belongs to the driver and `handle` is detached.
-
-        Raises
-        ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
-        ImportFailure
-            The fate of the handle is "left" if the failure precedes the driver's import, else "unknown".
-        """
-        self._declared(desc.type in self._capabilities.semaphore_import, f"semaphore.import.{desc.type.value}")
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> spi.Imported:
+        """Call vkImportSemaphoreFdKHR, see `xsem_vulkan.imports`."""
         return import_semaphore(self._gpu, desc, handle)
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> VulkanSemaphore:
-        """Create a VkSemaphore for export.
-
-        Raises
-        ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
-        """
-        self._declared(type in self._capabilities.semaphore_export, f"semaphore.export.{type.value}")
+        """Create a VkSemaphore for export."""
         return create_semaphore(self._gpu, timeline=type.kind is SemaphoreKind.TIMELINE, initial_value=initial_value,
                                 export=type.native["vulkan"][1])
 
@@ -209,20 +194,9 @@ class VulkanDevice(DeviceDriver):
         return wait_for_value(self._gpu, semaphore.handle, value or 0, timeout_ns)
 
     # ---- memory
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> VulkanMemory:
-        """Call vkAllocateMemory with the fd, and bind a buffer to the memory.
-
-        On success, the fd belongs to the driver and `handle` is detached.
-
-        Raises
-        ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
-        ImportFailure
-            The fate of the handle is "left" if the failure precedes the driver's import, else "unknown".
-        """
-        self._declared(desc.type in self._capabilities.memory_import, f"memory.import.{desc.type.value}")
-        return import_memory(self._gpu, self._addresses, desc, handle)
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
+        """Call vkAllocateMemory with the fd, and bind a buffer to the memory, see `xsem_vulkan.imports`."""
+        return import_memory(self._gpu, desc, handle)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[VulkanMemory, int]:
         """Create a buffer on memory for export. The memory is not zeroed.
@@ -237,10 +211,9 @@ class VulkanDevice(DeviceDriver):
         OutOfMemoryError
             ``out_of_memory``.
         UnsupportedError
-            The capabilities do not declare the handle type, or the driver exports only dedicated memory.
+            The driver exports only dedicated memory.
         """
-        self._declared(type in self._capabilities.memory_export, f"memory.export.{type.value}")
-        made = create_memory(self._gpu, self._addresses, type, size, dedicated=dedicated)
+        made = create_memory(self._gpu, type, size, dedicated=dedicated)
         return made, made.size
 
     def export_memory(self, memory: VulkanMemory) -> OwnedHandle:
@@ -248,12 +221,13 @@ class VulkanDevice(DeviceDriver):
         wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
-    def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, int]:
-        """Return a range of the memory and its address.
+    def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, None]:
+        """Return a range of the memory, without an address.
 
-        The address is not a pointer. It names the range for `append_copy` and `append_fill`.
+        VkDeviceAddress is an optional feature. It must be requested at the allocation, and an exporter may not have
+        requested it.
         """
-        return Mapping(memory), memory.address + offset
+        return Mapping(memory, offset), None
 
     def unmap_buffer(self, buffer: Mapping) -> None:
         """Do nothing: a mapping has no Vulkan object."""
@@ -273,7 +247,6 @@ class VulkanDevice(DeviceDriver):
         BadArgumentError
             ``bad_offset``; ``out_of_range``.
         """
-        self._declared(Feature.MIPMAPPED_ARRAY in self._capabilities.features, "mipmapped_array")
         return map_image(self._gpu, memory, desc)
 
     def mipmap_level(self, array: VulkanImage, level: int) -> Level:
@@ -287,24 +260,13 @@ class VulkanDevice(DeviceDriver):
     def host_buffer(self, size: int) -> tuple[HostMemory, int]:
         """Allocate coherent host memory. The address is a pointer."""
         made = host_memory(self._gpu, size)
-        try:
-            self._addresses.add_host(made.address, size, made.buffer)
-        except BaseException:
-            made.close()
-            raise
         return made, made.address
 
     def release_host_buffer(self, buffer: HostMemory) -> None:
         """Free host memory of `host_buffer`."""
-        self._addresses.remove_host(buffer.address)
         buffer.close()
 
     # ---- other
-    def _declared(self, is_: bool, capability: str) -> None:
-        if not is_:
-            raise UnsupportedError(f"vulkan:{self._index} does not declare {capability}", backend="vulkan",
-                                   capability=capability)
-
     def native_handle(self, token: object) -> int:
         """Return a native handle.
 
@@ -333,10 +295,4 @@ class VulkanDevice(DeviceDriver):
             return token.memory.buffer
         if isinstance(token, HostMemory):
             return token.buffer
-        if isinstance(token, int):
-            return token
         raise UnsupportedError("this object has no native handle", capability="native_handle", backend="vulkan")
-
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLVulkan and the index: libraries do not mistake such a capsule for host or CUDA memory."""
-        return (_DLPACK_VULKAN, self._index)

@@ -11,7 +11,7 @@ from xsem_vulkan.abilities import Abilities
 from xsem_vulkan.instance import PhysicalDevice
 from xsem_vulkan.loader import CData, Functions, Library
 
-__all__ = ["Gpu", "Queue", "adopt_gpu", "open_gpu"]
+__all__ = ["Gpu", "VkQueue", "borrow_gpu", "open_gpu"]
 
 _OF_DEVICE: Final = (
     "vkDestroyDevice", "vkGetDeviceQueue", "vkQueueSubmit", "vkCreateSemaphore", "vkDestroySemaphore",
@@ -52,7 +52,7 @@ class _Lock:
             self._ours.release()
 
 
-class Queue:
+class VkQueue:
     """One VkQueue. Vulkan requires that one thread at a time uses a queue; `lock` ensures this."""
 
     def __init__(self, handle: CData, address: int, lock: AbstractContextManager[object] | None = None) -> None:
@@ -60,7 +60,8 @@ class Queue:
         self.address = address
         # Re-entrant: the application's work runs with the lock held, and may append to the same list.
         self.lock: AbstractContextManager[object] = threading.RLock() if lock is None else lock
-        self.lists = 0
+        self.users = 0
+        """The number of queue drivers that submit to it."""
 
 
 class Gpu:
@@ -73,7 +74,7 @@ class Gpu:
         The device's functions, and its handle.
     abilities : Abilities
         The device's properties.
-    queues : sequence of Queue
+    queues : sequence of VkQueue
         The queues that xsem submits to.
     destroy : callable
         Destroys an owned device. It does nothing for a borrowed one.
@@ -81,7 +82,7 @@ class Gpu:
 
     def __init__(
         self, physical: PhysicalDevice, functions: Functions, handle: CData, abilities: Abilities,
-        queues: Sequence[Queue], destroy: Callable[[], None],
+        queues: Sequence[VkQueue], destroy: Callable[[], None],
     ) -> None:
         self.physical = physical
         self.library: Library = physical.library
@@ -123,15 +124,15 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
         functions.vkDestroyDevice(handle, library.null)
         physical.instance.close()
 
-    def queue(index: int) -> Queue:
+    def queue(index: int) -> VkQueue:
         found = library.ffi.new("VkQueue *")
         functions.vkGetDeviceQueue(handle, abilities.family.index, index, found)
-        return Queue(found[0], library.address(found[0]))
+        return VkQueue(found[0], library.address(found[0]))
 
     return Gpu(physical, functions, handle, abilities, [queue(index) for index in range(abilities.queues)], destroy)
 
 
-def adopt_gpu(
+def borrow_gpu(
     physical: PhysicalDevice, abilities: Abilities, device: int, queues: Sequence[int],
     lock: AbstractContextManager[object] | None,
 ) -> Gpu:
@@ -141,7 +142,7 @@ def adopt_gpu(
     # One lock for all queues: the application passes one lock, which need not be re-entrant.
     shared = None if lock is None else _Lock(lock)
     return Gpu(physical, _functions(physical, handle), handle, abilities,
-               [Queue(library.ffi.cast("VkQueue", each), each, shared) for each in queues], lambda: None)
+               [VkQueue(library.ffi.cast("VkQueue", each), each, shared) for each in queues], lambda: None)
 
 
 def _functions(physical: PhysicalDevice, handle: CData) -> Functions:

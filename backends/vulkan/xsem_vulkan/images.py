@@ -43,7 +43,7 @@ class VulkanImage:
         memory.images.add(self)
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """Record that a list's operation `value` uses the image."""
+        """Record that a queue's operation `value` uses the image."""
         if timeline not in self._uses:
             timeline.use()
         self._uses[timeline] = value

@@ -1,37 +1,41 @@
 """Imports of semaphores and memory that another API, device or process exported.
 
 According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it after a
-failed import, and lavapipe does so for memory until Mesa 25. Therefore xsem asks the kernel after a failed import.
+failed import, and lavapipe does so for memory until Mesa 25. Therefore the state of the fd is unknown after a failed
+import.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
-from xsem.spi import ImportFailure
+from xsem.spi import Imported, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
-from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.memory import Needs, VulkanMemory, allocate, best_type, bind, create_buffer, needs_of
 from xsem_vulkan.nodes import check_node, check_sync_file
 from xsem_vulkan.results import import_error
-from xsem_vulkan.semaphores import VulkanSemaphore, create_semaphore
+from xsem_vulkan.semaphores import create_semaphore
 
 __all__ = ["import_memory", "import_semaphore"]
 
+_LARGEST: Final = 1 << 40   # more than any GPU has
 
-def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) -> VulkanSemaphore:
+
+def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
     """Import a VkSemaphore: permanently, or for one wait if it is a sync file.
 
-    Parameters
-    ----------
-    handle : OwnedHandle or None
-        On success, the fd belongs to the driver and `handle` is detached. On failure, see the fate in `ImportFailure`.
+    Returns
+    -------
+    Imported
+        A VulkanSemaphore. The fd belongs to the driver.
 
     Raises
     ------
     ImportFailure
-        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The fate is "left"
+        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The handle is "left"
         before the driver's import, "unknown" after it.
     """
     sync_file = desc.type is SemaphoreHandleType.SYNC_FD
@@ -43,7 +47,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
             check_sync_file(fd)
         made = create_semaphore(gpu, timeline=desc.type.kind is SemaphoreKind.TIMELINE)
     except XsemError as error:
-        raise ImportFailure(error, fate="left") from error
+        raise ImportFailure(error, handle="left") from error
     try:
         gpu.vk.do("vkImportSemaphoreFdKHR", gpu.handle, gpu.library.new(
             "VkImportSemaphoreFdInfoKHR", semaphore=made.handle, handleType=desc.type.native["vulkan"][1], fd=fd,
@@ -53,25 +57,23 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
         gpu.vk.vkDestroySemaphore(gpu.handle, made.handle, gpu.library.null)
         _fail(error)
         raise
-    if handle is not None:
-        handle.detach()
-    return made
+    return Imported(made, handle="taken")
 
 
-def import_memory(gpu: Gpu, addresses: AddressSpace, desc: MemoryDesc, handle: OwnedHandle | None) -> VulkanMemory:
+def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
     """Import a VkDeviceMemory and bind a VkBuffer to it.
 
-    Parameters
-    ----------
-    handle : OwnedHandle or None
-        On success, the fd belongs to the driver and `handle` is detached. On failure, see the fate in `ImportFailure`.
+    Returns
+    -------
+    Imported
+        A VulkanMemory. The fd belongs to the driver.
 
     Raises
     ------
     ImportFailure
-        With BadArgumentError (``bad_size``: larger than every address range, or too small for a buffer), BadHandleError
-        (``no_handle``, ``refused_by_driver``) or another error of the driver. The fate is "left" before the driver's
-        import, "unknown" after it.
+        With BadArgumentError (``bad_size``: larger than any memory, or too small for a buffer), BadHandleError
+        (``no_handle``, ``refused_by_driver``) or another error of the driver. The handle is "left" before the driver's
+        import, "unknown" after a failed import, and "taken" if a later call fails.
     """
     bit = desc.type.native["vulkan"][1]
     try:
@@ -80,24 +82,21 @@ def import_memory(gpu: Gpu, addresses: AddressSpace, desc: MemoryDesc, handle: O
             check_node(fd, gpu.abilities.node)
         buffer, needs, size = _buffer_within(gpu, desc.allocation_size, bit)
     except XsemError as error:
-        raise ImportFailure(error, fate="left") from error
+        raise ImportFailure(error, handle="left") from error
     try:
         dedicated = desc.dedicated or needs.dedicated or desc.type in gpu.abilities.dedicated_only
         index = _type_for(gpu, desc, fd, bit, needs)
         memory = _import(gpu, desc, fd, bit, index, buffer if dedicated else 0)
-        if handle is not None:
-            handle.detach()
-        bind(gpu, buffer, memory)
+        try:
+            bind(gpu, buffer, memory)
+        except XsemError as error:
+            raise ImportFailure(error, handle="taken") from error
     except BaseException:
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
-    try:
-        return VulkanMemory(gpu, addresses, memory, buffer, size, allocated=desc.allocation_size, handle_type=bit,
-                            type_index=index, export=False, dedicated=dedicated)
-    except BaseException:
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
-        gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
-        raise
+    made = VulkanMemory(gpu, memory, buffer, size, allocated=desc.allocation_size, handle_type=bit, type_index=index,
+                        export=False, dedicated=dedicated)
+    return Imported(made, handle="taken")
 
 
 def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, needs: Needs) -> int:
@@ -110,7 +109,7 @@ def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, needs: Needs) -> in
                                  reason="refused_by_driver", backend="vulkan")
         return best_type(gpu, types)
     except XsemError as error:
-        raise ImportFailure(import_error(error), fate="left") from error
+        raise ImportFailure(import_error(error), handle="left") from error
 
 
 def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated_to: int) -> int:
@@ -136,9 +135,9 @@ def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]
 
     The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
     """
-    if allocated > LARGEST:
-        raise BadArgumentError(f"the device has no address range for a memory of {allocated} bytes",
-                               reason="bad_size", backend="vulkan")
+    if allocated > _LARGEST:
+        raise BadArgumentError(f"{allocated} bytes are more than a memory can have, {_LARGEST}", reason="bad_size",
+                               backend="vulkan")
     size = allocated
     while size > 0:
         buffer = create_buffer(gpu, size, bit)
@@ -167,4 +166,4 @@ def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int
 
 def _fail(error: BaseException) -> None:
     if isinstance(error, XsemError):
-        raise ImportFailure(import_error(error), fate="unknown") from error
+        raise ImportFailure(import_error(error), handle="unknown") from error

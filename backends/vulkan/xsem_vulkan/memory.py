@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 from typing import Final, NamedTuple, Protocol
 
-from xsem.errors import OutOfMemoryError, UnsupportedError
+from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
 from xsem.types import MemoryHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import BUFFER_USAGE
-from xsem_vulkan.addresses import LARGEST, AddressSpace
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.semaphores import Timeline
 
-__all__ = ["ANY_ACCESS", "BoundImage", "HostMemory", "Mapping", "Needs", "VulkanMemory", "allocate", "best_type",
-           "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
+__all__ = ["ANY_ACCESS", "BoundImage", "Buffer", "HostMemory", "Mapping", "Needs", "Place", "VulkanMemory", "allocate",
+           "best_type", "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
 
 ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
 _ALIGNMENTS_TRIED = 3
@@ -39,6 +38,20 @@ class Needs(NamedTuple):
     dedicated: bool
 
 
+class Place(NamedTuple):
+    """A place in memory: a VkBuffer and an offset in bytes."""
+
+    buffer: int
+    offset: int
+
+
+class Buffer(Protocol):
+    """Memory that a queue copies and fills: a mapping, or host memory."""
+
+    def place(self, offset: int, size: int) -> Place:
+        """Return the place of `size` bytes at `offset`."""
+
+
 class BoundImage(Protocol):
     """An image that lies in a memory, as a handover of the memory uses it."""
 
@@ -51,7 +64,7 @@ class BoundImage(Protocol):
         """Return the VkImageMemoryBarrier that acquires the image from the other side, or releases it."""
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """Record that a list's operation `value` uses the image."""
+        """Record that a queue's operation `value` uses the image."""
 
 
 class VulkanMemory:
@@ -76,8 +89,8 @@ class VulkanMemory:
     """
 
     def __init__(
-        self, gpu: Gpu, addresses: AddressSpace, memory: int, buffer: int, size: int, *, allocated: int,
-        handle_type: int, type_index: int, export: bool, dedicated: bool,
+        self, gpu: Gpu, memory: int, buffer: int, size: int, *, allocated: int, handle_type: int, type_index: int,
+        export: bool, dedicated: bool,
     ) -> None:
         self.allocated = allocated
         self.handle_type = handle_type
@@ -87,23 +100,36 @@ class VulkanMemory:
         self.images: set[BoundImage] = set()
         self.handed_over = not export
         self._gpu = gpu
-        self._addresses = addresses
         self.memory = memory
         self.buffer = buffer
         self.size = size
-        self.address = addresses.add_memory(buffer, size)
 
     def close(self) -> None:
         """Destroy the buffer and free the memory."""
-        self._addresses.remove_memory(self.address)
         free(self._gpu, self.buffer, self.memory)
 
 
 class Mapping:
-    """A range of a memory. It has no Vulkan object: the memory's buffer serves all mappings."""
+    """The part of a memory from `offset` on. It has no Vulkan object: the memory's buffer serves all mappings."""
 
-    def __init__(self, memory: VulkanMemory) -> None:
+    def __init__(self, memory: VulkanMemory, offset: int) -> None:
         self.memory = memory
+        self.offset = offset
+
+    def place(self, offset: int, size: int) -> Place:
+        """Return the place of `size` bytes at `offset` of the mapping.
+
+        Raises
+        ------
+        BadArgumentError
+            ``out_of_range``: the last bytes of an imported memory, which no buffer of the device reaches.
+        """
+        start = self.offset + offset
+        if start + size > self.memory.size:
+            raise BadArgumentError(
+                f"bytes {start} … {start + size} of the memory cannot be used: a buffer of this device reaches only "
+                f"{self.memory.size} of its {self.memory.allocated} bytes", reason="out_of_range", backend="vulkan")
+        return Place(self.memory.buffer, start)
 
 
 class HostMemory:
@@ -115,14 +141,16 @@ class HostMemory:
         self.buffer = buffer
         self.address = address
 
+    def place(self, offset: int, size: int) -> Place:
+        """Return the place of `size` bytes at `offset`."""
+        return Place(self.buffer, offset)
+
     def close(self) -> None:
         """Free the memory, which also unmaps it."""
         free(self._gpu, self.buffer, self.memory)
 
 
-def create_memory(
-    gpu: Gpu, addresses: AddressSpace, type: MemoryHandleType, size: int, *, dedicated: bool
-) -> VulkanMemory:
+def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: bool) -> VulkanMemory:
     """Allocate memory of at least `size` bytes for export as `type`.
 
     Raises
@@ -145,12 +173,8 @@ def create_memory(
     except BaseException:
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
-    try:
-        return VulkanMemory(gpu, addresses, memory, buffer, needs.size, allocated=needs.size, handle_type=bit,
-                            type_index=index, export=True, dedicated=dedicated)
-    except BaseException:
-        free(gpu, buffer, memory)
-        raise
+    return VulkanMemory(gpu, memory, buffer, needs.size, allocated=needs.size, handle_type=bit, type_index=index,
+                        export=True, dedicated=dedicated)
 
 
 def host_memory(gpu: Gpu, size: int) -> HostMemory:
@@ -177,7 +201,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
 
 
 def _check_size(gpu: Gpu, size: int) -> None:
-    largest = min(gpu.abilities.largest_allocation, LARGEST)
+    largest = gpu.abilities.largest_allocation
     if size > largest:
         raise OutOfMemoryError(f"{size} bytes are more than the device allocates at once, {largest}",
                                reason="out_of_memory", backend="vulkan")

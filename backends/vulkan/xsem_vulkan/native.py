@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import Abilities, ask, restricted
-from xsem_vulkan.gpu import Gpu, adopt_gpu
+from xsem_vulkan.gpu import Gpu, borrow_gpu
 from xsem_vulkan.instance import Instance, PhysicalDevice
 
-__all__ = ["Native", "adopted"]
+__all__ = ["Native", "borrowed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Native:
             raise _bad(f"extensions are names, not {self.extensions!r}")
 
 
-def adopted(native: object) -> tuple[int, PhysicalDevice, Gpu]:
+def borrowed(native: object) -> tuple[int, PhysicalDevice, Gpu]:
     """Return the device's index in its instance, the physical device, and the device with the application's queues.
 
     Raises
@@ -102,7 +102,8 @@ def adopted(native: object) -> tuple[int, PhysicalDevice, Gpu]:
         raise _bad("physical_device does not belong to the instance")
     index = addresses.index(native.physical_device)
     physical = found[index]
-    return index, physical, adopt_gpu(physical, _abilities(physical, native), native.device, native.queues, native.lock)
+    abilities = _abilities(physical, native)
+    return index, physical, borrow_gpu(physical, abilities, native.device, native.queues, native.lock)
 
 
 def _abilities(physical: PhysicalDevice, native: Native) -> Abilities:

@@ -1,45 +1,48 @@
-"""Command lists: every append is one submission to a queue, finished when the append returns."""
+"""Queue drivers: every append is one submission to a VkQueue, finished when the append returns."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from typing import Final
 
 from xsem.errors import DeviceLostError, XsemError
-from xsem.spi import QueueDriver
+from xsem.spi import CopyQueue, ImageQueue, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
-from xsem_vulkan.addresses import AddressSpace
 from xsem_vulkan.commands import Commands
-from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.images import Level
 from xsem_vulkan.loader import CData
-from xsem_vulkan.memory import HostMemory, VulkanMemory
+from xsem_vulkan.memory import Buffer, HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Fence, Timeline, VulkanSemaphore
 from xsem_vulkan.submission import Submission
 
-__all__ = ["VulkanList"]
-
-_keys: Final = itertools.count(1)
+__all__ = ["VulkanQueue"]
 
 Waits = list[tuple[int, int]]
 
 
-class VulkanList(QueueDriver):
-    """One in-order list. Its timeline counts its operations, so every operation has a fence without further cost.
+class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
+    """One in-order queue. Its timeline counts its operations, so every operation has a fence without further cost.
 
-    Each operation contains a full barrier. Later operations of the list therefore see its results, and no other user of
-    the queue needs to know them.
+    Each operation contains a full barrier. Later operations therefore see its results, and no other user of the VkQueue
+    needs to know them.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    queue : VkQueue
+        The VkQueue to submit to. Several drivers can share it.
+    forget : callable
+        Called by `close` with this object.
+    borrowed : bool
+        Whether the application named the VkQueue.
     """
 
     def __init__(
-        self, gpu: Gpu, queue: Queue, addresses: AddressSpace, forget: Callable[[VulkanList], None], *,
-        borrowed: bool = False,
+        self, gpu: Gpu, queue: VkQueue, forget: Callable[[VulkanQueue], None], *, borrowed: bool = False
     ) -> None:
         self._gpu = gpu
         self.queue = queue
-        self._addresses = addresses
         self._forget = forget
         self._submission = Submission(gpu)
         self._timeline = Timeline(gpu)
@@ -48,9 +51,10 @@ class VulkanList(QueueDriver):
         except BaseException:
             self._timeline.drop()
             raise
-        # The facade distinguishes queues by `identity`, so two lists on one queue need different identities. A negative number is
-        # never a VkQueue.
-        self.identity = queue.address if borrowed or queue.lists == 0 else -next(_keys)
+        # Two drivers with the same identity are one queue for the facade. So a second driver on the VkQueue needs
+        # another identity.
+        self.identity: Hashable = queue.address if borrowed or queue.users == 0 else object()
+        self.native_handle = queue.address
 
     # ---- appending
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
@@ -75,28 +79,29 @@ class VulkanList(QueueDriver):
         return self._hand(release, self._open(wait_fences), signals, want_fence, acquire=False)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_fences: Sequence[Fence], want_fence: bool
+        self, dst: Buffer, dst_offset: int, src: Buffer, src_offset: int, size: int, wait_fences: Sequence[Fence],
+        want_fence: bool,
     ) -> Fence | None:
         """Append a copy between barriers."""
-        places = self._addresses.find(dst, size), self._addresses.find(src, size)
+        places = dst.place(dst_offset, size), src.place(src_offset, size)
         self._recycle()
         commands = self._commands.copy(*places, size)
         return self._append_once(commands, None, self._open(wait_fences), [], want_fence)
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
+        self, dst: Buffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
         """Append a fill between barriers."""
-        place = self._addresses.find(dst, size)
+        place = dst.place(offset, size)
         self._recycle()
         commands, scratch = self._commands.fill(place, pattern, size)
         return self._append_once(commands, scratch, self._open(wait_fences), [], want_fence)
 
     def append_level_copy(
-        self, level: Level, address: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
+        self, level: Level, buffer: HostMemory, offset: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
         """Copy a whole level of an image to or from host memory, after an acquire barrier if the image needs one."""
-        place = self._addresses.find(address, level.size)
+        place = buffer.place(offset, level.size)
         with level.image.lock:
             self._recycle()
             commands = self._commands.level_copy(level, place, read=read)
@@ -106,16 +111,16 @@ class VulkanList(QueueDriver):
         return fence
 
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call `work` with the queue locked: `work` may submit to it."""
+        """Call `work` with the VkQueue locked: `work` may submit to it."""
         with self.queue.lock:
             work()
 
     def close(self) -> None:
-        """Destroy the list's own objects. Its timeline stays while a fence of the list exists."""
+        """Destroy the driver's own objects. Its timeline stays while a fence of the queue exists."""
         if self._idle():
             self._commands.close()
         else:
-            # The list is closed after a driver error with work still pending. Objects that this work uses must not be
+            # The queue is closed after a driver error with work still pending. Objects that this work uses must not be
             # destroyed.
             self._gpu.stuck = True
         self._timeline.drop()
@@ -130,7 +135,7 @@ class VulkanList(QueueDriver):
         self._recycle()
         with ExitStack() as held:
             images = []
-            # Lock the images in one order for all lists. Copy the set, because another thread may release an image
+            # Lock the images in one order for all queues. Copy the set, because another thread may release an image
             # meanwhile.
             for image in sorted((image for memory in memories for image in tuple(memory.images)),
                                 key=lambda each: each.image):

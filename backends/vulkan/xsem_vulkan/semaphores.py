@@ -1,4 +1,4 @@
-"""Semaphores for export and import, and the timelines that count a list's operations."""
+"""Semaphores for export and import, and the timelines that count a queue's operations."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def host_signal(gpu: Gpu, handle: int, value: int) -> None:
 
 
 class Timeline:
-    """Counts the completed operations of a list. It lives as long as the list or any of the list's fences."""
+    """Counts the completed operations of a queue. It lives as long as the queue or any of the queue's fences."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -165,7 +165,7 @@ class Timeline:
 
 
 class Fence:
-    """A fence: one operation of a list. It is a user of the list's timeline."""
+    """A fence: one operation of a queue. It is a user of the queue's timeline."""
 
     __slots__ = ("timeline", "value")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xsem_vulkan import constants as vk
-from xsem_vulkan.gpu import Gpu, Queue
+from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.loader import CData
 from xsem_vulkan.results import check
 
@@ -44,7 +44,7 @@ class _Semaphores:
 
 
 class Submission:
-    """The structs of one list's submissions. One thread at a time uses a list and its structs."""
+    """The structs of one queue's submissions. One thread at a time uses a queue and its structs."""
 
     def __init__(self, gpu: Gpu) -> None:
         library = gpu.library
@@ -56,7 +56,7 @@ class Submission:
         self._values = library.linked("VkTimelineSemaphoreSubmitInfo", self._info)
 
     def submit(
-        self, queue: Queue, waits: Sequence[tuple[int, int]], commands: CData, signals: Sequence[tuple[int, int]]
+        self, queue: VkQueue, waits: Sequence[tuple[int, int]], commands: CData, signals: Sequence[tuple[int, int]]
     ) -> None:
         """Submit one command buffer after the waits and before the signals, each (VkSemaphore, value).
 

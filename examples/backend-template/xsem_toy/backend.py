@@ -21,7 +21,7 @@ class ToyBackend(Backend):
     """
 
     name: ClassVar[str] = "toy"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return ``toy:0``. It has no UUID, because its objects are not bound to a device."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from xsem.errors import BadHandleError, UnsupportedError, XsemError
-from xsem.spi import DeviceDriver, ImportFailure
+from xsem.errors import BadHandleError, XsemError
+from xsem.spi import DeviceDriver, Imported, ImportFailure, SemaphoreExport, SemaphoreImport
 from xsem.types import Capabilities, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_toy import eventfd
-from xsem_toy.lists import Fence, ToyList
+from xsem_toy.queues import Fence, ToyQueue
 
 __all__ = ["ToyDevice"]
 
@@ -24,17 +24,20 @@ CAPABILITIES = Capabilities(
 )
 
 
-class ToyDevice(DeviceDriver):
-    """One open device. Methods that are not overridden raise UnsupportedError, as the interface requires."""
+class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
+    """One open device. It inherits one class for each ability that the capabilities declare.
+
+    The facade refuses everything else, so a driver checks no capability.
+    """
 
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities. They are constant for the life of the driver."""
         return CAPABILITIES
 
-    def create_queue(self) -> ToyList:
-        """Create a list."""
-        return ToyList()
+    def create_queue(self) -> ToyQueue:
+        """Create a queue."""
+        return ToyQueue()
 
     def query_fence(self, fence: Fence) -> bool:
         """Return whether the fence has been reached. This method never blocks."""
@@ -50,23 +53,22 @@ class ToyDevice(DeviceDriver):
     def close(self) -> None:
         """Do nothing: everything has been released already."""
 
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> eventfd.Semaphore:
-        """Import an eventfd. Success takes `handle`, and failure leaves it open.
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
+        """Import an eventfd. Success takes the file descriptor, and failure leaves it open.
 
-        An API that closes the handle on failure reports "taken".
+        For an API that may close the file descriptor on failure, a driver says "unknown".
         """
         try:
-            _check(desc.type, "import")
             if handle is None:
                 raise BadHandleError("the toy imports file descriptors only", reason="no_handle")
-            eventfd.check(handle.fileno())
+            fd = handle.fileno()
+            eventfd.check(fd)
         except XsemError as error:
-            raise ImportFailure(error, fate="left") from error
-        return eventfd.Semaphore(handle.detach())
+            raise ImportFailure(error, handle="left") from error
+        return Imported(eventfd.Semaphore(fd), handle="taken")
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> eventfd.Semaphore:
         """Create an unsignalled semaphore."""
-        _check(type, "export")
         return eventfd.Semaphore(eventfd.new())
 
     def export_semaphore(self, semaphore: eventfd.Semaphore) -> OwnedHandle:
@@ -76,8 +78,3 @@ class ToyDevice(DeviceDriver):
     def release_semaphore(self, semaphore: eventfd.Semaphore) -> None:
         """Close the file descriptor. No appended work uses it any more."""
         semaphore.close()
-
-
-def _check(type: SemaphoreHandleType, what: str) -> None:
-    if type not in BINARY:
-        raise UnsupportedError(f"the toy does not {what} {type.value}", capability=f"semaphore.{what}.{type.value}")

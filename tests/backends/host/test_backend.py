@@ -11,7 +11,7 @@ import pytest
 
 import xsem_host
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError
-from xsem.plugins import check_implements, check_list_implements
+from xsem.plugins import check_implements, check_queue_implements
 from xsem.spi import Backend
 from xsem_host import HostBackend, linux
 
@@ -20,7 +20,7 @@ def test_plugin_registers_one_backend() -> None:
     registered: list[Backend] = []
     xsem_host.xsem_register_backends(registered.append)
     assert [each.name for each in registered] == ["host"]
-    assert registered[0].spi_version == 1
+    assert registered[0].spi_version == 2
 
 
 def test_device_belongs_to_no_physical_device() -> None:
@@ -37,7 +37,7 @@ def test_driver_has_what_it_declares() -> None:
     driver = HostBackend().open(0)
     (info,) = HostBackend().devices()
     check_implements(info, driver)
-    check_list_implements(info, driver.capabilities, driver.create_queue())
+    check_queue_implements(info, driver.capabilities, driver.create_queue())
     driver.close()
 
 

@@ -27,6 +27,7 @@ from support.host_peers import (
     content,
     desc,
     fill,
+    imported,
     mapped,
     memfd,
     memory_desc,
@@ -176,7 +177,7 @@ def test_python_takes_what_c_makes(library: ctypes.CDLL, driver: HostDevice) -> 
     assert [library.recognise(fd) for fd in fds] == [IS_TIMELINE, IS_BINARY, IS_MEMORY]
     assert [os.get_inheritable(fd) for fd in fds] == [False] * 3
     page = library.timeline_open(timeline_fd)
-    timeline = driver.import_semaphore(desc(TIMELINE), OwnedHandle(timeline_fd))
+    timeline = imported(driver, desc(TIMELINE), OwnedHandle(timeline_fd))
     assert driver.semaphore_value(timeline) == library.timeline_value(page) == 77
     library.timeline_signal(page, 2**63 + 5)
     assert driver.host_wait(timeline, 2**63 + 5, 0)
@@ -187,18 +188,18 @@ def test_python_takes_what_c_makes(library: ctypes.CDLL, driver: HostDevice) -> 
     assert library.timeline_wait(page, 2**64 - 1, -1) == 1
     library.timeline_close(page)
 
-    binary = driver.import_semaphore(desc(BINARY), OwnedHandle(binary_fd))
-    library.binary_signal(binary_fd)
-    library.binary_signal(binary_fd)
+    binary = imported(driver, desc(BINARY), OwnedHandle(binary_fd))
+    library.binary_signal(binary.fd)
+    library.binary_signal(binary.fd)
     assert driver.host_wait(binary, None, 0)
-    assert library.binary_wait(binary_fd, SLICE_NS) == 0
+    assert library.binary_wait(binary.fd, SLICE_NS) == 0
     driver.host_signal(binary, None)
-    assert library.binary_wait(binary_fd, -1) == 1
+    assert library.binary_wait(binary.fd, -1) == 1
     assert not driver.host_wait(binary, None, 0)
 
-    memory = driver.import_memory(memory_desc(8192), OwnedHandle(memory_fd))
+    memory = imported(driver, memory_desc(8192), OwnedHandle(memory_fd))
     with pytest.raises(PermissionError):
-        os.ftruncate(memory_fd, 0)
+        os.ftruncate(memory.fd, 0)
     driver.release_semaphore(timeline)
     driver.release_semaphore(binary)
     driver.release_memory(memory)

@@ -172,8 +172,9 @@ def test_close_waits_for_a_copy_that_is_under_way(driver: HostDevice, monkeypatc
         assert go.wait(20)
 
     commands = driver.create_queue()
+    buffer, _ = driver.host_buffer(8)
     monkeypatch.setattr(ctypes, "memmove", slow)
-    fence = there(commands.append_copy(1, 2, 3, (), True))
+    fence = there(commands.append_copy(buffer, 0, buffer, 4, 3, (), True))
     assert inside.wait(20)
     closing = threading.Thread(target=commands.close)
     closing.start()
@@ -183,6 +184,7 @@ def test_close_waits_for_a_copy_that_is_under_way(driver: HostDevice, monkeypatc
     go.set()
     closing.join()
     assert fence.wait(LONG_NS)
+    driver.release_host_buffer(buffer)
 
 
 @pytest.mark.timeout(20)

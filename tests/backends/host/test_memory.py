@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support.host_peers import MEMORY, content, covered, fill, mapped, memory_desc
+from support.host_peers import MEMORY, content, covered, fill, imported, mapped, memory_desc
 
 from xsem.errors import OutOfMemoryError
 from xsem_host import linux
@@ -20,7 +20,7 @@ LARGE = 64 << 20
 def test_memory_is_shared_between_its_importers(driver: HostDevice) -> None:
     one, size = driver.create_memory(MEMORY, 5000, False)
     assert size == 2 * mmap.PAGESIZE
-    other = driver.import_memory(memory_desc(size), driver.export_memory(one))
+    other = imported(driver, memory_desc(size), driver.export_memory(one))
     first, address = driver.map_buffer(other, 4096, 100)
     second, back = driver.map_buffer(one, 4096, 100)
     assert address != back

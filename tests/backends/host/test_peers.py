@@ -40,9 +40,9 @@ TURNS = """
 from support.host_peers import *
 device = HostDevice()
 given = [OwnedHandle(fd) for fd in fds]
-timeline = device.import_semaphore(desc(TIMELINE), given[0])
-to_us, to_them = (device.import_semaphore(desc(BINARY), each) for each in given[1:3])
-memory = device.import_memory(memory_desc(4096), given[3])
+timeline = imported(device, desc(TIMELINE), given[0])
+to_us, to_them = (imported(device, desc(BINARY), each) for each in given[1:3])
+memory = imported(device, memory_desc(4096), given[3])
 buffer, address = device.map_buffer(memory, 0, 4096)
 for number in range(int(arguments[0])):
     assert device.host_wait(timeline, 2 * number + 1, LONG_NS)
@@ -79,7 +79,7 @@ def test_lists_of_two_processes_order_their_work(driver: HostDevice) -> None:
 from support.host_peers import *
 from xsem.types import SignalParams, WaitParams
 device = HostDevice()
-timeline = device.import_semaphore(desc(TIMELINE), OwnedHandle(fds[0]))
+timeline = imported(device, desc(TIMELINE), OwnedHandle(fds[0]))
 commands = device.create_queue()
 for value in range(1, 101):
     commands.append_wait([timeline], [WaitParams(value=2 * value - 1)], (), (), False)
@@ -256,10 +256,10 @@ until(lambda: commands._queue.empty())
     "a worker copies": """
 memory, size = device.create_memory(MEMORY, 64 << 20, False)
 buffer, address = device.map_buffer(memory, 0, size)
-staging, target = device.host_buffer(size)
-first = commands.append_copy(target, address, size, (), True)
+staging, _ = device.host_buffer(size)
+first = commands.append_copy(staging, 0, buffer, 0, size, (), True)
 for _ in range(200):
-    commands.append_copy(target, address, size, (), False)
+    commands.append_copy(staging, 0, buffer, 0, size, (), False)
 assert first.wait(LONG_NS)
 """,
 }

@@ -18,6 +18,7 @@ from support.host_peers import (
     SEALS,
     TIMELINE,
     desc,
+    imported,
     memfd,
     memory_desc,
     page,
@@ -25,9 +26,17 @@ from support.host_peers import (
 )
 from support.open_files import holding, numbers
 
+import xsem
 from xsem import spi
 from xsem.errors import BusyError, OutOfMemoryError, UnsupportedError
-from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
 from xsem_host import linux
 from xsem_host.device import CAPABILITIES, HostDevice
 
@@ -128,7 +137,7 @@ def test_import_of_memory_refuses_a_size_beyond_all_files(driver: HostDevice) ->
 
 def test_import_accepts_memory_with_a_name_like_a_timelines(driver: HostDevice) -> None:
     for name in ("xsem-timeline-frames", "my xsem-timeline"):
-        driver.release_memory(driver.import_memory(memory_desc(4096), OwnedHandle(memfd(4096, name=name))))
+        driver.release_memory(imported(driver, memory_desc(4096), OwnedHandle(memfd(4096, name=name))))
 
 
 def test_import_without_a_handle_is_refused(driver: HostDevice) -> None:
@@ -147,7 +156,7 @@ def test_import_of_a_handle_that_is_closed_is_refused(driver: HostDevice) -> Non
     handle.close()
     with pytest.raises(spi.ImportFailure) as failure:
         driver.import_semaphore(desc(BINARY), handle)
-    assert failure.value.fate == "left"
+    assert failure.value.handle == "left"
 
 
 @pytest.mark.timeout(30)
@@ -229,7 +238,7 @@ def test_import_with_a_full_file_table_leaves_the_handle(driver: HostDevice) -> 
     with OwnedHandle(os.eventfd(0)) as handle:
         with no_more_files(), pytest.raises(spi.ImportFailure) as failure:
             driver.import_semaphore(desc(BINARY), handle)  # /proc/self/fdinfo cannot be opened
-        assert failure.value.fate == "left"
+        assert failure.value.handle == "left"
         assert isinstance(failure.value.error, BusyError)
         os.fstat(handle.fileno())
 
@@ -263,35 +272,29 @@ def test_import_without_proc_is_refused(driver: HostDevice, monkeypatch: pytest.
 
 # ---- undeclared types and features
 @pytest.mark.parametrize("type", sorted(set(SemaphoreHandleType) - CAPABILITIES.semaphore_import))
-def test_undeclared_semaphore_type_is_refused_by_the_driver(
-    driver: HostDevice, type: SemaphoreHandleType
-) -> None:
-    with pytest.raises(spi.ImportFailure) as failure:
-        driver.import_semaphore(SemaphoreDesc(type=type, handle=1), None)
-    assert failure.value.fate == "left"
-    assert isinstance(failure.value.error, UnsupportedError)
-    assert failure.value.error.capability == f"semaphore.import.{type.value}"
+def test_undeclared_semaphore_type_is_refused(device: xsem.Device, type: SemaphoreHandleType) -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        device.import_semaphore(SemaphoreDesc(type=type, handle=1, device_uuid=None))
+    assert raised.value.capability == f"semaphore.import.{type.value}"
     with pytest.raises(UnsupportedError):
-        driver.create_semaphore(type, 0)
+        device.create_semaphore(type)
 
 
 @pytest.mark.parametrize("type", sorted(set(MemoryHandleType) - CAPABILITIES.memory_import))
-def test_undeclared_memory_type_is_refused_by_the_driver(driver: HostDevice, type: MemoryHandleType) -> None:
-    with pytest.raises(spi.ImportFailure) as failure:
-        driver.import_memory(MemoryDesc(type=type, handle=1, allocation_size=1), None)
-    assert failure.value.fate == "left"
-    assert isinstance(failure.value.error, UnsupportedError)
-    assert failure.value.error.capability == f"memory.import.{type.value}"
+def test_undeclared_memory_type_is_refused(device: xsem.Device, type: MemoryHandleType) -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        device.import_memory(MemoryDesc(type=type, handle=1, allocation_size=1, device_uuid=None))
+    assert raised.value.capability == f"memory.import.{type.value}"
     with pytest.raises(UnsupportedError):
-        driver.create_memory(type, 1, False)
+        device.create_memory(type, 1)
 
 
-def test_images_recordings_and_borrowed_queues_are_unsupported(driver: HostDevice) -> None:
-    commands = driver.create_queue()
+def test_images_recordings_and_borrowed_queues_are_unsupported(device: xsem.Device) -> None:
+    memory, commands = device.create_memory(MEMORY, 4096), device.create_command_list()
     for call in (
-        lambda: driver.map_mipmapped_array(None, None),  # type: ignore[arg-type]
-        lambda: driver.borrow_queue(1, True),
-        lambda: commands.begin_recording(),
+        lambda: memory.map_mipmapped_array(MipmapDesc(extent=(4, 4, 0), format="uint8", channels=4)),
+        lambda: device.command_list(1),
+        lambda: commands.record().__enter__(),
     ):
         with pytest.raises(UnsupportedError):
             call()

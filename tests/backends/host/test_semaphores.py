@@ -10,7 +10,7 @@ import time
 
 import pytest
 from support.fake_backend import until
-from support.host_peers import BINARY, LONG_NS, SLICE_NS, TIMELINE, desc, import_again, sleeps_in
+from support.host_peers import BINARY, LONG_NS, SLICE_NS, TIMELINE, desc, import_again, imported, sleeps_in
 from support.open_files import is_open
 
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
@@ -43,7 +43,7 @@ def test_binary_wait_resets_and_two_signals_are_one(driver: HostDevice) -> None:
 def test_binary_signal_never_blocks_at_the_counters_maximum(driver: HostDevice, mode: int) -> None:
     fd = os.eventfd(0, os.EFD_CLOEXEC | mode)
     os.write(fd, struct.pack("=Q", 2**64 - 2))
-    token = driver.import_semaphore(desc(BINARY), OwnedHandle(fd))
+    token = imported(driver, desc(BINARY), OwnedHandle(fd))
     driver.host_signal(token, None)
     assert driver.host_wait(token, None, SLICE_NS)
     assert not driver.host_wait(token, None, 0)
@@ -70,7 +70,7 @@ def test_binary_signal_works_when_another_fills_the_counter(
 @pytest.mark.parametrize("mode", [0, os.EFD_NONBLOCK], ids=["blocking", "nonblocking"])
 @pytest.mark.timeout(20)
 def test_binary_wakes_exactly_one_of_several_waiters(driver: HostDevice, mode: int) -> None:
-    token = driver.import_semaphore(desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | mode)))
+    token = imported(driver, desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | mode)))
     got: list[int] = []
     stop = threading.Event()
 
@@ -94,7 +94,7 @@ def test_binary_wakes_exactly_one_of_several_waiters(driver: HostDevice, mode: i
 
 @pytest.mark.timeout(10)
 def test_loser_of_a_race_for_a_signal_is_not_held(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = driver.import_semaphore(desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC)))
+    token = imported(driver, desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC)))
     ready = linux.readable
 
     def stolen(fd: int, timeout_ns: int) -> bool:

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.open_files import numbers
 from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment
@@ -17,7 +18,6 @@ from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment
 import xsem
 from xsem.errors import (
     BackendUnavailableError,
-    BadArgumentError,
     DeviceNotFoundError,
     OutOfMemoryError,
     UnsupportedError,
@@ -25,6 +25,7 @@ from xsem.errors import (
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import VulkanBackend, loader
 from xsem_vulkan import constants as vk
+from xsem_vulkan.instance import Instance, PhysicalDevice
 
 _DEDICATED = vk.VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO
 
@@ -102,6 +103,28 @@ def test_opening_again_and_again_leaves_nothing(swiftshader: None) -> None:
             break
         subprocess.run(["true"], check=True)
     assert len(os.listdir("/proc/self/task")) <= threads
+
+
+@pytest.mark.parametrize(("place", "name"), [(PhysicalDevice, "has_timelines"), (Instance, "physical_devices")])
+def test_checks_report_a_defect_and_do_not_raise(
+    swiftshader: None, monkeypatch: pytest.MonkeyPatch, place: type, name: str
+) -> None:
+    def fail(_self: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(place, name, fail)
+    checks = VulkanBackend().checks()
+    assert [check.ok for check in checks] == [True, False]
+    assert checks[1].detail == "RuntimeError: a defect"
+
+
+def test_checks_report_a_loader_that_cannot_be_used(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(loader, "_load", fail)
+    [check] = VulkanBackend().checks()
+    assert (check.name, check.ok, check.detail) == ("Vulkan loader", False, "RuntimeError: a defect")
 
 
 # ---- missing parts
@@ -270,17 +293,16 @@ def test_memory_that_must_be_dedicated_is_refused_otherwise(
         device.create_memory(MEMORY, 64)
 
 
-def test_released_memory_has_no_address(device: xsem.Device) -> None:
-    driver = driver_of(device)
-    memory, _ = driver.create_memory(MEMORY, 64, False)
-    host, address = driver.host_buffer(64)
-    assert driver._addresses.find(memory.address, 64).buffer == memory.buffer
-    assert driver._addresses.find(address, 64).buffer == host.buffer
-    driver.release_memory(memory)
-    driver.release_host_buffer(host)
-    for gone in (memory.address, address):
-        with pytest.raises(BadArgumentError):
-            driver._addresses.find(gone, 1)
+def test_buffer_has_no_address_and_is_not_an_array(device: xsem.Device) -> None:
+    buffer = device.create_memory(MEMORY, 64).map_buffer()
+    with pytest.raises(UnsupportedError) as raised:
+        buffer.address  # noqa: B018 - the access itself is tested
+    assert raised.value.capability == "address"
+    for export in (buffer.numpy, lambda: np.from_dlpack(buffer), buffer.__dlpack_device__):
+        with pytest.raises(BufferError):
+            export()
+    host = device.host_buffer(64)
+    assert host.address == host.numpy().ctypes.data
 
 
 def test_dedicated_memory_is_allocated_for_its_buffer(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,25 +337,21 @@ def test_undeclared_semaphore_is_refused_before_the_driver(
     device: xsem.Device, type: SemaphoreHandleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SwiftShader would create a timeline for export, and end the process at the export.
-    driver = driver_of(device)
-    monkeypatch.setattr(driver._gpu, "vk", None)
-    try:
-        for create in (lambda: device.create_semaphore(type), lambda: driver.create_semaphore(type, 0)):
-            with pytest.raises(UnsupportedError) as raised:
-                create()
-            assert raised.value.capability == f"semaphore.export.{type.value}"
-    finally:
-        monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(driver_of(device)._gpu, "vk", None)
+        with pytest.raises(UnsupportedError) as raised:
+            device.create_semaphore(type)
+        assert raised.value.capability == f"semaphore.export.{type.value}"
 
 
 @pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
 def test_undeclared_memory_is_refused_before_the_driver(
-    device: xsem.Device, type: MemoryHandleType
+    device: xsem.Device, type: MemoryHandleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for create in (lambda: device.create_memory(type, 4096),
-                   lambda: driver_of(device).create_memory(type, 4096, False)):
+    with monkeypatch.context() as patch:
+        patch.setattr(driver_of(device)._gpu, "vk", None)
         with pytest.raises(UnsupportedError) as raised:
-            create()
+            device.create_memory(type, 4096)
         assert raised.value.capability == f"memory.export.{type.value}"
 
 

@@ -67,7 +67,7 @@ def test_non_dmabuf_file_is_refused_and_left(
     with exporter.create_memory(MEMORY, SIZE).export() as desc, given_back(desc) as own:
         with pytest.raises(ImportFailure) as raised:
             driver.import_memory(MemoryDesc.dmabuf_fd(own, allocation_size=SIZE), own)
-        assert raised.value.fate == "left"
+        assert raised.value.handle == "left"
         assert isinstance(raised.value.error, BadHandleError)
         assert is_open(own.fileno())
 
@@ -85,14 +85,16 @@ def test_sync_file_is_imported_for_one_wait(
     monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", take)
     driver = declares(monkeypatch, device, semaphore_import=frozenset({SYNC}))
     if signalled:
-        driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(-1), None))
+        driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(-1), None).token)
         assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, -1)]
         return
     own = OwnedHandle(os.eventfd(0))   # an anonymous inode, like the kernel's sync files
     number = own.fileno()
-    driver.release_semaphore(driver.import_semaphore(SemaphoreDesc.sync_fd(own), own))
-    assert own.closed   # detached: the driver owns it
-    os.close(number)
+    imported = driver.import_semaphore(SemaphoreDesc.sync_fd(own), own)
+    assert imported.handle == "taken"
+    assert is_open(own.fileno())
+    own.close()   # in place of the driver
+    driver.release_semaphore(imported.token)
     assert seen == [(vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT, 0x10, number)]
 
 
@@ -105,7 +107,7 @@ def test_other_file_is_refused_as_sync_file_and_left(
         for own in (semaphore, OwnedHandle(os.open("/dev/null", os.O_RDONLY))):
             with own, pytest.raises(ImportFailure) as raised:
                 driver.import_semaphore(SemaphoreDesc.sync_fd(own), own)
-            assert raised.value.fate == "left"
+            assert raised.value.handle == "left"
             assert isinstance(raised.value.error, BadHandleError)
             assert raised.value.error.reason == "refused_by_driver"
 
@@ -181,11 +183,9 @@ def test_timeline_is_imported_for_good_by_an_opaque_fd(
     monkeypatch.setattr(gpu.vk, "vkCreateSemaphore", create)
     monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", take)
     driver = declares(monkeypatch, device, semaphore_import=frozenset({TIMELINE}))
-    with exporter.create_semaphore(BINARY).export() as desc:
-        own = given_back(desc)
-        number = own.fileno()
-        token = driver.import_semaphore(SemaphoreDesc.timeline_fd(own, device_uuid=None), own)
-        os.close(number)
+    with exporter.create_semaphore(BINARY).export() as desc, given_back(desc) as own:
+        token = driver.import_semaphore(SemaphoreDesc.timeline_fd(own, device_uuid=None), own).token
+        # `own` is closed here in place of the driver.
     assert (seen, kinds) == ([(0, 1)], [vk.VK_SEMAPHORE_TYPE_TIMELINE])
     driver.host_signal(token, 5)   # it works as a timeline: values, waits before signals
     commands = driver.create_queue()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.fake_backend import until
 from support.open_files import is_open, numbers, untouched
-from support.vulkan_imports import SIZE, declares
+from support.vulkan_imports import SIZE, declares, given_back
 from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of
 
 import xsem
@@ -37,7 +37,7 @@ def test_file_not_exported_by_vulkan_is_refused(device: xsem.Device, kind: str) 
         assert error.call == ("vkImportSemaphoreFdKHR" if kind == "semaphore" else "vkAllocateMemory")
         assert error.code is not None
         assert error.code < 0
-        assert raised.value.fate == "unknown"   # SwiftShader closes it, contrary to the specification
+        assert raised.value.handle == "unknown"   # SwiftShader closes it, contrary to the specification
         if is_open(number):
             own.close()
         else:
@@ -72,7 +72,7 @@ def test_memory_fd_of_another_node_never_reaches_the_driver(
         with pytest.raises(ImportFailure) as raised:
             driver_of(device).import_memory(
                 MemoryDesc.opaque_fd(handle, allocation_size=SIZE, device_uuid=device.info.uuid), handle)
-        assert raised.value.fate == "left"
+        assert raised.value.handle == "left"
         assert isinstance(raised.value.error, BadHandleError)
 
 
@@ -91,12 +91,12 @@ def test_semaphore_fd_of_another_node_never_reaches_the_driver(
     monkeypatch.setattr(gpu.vk, "vkImportSemaphoreFdKHR", take)
     monkeypatch.setattr(gpu.vk, "vkCreateSemaphore", lambda *_: 0)
     monkeypatch.setattr(gpu.vk, "vkDestroySemaphore", lambda *_: None)
-    for path, fate, reaches in (("/dev/null", "left", False), ("/dev/zero", "unknown", True)):
+    for path, state, reaches in (("/dev/null", "left", False), ("/dev/zero", "unknown", True)):
         with OwnedHandle(os.open(path, os.O_RDWR)) as handle:
             desc = SemaphoreDesc(type=type, handle=handle, device_uuid=device.info.uuid)
             with pytest.raises(ImportFailure) as raised:
                 driver.import_semaphore(desc, handle)
-            assert (raised.value.fate, asked == [handle.fileno()]) == (fate, reaches)
+            assert (raised.value.handle, asked == [handle.fileno()]) == (state, reaches)
             assert isinstance(raised.value.error, BadHandleError)
             assert raised.value.error.reason == "refused_by_driver"
 
@@ -106,7 +106,7 @@ def test_handle_that_is_missing_is_refused(device: xsem.Device) -> None:
     desc = SemaphoreDesc.opaque_fd(0, device_uuid=None)
     with pytest.raises(ImportFailure) as raised:
         driver.import_semaphore(desc, None)
-    assert (raised.value.error.reason, raised.value.fate) == ("no_handle", "left")  # type: ignore[attr-defined]
+    assert (raised.value.error.reason, raised.value.handle) == ("no_handle", "left")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
@@ -115,22 +115,18 @@ def test_undeclared_semaphore_type_never_reaches_the_driver(
 ) -> None:
     # SwiftShader would accept the fd of a timeline and end the process.
     desc = SemaphoreDesc(type=type, handle=4096, device_uuid=None)
-    monkeypatch.setattr(gpu, "vk", None)
-    try:
-        for call in (lambda: device.import_semaphore(desc), lambda: driver_of(device).import_semaphore(desc, None)):
-            with pytest.raises(UnsupportedError) as raised:
-                call()
-            assert type.value in raised.value.capability
-    finally:
-        monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "vk", None)
+        with pytest.raises(UnsupportedError) as raised:
+            device.import_semaphore(desc)
+        assert type.value in raised.value.capability
 
 
 @pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
 def test_memory_type_that_is_not_declared_is_refused(device: xsem.Device, type: MemoryHandleType) -> None:
     desc = MemoryDesc(type=type, handle=4096, allocation_size=4096, device_uuid=None)
-    for call in (lambda: device.import_memory(desc), lambda: driver_of(device).import_memory(desc, None)):
-        with pytest.raises(UnsupportedError):
-            call()
+    with pytest.raises(UnsupportedError):
+        device.import_memory(desc)
 
 
 @pytest.mark.parametrize("fails", [
@@ -170,6 +166,19 @@ def test_import_that_fails_anywhere_leaves_nothing(
     expected = {"vkCreateSemaphore": {}, "vkImportSemaphoreFdKHR": {"Semaphore": 1}, "vkCreateBuffer": {},
                 "vkAllocateMemory": {"Buffer": 1}, "vkBindBufferMemory": {"Memory": 1, "Buffer": 1}}
     assert alive == expected[name]
+
+
+def test_file_is_the_drivers_when_a_call_after_the_import_fails(
+    exporter: xsem.Device, device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu.vk, "vkBindBufferMemory", lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
+    with exporter.create_memory(MEMORY, SIZE).export() as desc:
+        own = given_back(desc)
+        with pytest.raises(ImportFailure) as raised:
+            driver_of(device).import_memory(desc, own)
+        assert raised.value.handle == "taken"
+        assert isinstance(raised.value.error, OutOfMemoryError)
+        assert not is_open(own.detach())   # closed with the freed memory
 
 
 def test_fifty_imports_leave_no_file_open(exporter: xsem.Device, device: xsem.Device) -> None:

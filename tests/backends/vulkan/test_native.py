@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.vulkan_sim import BINARY, MEMORY, driver_of, use_swiftshader
+from support.vulkan_sim import BINARY, MEMORY, driver_of, list_of, use_swiftshader
 
 import xsem
 from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError
@@ -187,6 +187,19 @@ def test_applications_queue_is_borrowed_as_a_list(application: Application) -> N
         with pytest.raises(BadArgumentError) as raised:
             device.command_list(object())   # type: ignore[arg-type]
         assert raised.value.reason == "not_a_stream"
+
+
+def test_list_of_its_own_and_borrowed_queue_share_the_vkqueue(application: Application) -> None:
+    queue = application.native.queues[0]
+    with native_device(application) as device:
+        borrowed, own = device.command_list(queue), device.create_command_list()
+        assert borrowed.native_handle == own.native_handle == queue
+        assert list_of(borrowed).identity != list_of(own).identity
+        buffer = device.create_memory(MEMORY, SIZE).map_buffer()
+        borrowed.append_fill(buffer, b"\1")
+        own.append_fill(buffer, b"\2")
+        own.synchronize(timeout_s=20)
+        assert (buffer.copy_to_host() == 2).all()
 
 
 @pytest.mark.parametrize(("extensions", "semaphores", "memories"), [

@@ -21,7 +21,7 @@ SIZE = 1 << 16
 
 CHILD = """
 import sys
-from xsem_vulkan.addresses import Place
+from xsem_vulkan.memory import Place
 from support.vulkan_sim import bytes_at, peer
 
 semaphore, back, memory, size = (int(each) for each in sys.argv[1:])

@@ -10,7 +10,7 @@ from support.vulkan_sim import BINARY, MEMORY, Peer, driver_of
 
 import xsem
 from xsem_vulkan import constants as vk
-from xsem_vulkan.addresses import Place
+from xsem_vulkan.memory import Place
 
 
 def test_list_waits_for_what_another_device_signals(

@@ -1,24 +1,22 @@
-"""Command lists. Each has a queue and a thread, in place of a vendor's stream or device queue.
+"""Queues. Each has a thread, in place of a vendor's stream or device queue.
 
-A list of a vendor needs no thread: each append calls the vendor library, and has reached the driver when it returns.
+A queue of a vendor needs no thread: each append calls the vendor library, and has reached the driver when it returns.
 """
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
 
 from xsem.errors import DriverError, OutOfMemoryError
-from xsem.spi import QueueDriver
+from xsem.spi import SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_toy.eventfd import Semaphore
 
-__all__ = ["Fence", "ToyList"]
+__all__ = ["Fence", "ToyQueue"]
 
 Operation = Callable[[], object]
-_keys = itertools.count(1)
 
 
 class Fence:
@@ -42,20 +40,20 @@ class Fence:
         return True
 
 
-class ToyList(QueueDriver):
-    """One in-order list. The facade never calls it from two threads at the same time."""
+class ToyQueue(SemaphoreQueue):
+    """One in-order queue. The facade never calls it from two threads at the same time, see `Callers`."""
 
     def __init__(self) -> None:
-        self.identity = next(_keys)   # for a borrowed stream: its native handle
+        self.identity = object()   # a queue of a vendor has its native handle here and in `native_handle`
         self._queue: queue.SimpleQueue[tuple[Operation, Fence | None] | None] = queue.SimpleQueue()
         self._failure = ""
         try:
-            threading.Thread(target=self._run, name=f"xsem-toy-list-{self.identity}", daemon=True).start()
+            threading.Thread(target=self._run, name="xsem-toy-queue", daemon=True).start()
         except RuntimeError as error:
-            raise OutOfMemoryError(f"no thread for a list: {error}", reason="out_of_memory") from error
+            raise OutOfMemoryError(f"no thread for a queue: {error}", reason="out_of_memory") from error
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a wait for the fences. The list is in order, so earlier work needs no wait."""
+        """Append a wait for the fences. The queue is in order, so earlier work needs no wait."""
         return self._append(wait_fences, [], want_fence)
 
     def append_wait(
@@ -75,12 +73,12 @@ class ToyList(QueueDriver):
     def append_work(self, work: Operation) -> None:
         """Append `work` to the queue.
 
-        A list of a vendor keeps the default, which calls `work` now, because `work` only enqueues commands.
+        A queue of a vendor keeps the default, which calls `work` now, because `work` only enqueues commands.
         """
         self._append([], [work], want_fence=False)
 
     def close(self) -> None:
-        """End the thread. The list is idle, so the thread ends at once."""
+        """End the thread. The queue is idle, so the thread ends at once."""
         self._queue.put(None)
 
     def _append(
@@ -99,7 +97,7 @@ class ToyList(QueueDriver):
             try:
                 if not self._failure:
                     operation()
-            except BaseException as error:   # the application's work may raise any exception; the list then stops
+            except BaseException as error:   # the application's work may raise any exception; the queue then stops
                 self._failure = f"{type(error).__name__}: {error}"
             if fence is not None:
                 fence.end(self._failure)
@@ -108,4 +106,4 @@ class ToyList(QueueDriver):
 
 def _failed(failure: str) -> DriverError:
     # A new exception each time: a shared one collects the traceback of each raise.
-    return DriverError(f"earlier work of the list failed: {failure}", reason="work_failed", from_earlier_work=True)
+    return DriverError(f"earlier work of the queue failed: {failure}", reason="work_failed", from_earlier_work=True)
