@@ -25,7 +25,6 @@ from xsem.errors import (
 from xsem.spi import ImportFailure
 from xsem.types import (
     MemoryDesc,
-    MemoryHandleType,
     MipmapDesc,
     OwnedHandle,
     SemaphoreDesc,

@@ -478,8 +478,8 @@ class Malformed:
         return self.answer
 
 
-@pytest.mark.parametrize(
-    "stream", [PyOpenCL(), True, "1", None, Malformed(None), Malformed((0,)), Malformed((0, None)), Malformed("stream")])
+@pytest.mark.parametrize("stream", [
+    PyOpenCL(), True, "1", None, Malformed(None), Malformed((0,)), Malformed((0, None)), Malformed("stream")])
 def test_other_frameworks_stream_is_refused(stream: object) -> None:
     with pytest.raises(BadArgumentError) as caught:
         parse_stream(stream)
