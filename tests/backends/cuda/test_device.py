@@ -265,7 +265,7 @@ def test_only_appends_run_in_the_mode_of_the_thread(driver: Recorder, fd: OwnedH
     level = device.mipmap_level(image, 0)
     device.nvscisync_attributes(0x1000, True, True)
     own, borrowed = device.create_queue(), device.borrow_queue(0x6000, True)
-    fences = [own.append_signal([semaphore.token], [SignalParams(value=1)], (), (), True)]
+    fences: list[Any] = [own.append_signal([semaphore.token], [SignalParams(value=1)], (), (), True)]
     fences.append(borrowed.append_wait([semaphore.token], [WaitParams(value=1)], fences, (), True))
     fences.append(own.append_copy(staging, 0, buffer, 0, 64, (), True))
     fences.append(own.append_level_copy(level, staging, 0, True, (), True))
@@ -285,7 +285,9 @@ def test_only_appends_run_in_the_mode_of_the_thread(driver: Recorder, fd: OwnedH
     device.release_semaphore(semaphore.token)
     device.release_host_buffer(staging)
     device.close()
-    relaxed, outside, inside = False, set(), set()
+    relaxed = False
+    outside: set[str] = set()
+    inside: set[str] = set()
     for _, name, args in driver.calls:
         if name == EXCHANGE:
             relaxed = args[0] == cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
