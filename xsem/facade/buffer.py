@@ -297,12 +297,15 @@ class Buffer(Resource):
         """
         lifetime = self._checked()
         device = self.__dlpack_device__()
+        if self._place.address is None:
+            raise BufferError(f"memory of {self._device_state.info.id} has no address and cannot be exported as an "
+                              "array; use copy_to_host()")
         if copy:
             raise BufferError("a buffer is exported without a copy; use copy_to_host()")
         if dl_device is not None and tuple(dl_device) != device:
             raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
         return make_capsule(
-            self.address, device, self._dtype, self.shape, self.strides,
+            self._place.address, device, self._dtype, self.shape, self.strides,
             Lease(lifetime, self._device_state.releaser), versioned=max_version is not None and max_version[0] >= 1,
         )
 
@@ -317,12 +320,11 @@ class Buffer(Resource):
         Raises
         ------
         BufferError
-            The API has no addresses, so its buffers cannot be exported as arrays.
+            The device has no DLPack device.
         """
         self._check()
         if self._dlpack_device is None:
-            raise BufferError(f"memory of {self._device_state.info.id} has no address and cannot be exported as an "
-                              "array; use copy_to_host()")
+            raise BufferError(f"memory of {self._device_state.info.id} has no DLPack device; use copy_to_host()")
         return self._dlpack_device
 
     @property

@@ -17,4 +17,5 @@ class Callers(Enum):
     APPLICATION = "application"
     """Only a thread with which the application has called xsem, one call at a time.
 
-    xsem's own threads append no markers to the queue. The next call of the application appends them."""
+    xsem's own threads append no markers to the queue. The next call of the application appends them. The exception is
+    `QueueDriver.close`, which any thread may call when the queue is idle."""

@@ -49,7 +49,8 @@ class Memory(ABC):
         Returns
         -------
         tuple of (int, int), or None
-            None, the default: the buffers cannot be exported as DLPack arrays.
+            None, the default: DLPack has no type for this device. Without addresses (`map_buffer`), the facade exports
+            no DLPack arrays.
         """
         return None
 

@@ -27,6 +27,8 @@ from xsem_opencl.semaphores import Semaphore, create_semaphore, export_semaphore
 
 __all__ = ["OpenCLDevice"]
 
+_DLPACK_OPENCL = 4
+
 
 class OpenCLDevice(
     DeviceDriver, SemaphoreImport, SemaphoreExport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
@@ -126,6 +128,10 @@ class OpenCLDevice(
             return import_memory(self._core, desc, handle)
         except XsemError as error:
             raise ImportFailure(import_error(error, "memory of that size"), handle="unknown") from error
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kDLOpenCL and the index: libraries do not mistake a buffer for host memory."""
+        return (_DLPACK_OPENCL, self._index)
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
         """Return a range of the memory. A cl_mem has no address."""

@@ -36,6 +36,7 @@ from xsem_vulkan.semaphores import (
 
 __all__ = ["VulkanDevice"]
 
+_DLPACK_VULKAN: Final = 7
 _SYNC_FILE: Final = SemaphoreHandleType.SYNC_FD.native["vulkan"][1]
 
 
@@ -220,6 +221,10 @@ class VulkanDevice(
         """Return a new fd, owned by the caller."""
         wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kDLVulkan and the index: libraries do not mistake a buffer for host or CUDA memory."""
+        return (_DLPACK_VULKAN, self._index)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, None]:
         """Return a range of the memory, without an address.
