@@ -4,7 +4,8 @@ Each thread has its own current context. The backend makes the device's context 
 It changes nothing if that context is already current. Afterwards the thread has its previous context, or none.
 
 Each thread also has its own stream-capture mode. The backend makes its calls in relaxed mode, so that captures of other
-threads stay valid. Appends, and the calls around a recording, keep the thread's mode: a capture permits them.
+threads stay valid. Appends, and the calls that begin and end a recording, keep the thread's mode: a capture permits
+them.
 
 Measured on an H200 (``tests/drivers/h200.json``):
 
@@ -13,7 +14,7 @@ Measured on an H200 (``tests/drivers/h200.json``):
 - The creation and the destruction of events and streams invalidate no capture. They are rare, and other driver releases
   were not measured, so they also run in relaxed mode.
 - Imports, allocations, and the creation of events and streams need a current context. cuDestroyExternalSemaphore,
-  cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy need none.
+  cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy need none: they work on a thread without a context.
 - Mappings, images and cuDestroyExternalMemory were not measured. They get both, the context and the relaxed mode.
 """
 
