@@ -38,13 +38,16 @@ class OpenCLDevice(
     Parameters
     ----------
     core : Core
+    index : int
+        Position among the backend's devices.
     capabilities : Capabilities
     lent : object
         The application's object, kept alive; None for an owned context.
     """
 
-    def __init__(self, core: Core, capabilities: Capabilities, *, lent: object | None = None) -> None:
+    def __init__(self, core: Core, index: int, capabilities: Capabilities, *, lent: object | None = None) -> None:
         self._core = core
+        self._index = index
         self._capabilities = capabilities
         self._lent = lent
         self._host = HostBuffers(core)

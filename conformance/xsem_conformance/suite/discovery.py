@@ -145,15 +145,15 @@ def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> Non
     """A plain object as context, stream or event, and 0 as stream, are refused with the reason of the interface."""
     backend, driver = registry().get(context.device.info.backend), context.driver
     if Feature.NATIVE_CONTEXT in driver.capabilities.features:
-        _raises(lambda: backend.borrow(object()), "an object as context", "bad_native")
+        _raises(lambda: backend.borrow(object()), "an object as context", reason="bad_native")
     if isinstance(driver, BorrowedQueues):
-        _raises(lambda: driver.borrow_queue(object(), True), "an object as stream", "not_a_stream")
-        _raises(lambda: driver.borrow_queue(0, True), "the int 0 as stream", "null_stream")
+        _raises(lambda: driver.borrow_queue(object(), True), "an object as stream", reason="not_a_stream")
+        _raises(lambda: driver.borrow_queue(0, True), "the int 0 as stream", reason="null_stream")
     if isinstance(driver, BorrowedEvents):
-        _raises(lambda: driver.borrow_event(object()), "an object as event", "not_an_event")
+        _raises(lambda: driver.borrow_event(object()), "an object as event", reason="not_an_event")
 
 
-def _raises(call: Callable[[], object], what: str, reason: str) -> None:
+def _raises(call: Callable[[], object], what: str, *, reason: str) -> None:
     try:
         call()
     except BadArgumentError as error:
