@@ -1,4 +1,4 @@
-"""Background threads of xsem. Each exists only while it has work."""
+"""Background threads of xsem. Each ends when its work is done."""
 
 from __future__ import annotations
 
