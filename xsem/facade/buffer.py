@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.facade.dlpack import HostArray, make_capsule
+from xsem.facade.dlpack import HostArray, exchange_api, make_capsule
 from xsem.facade.resource import Resource
 from xsem.runtime.host_copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
@@ -295,19 +295,23 @@ class Buffer(Resource):
             The API has no addresses, the consumer requests a copy or another device, a stride is not a whole number of
             elements, or the address is not aligned.
         """
+        address, device, dtype, layout, lease = self._exported()
+        if copy:
+            raise BufferError("a buffer is exported without a copy; use copy_to_host()")
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
+        return make_capsule(address, device, dtype, layout.shape, layout.strides, lease,
+                            versioned=max_version is not None and max_version[0] >= 1)
+
+    def _exported(self) -> tuple[int, tuple[int, int], DType, Layout, Lease]:
+        """Return what DLPack needs of this buffer. The lease keeps the memory mapped."""
         lifetime = self._checked()
         device = self.__dlpack_device__()
         if self._place.address is None:
             raise BufferError(f"memory of {self._device_state.info.id} has no address and cannot be exported as an "
                               "array; use copy_to_host()")
-        if copy:
-            raise BufferError("a buffer is exported without a copy; use copy_to_host()")
-        if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
-        return make_capsule(
-            self._place.address, device, self._dtype, self.shape, self.strides,
-            Lease(lifetime, self._device_state.releaser), versioned=max_version is not None and max_version[0] >= 1,
-        )
+        return (self._place.address, device, self._dtype, self._layout,
+                Lease(lifetime, self._device_state.releaser))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the DLPack device.
@@ -385,6 +389,11 @@ class Buffer(Resource):
         place = self._place
         where = f"offset {place.offset}" if place.address is None else f"{place.address:#x}"
         return f"<Buffer {self.dtype}{list(self.shape)} at {where} on {self._device_state.info.id}>"
+
+
+_exchange = exchange_api(Buffer._exported)
+if _exchange is not None:
+    Buffer.__dlpack_c_exchange_api__ = _exchange  # type: ignore[attr-defined]
 
 
 def buffer_layout(
