@@ -16,7 +16,8 @@ import xsem
 from xsem.facade import dlpack
 from xsem.types import MemoryHandleType
 
-pytestmark = pytest.mark.skipif(vars(dlpack)["_native"] is None, reason="the compiled part is missing (XSEM_PURE, no compiler)")
+pytestmark = pytest.mark.skipif(vars(dlpack)["_native"] is None,
+                                reason="the compiled part is missing (XSEM_PURE, no compiler)")
 
 
 class Device(ctypes.Structure):
