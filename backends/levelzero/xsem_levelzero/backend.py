@@ -67,7 +67,7 @@ class LevelZeroBackend(Backend):
     """
 
     name: ClassVar[str] = "levelzero"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def __init__(self, platform: str = sys.platform) -> None:
         self._platform = platform
@@ -111,8 +111,8 @@ class LevelZeroBackend(Backend):
 
         try:
             core = Core(loader, known.extension, gpu.driver, gpu.device, context)
-            return LevelZeroDevice(core, index, self._capabilities(loader, gpu, known), known.reasons,
-                                   wears_out=known.wears_out, close_context=close)
+            return LevelZeroDevice(core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out,
+                                   close_context=close)
         except BaseException:
             close()
             raise
@@ -150,8 +150,7 @@ class LevelZeroBackend(Backend):
         known = self._look(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, native.context)
         return self._info(loader, gpu, index), LevelZeroDevice(
-            core, index, self._capabilities(loader, gpu, known), known.reasons, wears_out=known.wears_out,
-            close_context=_nothing)
+            core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing)
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
@@ -161,7 +160,6 @@ class LevelZeroBackend(Backend):
         known = self._look(loader, gpu)
         api = c_uint32()
         loader.do("zeDriverGetApiVersion", gpu.driver, byref(api))
-        refused = {(each.value if each else "all"): why for each, why in known.reasons.items()}
         return {
             "library": loader.file,
             "loader_version": loader.version(),
@@ -175,7 +173,7 @@ class LevelZeroBackend(Backend):
             "queues": str(queues_of(loader, gpu.device).number),
             "seen_with": known.behaviour.found_by,
             "fresh_import_per_wait": str(known.wears_out).lower(),
-            "refused": "; ".join(f"{what}: {why}" for what, why in refused.items()),
+            "refused": _refused(known),
         }
 
     def checks(self) -> Sequence[HealthCheck]:
@@ -192,13 +190,14 @@ class LevelZeroBackend(Backend):
             checks = [HealthCheck(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
             for index, gpu in enumerate(gpus):
                 known = self._look(loader, gpu)
-                why = known.reasons.get(None, "")
-                layer = _validation(known.extension.route)
+                layer, refused = _validation(known.extension.route), _refused(known)
                 checks.append(HealthCheck(
                     name=f"levelzero:{index}", ok=bool(known.semaphores),
-                    detail=why or f"functions from {known.extension.route}; imports "
-                                  f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
-                                  + (f"; validation layer {layer}" if layer else ""),
+                    detail=known.reasons.get(None) or
+                           f"functions from {known.extension.route}; imports "
+                           f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
+                           + (f"; refused {refused}" if refused else "")
+                           + (f"; validation layer {layer}" if layer else ""),
                     remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
                 ))
         except Exception as error:  # `xsem doctor` reports a driver's failure as a check
@@ -270,6 +269,11 @@ class LevelZeroBackend(Backend):
             return None
         found = bytes(luid.luid)
         return found if any(found) else None
+
+
+def _refused(known: _Known) -> str:
+    """Return the reason why each handle type is not declared; "all" stands for all types."""
+    return "; ".join(f"{each.value if each else 'all'}: {why}" for each, why in known.reasons.items())
 
 
 def _validation(route: str) -> str:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from ctypes import byref, c_void_p
-from typing import Final, NoReturn
+from typing import Final
 
-from xsem.errors import BadArgumentError, BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
-from xsem.spi import DeviceDriver, ImportFailure, Token
-from xsem.types import (
-    Capabilities,
-    Feature,
-    MemoryDesc,
-    MemoryHandleType,
-    MipmapDesc,
-    OwnedHandle,
-    SemaphoreDesc,
-    SemaphoreHandleType,
+from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
+from xsem.spi import (
+    BorrowedEvents,
+    BorrowedQueues,
+    DeviceDriver,
+    HandleState,
+    HostMemory,
+    Images,
+    Imported,
+    ImportFailure,
+    MemoryImport,
+    SemaphoreImport,
+    Token,
+    queue_handle,
 )
+from xsem.types import Capabilities, Feature, MemoryDesc, MipmapDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.images import Image, make_image
-from xsem_levelzero.memory import Allocation, Memory, import_memory, new_host_memory
+from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
@@ -34,7 +38,9 @@ _NOT_EXPORTED_HERE: Final = ("it is not {what} exported on this device, by a dri
                              "dma-bufs (Mesa's does)")
 
 
-class LevelZeroDevice(DeviceDriver):
+class LevelZeroDevice(
+    DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
+):
     """A device in one context.
 
     Parameters
@@ -42,8 +48,6 @@ class LevelZeroDevice(DeviceDriver):
     core : Core
     index : int
     capabilities : Capabilities
-    reasons : mapping
-        The reason why a handle type is not declared, by type. The key None stands for all types.
     wears_out : bool
         Each imported semaphore handle supports one wait.
     close_context : callable
@@ -51,13 +55,12 @@ class LevelZeroDevice(DeviceDriver):
     """
 
     def __init__(
-        self, core: Core, index: int, capabilities: Capabilities,
-        reasons: Mapping[SemaphoreHandleType | None, str], *, wears_out: bool, close_context: Callable[[], None],
+        self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
+        close_context: Callable[[], None],
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
-        self._reasons = reasons
         self._wears_out = wears_out
         self._close_context = close_context
         self._events = Events(core)
@@ -68,17 +71,13 @@ class LevelZeroDevice(DeviceDriver):
         """The capabilities determined when the device was first opened."""
         return self._capabilities
 
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLOneAPI and the device index."""
-        return (_DLPACK_ONEAPI, self._index)
-
     def native_handle(self, token: Token | None) -> int:
         """The ze_context_handle_t for None, else the handle of a semaphore, an image or an event, or a USM pointer."""
         if token is None:
             return self._core.context
         if isinstance(token, Semaphore | Image | Fence):
             return token.handle
-        if isinstance(token, Allocation):
+        if isinstance(token, Memory):
             return token.address
         return super().native_handle(token)
 
@@ -88,54 +87,46 @@ class LevelZeroDevice(DeviceDriver):
         self._close_context()
 
     # ---- semaphores
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
         """Call zeDeviceImportExternalSemaphoreExt.
-
-        On success, `handle` is detached if the driver closed it. On failure, the kernel is asked whether the driver
-        closed it.
 
         Raises
         ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
         ImportFailure
-            The driver refused the import; the fate of the handle is "unknown".
+            The driver refused the import.
         """
-        if desc.type not in self._capabilities.semaphore_import:
-            self._refuse(desc.type, "semaphore", self._reasons.get(desc.type) or self._reasons.get(None))
         try:
-            return import_semaphore(self._core, desc, handle, wears_out=self._wears_out)
+            made = import_semaphore(self._core, desc, handle, wears_out=self._wears_out)
         except XsemError as error:
-            raise ImportFailure(self._blame(error, "semaphore"), fate="unknown") from error
+            raise ImportFailure(_blame(error, "semaphore"), handle="unknown") from error
+        return Imported(made, handle=_state_of(desc))
 
     def release_semaphore(self, semaphore: Semaphore) -> None:
         """Call zeDeviceReleaseExternalSemaphoreExt."""
         semaphore.release(self._core, self._events)
 
     # ---- memory
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
         """Call zeMemAllocDevice with the handle.
-
-        On success, `handle` is detached if the driver closed it. On failure, the kernel is asked whether the driver
-        closed it.
 
         Raises
         ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
         ImportFailure
-            The driver refused the import, or the allocation is too small; the fate of the handle is "unknown".
+            The driver refused the import, or the allocation is too small.
         """
-        if desc.type not in self._capabilities.memory_import:
-            self._refuse(desc.type, "memory", None)
         images = Feature.IMAGE in self._capabilities.features
         try:
-            return import_memory(self._core, desc, handle, keep=images)
+            made = import_memory(self._core, desc, handle, keep=images)
         except XsemError as error:
-            raise ImportFailure(self._blame(error, "memory"), fate="unknown") from error
+            raise ImportFailure(_blame(error, "memory"), handle="unknown") from error
+        return Imported(made, handle=_state_of(desc))
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kDLOneAPI and the device index."""
+        return (_DLPACK_ONEAPI, self._index)
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[int, int]:
-        """Return an address in the memory's USM pointer: Level Zero maps the whole allocation at once."""
+        """Return a USM address as the token and as the address: Level Zero maps the whole allocation at once."""
         return memory.address + offset, memory.address + offset
 
     def unmap_buffer(self, buffer: int) -> None:
@@ -145,20 +136,18 @@ class LevelZeroDevice(DeviceDriver):
         """Call zeMemFree."""
         memory.free(self._core)
 
-    def host_buffer(self, size: int) -> tuple[Allocation, int]:
-        """Call zeMemAllocHost."""
-        made = new_host_memory(self._core, size)
-        return made, made.address
+    def host_buffer(self, size: int) -> tuple[int, int]:
+        """Call zeMemAllocHost, and return the USM address as the token and as the address."""
+        address = new_host_memory(self._core, size)
+        return address, address
 
-    def release_host_buffer(self, buffer: Allocation) -> None:
+    def release_host_buffer(self, buffer: int) -> None:
         """Call zeMemFree."""
-        buffer.free(self._core)
+        free(self._core, buffer)
 
     # ---- images
     def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
         """Call zeImageCreate."""
-        if Feature.IMAGE not in self._capabilities.features:
-            return super().map_mipmapped_array(memory, desc)  # type: ignore[no-any-return]
         return make_image(self._core, memory, desc)
 
     def mipmap_level(self, array: Image, level: int) -> Image:
@@ -169,16 +158,21 @@ class LevelZeroDevice(DeviceDriver):
         """Call zeImageDestroy."""
         array.destroy(self._core)
 
-    # ---- lists and fences
+    # ---- queues and fences
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
         handle, in_order = self._core.create_list(next(self._numbers))
         return ImmediateList(self._core, self._events, handle, in_order=in_order)
 
-    def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle of the queue: the identity of a borrowed list. None for other objects."""
-        handle = getattr(stream, "int_ptr", stream)
-        return handle if type(handle) is int else None
+    def queue_identity(self, stream: object) -> int:
+        """Return the ze_command_list_handle_t: the identity of a borrowed list.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_stream``, ``null_stream``.
+        """
+        return queue_handle(stream, "ze_command_list_handle_t")
 
     def borrow_queue(self, stream: object, in_order: bool) -> ImmediateList:
         """Borrow an immediate list of this context.
@@ -194,18 +188,12 @@ class LevelZeroDevice(DeviceDriver):
 
         Raises
         ------
-        TypeError
-            `stream` has an unsupported type.
         BadArgumentError
-            ``null_stream``; ``not_immediate``.
+            ``not_a_stream``, ``null_stream``; ``not_immediate``.
         WrongDeviceError
             ``wrong_device``, ``wrong_context``.
         """
-        handle = getattr(stream, "int_ptr", stream)
-        if isinstance(handle, bool) or not isinstance(handle, int):
-            raise TypeError("a ze_command_list_handle_t as an int is needed")
-        if handle <= 0:
-            raise BadArgumentError("the list is null: pass its ze_command_list_handle_t", reason="null_stream")
+        handle = self.queue_identity(stream)
         known = check_immediate(self._core, handle)
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
@@ -217,10 +205,8 @@ class LevelZeroDevice(DeviceDriver):
 
         Raises
         ------
-        TypeError
-            `native` has an unsupported type.
         BadArgumentError
-            ``null_event``.
+            ``not_an_event``, ``null_event``.
         """
         return foreign_event(self._core, native)
 
@@ -253,25 +239,25 @@ class LevelZeroDevice(DeviceDriver):
                 likely_causes=("pass what it belongs to: open_device('levelzero', native=Native(…))",),
             )
 
-    def _blame(self, error: XsemError, what: str) -> XsemError:
-        """Translate a refused import into a bad handle.
 
-        The driver has imported this type before, so the handle is bad, whatever the driver's code.
-        """
-        known = error.code in INVALID or error.code in UNSUPPORTED
-        if not known or not isinstance(error, DriverError | UnsupportedError):
-            return error
-        return BadHandleError(
-            f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call,
-            code=error.code, code_name=error.code_name,
-            likely_causes=(_NOT_EXPORTED_HERE.format(what=what),
-                           *((self._reasons[None],) if None in self._reasons else ())),
-        )
+def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:
+    """Return the state of the handle after an import that succeeded.
 
-    def _refuse(self, handle_type: SemaphoreHandleType | MemoryHandleType, what: str, why: str | None) -> NoReturn:
-        capability = f"{what}.import.{handle_type.value}"
-        raise UnsupportedError(
-            f"levelzero:{self._index} does not declare {capability}" + (f": {why}" if why else ""),
-            capability=capability, handle_type=handle_type,
-        )
+    Releases of Intel's driver differ (docs/levelzero.md): before 26.05 the driver never closes an imported fd, 26.05
+    closes the fd after success, 26.09 after failure too. An NT handle stays with its owner.
+    """
+    return "unknown" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
 
+
+def _blame(error: XsemError, what: str) -> XsemError:
+    """Translate a refused import into a bad handle.
+
+    The driver has imported this type before, so the handle is bad, whatever the driver's code.
+    """
+    known = error.code in INVALID or error.code in UNSUPPORTED
+    if not known or not isinstance(error, DriverError | UnsupportedError):
+        return error
+    return BadHandleError(
+        f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call,
+        code=error.code, code_name=error.code_name, likely_causes=(_NOT_EXPORTED_HERE.format(what=what),),
+    )

@@ -132,14 +132,9 @@ class Events:
 
     def close(self) -> None:
         """Destroy events and pools. All operations that signal them must be complete."""
-        with self._lock:
-            events, self._all = self._all, []
-            pools, self._pools = self._pools, []
-            self._fresh.clear()
-            self._released.clear()
-        for handle in events:
+        for handle in self._all:
             self._core.loader.do("zeEventDestroy", handle)
-        for pool in pools:
+        for pool in self._pools:
             self._core.loader.do("zeEventPoolDestroy", pool)
 
 
@@ -150,14 +145,15 @@ def foreign_event(core: Core, native: object) -> Fence:
 
     Raises
     ------
-    TypeError
-        `native` has an unsupported type.
     BadArgumentError
-        ``null_event``.
+        ``not_an_event``, ``null_event``.
     """
     value = getattr(native, "value", native)
     if isinstance(value, bool) or not isinstance(value, int | None) or (value is None and native is None):
-        raise TypeError("a ze_event_handle_t as an int or a ctypes.c_void_p is needed")
+        raise BadArgumentError(
+            f"{type(native).__name__} is not an event: a ze_event_handle_t as an int or a ctypes.c_void_p is needed",
+            reason="not_an_event",
+        )
     if not value or value < 0:
         raise BadArgumentError("the event is null", reason="null_event")
     return Fence(value, core.extension.event(value), source=native)

@@ -27,22 +27,16 @@ _ZERO, _ONE = 4, 5
 
 
 class Image:
-    """A ze_image_handle_t, destroyed once. The object also stands for the image's only level."""
+    """A ze_image_handle_t. The object also stands for the image's only level."""
 
-    __slots__ = ("_left", "desc", "handle")
+    __slots__ = ("handle",)
 
-    def __init__(self, handle: int, desc: MipmapDesc) -> None:
+    def __init__(self, handle: int) -> None:
         self.handle = handle
-        self.desc = desc
-        self._left = [handle]
 
     def destroy(self, core: Core) -> None:
-        """Call zeImageDestroy on the first call. Later calls do nothing."""
-        try:
-            handle = self._left.pop()
-        except IndexError:
-            return
-        core.loader.do("zeImageDestroy", handle)
+        """Call zeImageDestroy."""
+        core.loader.do("zeImageDestroy", self.handle)
 
 
 def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
@@ -90,6 +84,6 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
     linked = memory_struct(memory.desc, fd.number)
     wanted.pNext = ctypes.addressof(linked)
     try:
-        return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)), desc)
+        return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)))
     finally:
         fd.settle()

@@ -5,59 +5,38 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, XsemError
-from xsem.spi import DriverFd, duplicate_fd
+from xsem.spi import duplicate_fd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.semaphores import win32_name
+from xsem_levelzero.semaphores import handle_number, win32_name
 
-__all__ = ["Allocation", "Memory", "import_memory", "memory_struct", "new_host_memory"]
-
-
-class Allocation:
-    """A USM pointer that is freed once.
-
-    Attributes
-    ----------
-    address : int
-    """
-
-    __slots__ = ("_left", "address")
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-        self._left = [address]
-
-    def free(self, core: Core) -> None:
-        """Call zeMemFree on the first call. Later calls do nothing."""
-        try:
-            address = self._left.pop()
-        except IndexError:
-            return
-        core.loader.do("zeMemFree", core.context, address)
+__all__ = ["Memory", "free", "import_memory", "memory_struct", "new_host_memory"]
 
 
-class Memory(Allocation):
+class Memory:
     """Imported memory.
 
     Attributes
     ----------
+    address : int
+        USM pointer to the first byte.
     desc : MemoryDesc
         The descriptor of the import. Its handle must not be used any more.
     kept : OwnedHandle or None
         A duplicate of the fd, owned by this object: images are created from the fd, not from the pointer.
     """
 
-    __slots__ = ("desc", "kept")
+    __slots__ = ("address", "desc", "kept")
 
     def __init__(self, address: int, desc: MemoryDesc, kept: OwnedHandle | None) -> None:
-        super().__init__(address)
+        self.address = address
         self.desc = desc
         self.kept = kept
 
     def free(self, core: Core) -> None:
         """Call zeMemFree and close the duplicate."""
-        super().free(core)
+        free(core, self.address)
         if self.kept is not None:
             self.kept.close()
 
@@ -85,7 +64,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
     Parameters
     ----------
     handle : OwnedHandle or None
-        On success, it is detached if the driver closed the fd. On failure, its fate is unknown.
+        The handle to import; None if `desc` has neither an fd nor an NT handle.
     keep : bool
         Whether to keep a duplicate of the fd for images.
 
@@ -97,27 +76,23 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
     XsemError
         The driver refused the import.
     """
-    number = handle.fileno() if handle is not None else _number(desc)
-    kept = duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
-    fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
+    kept = None
+    if keep and handle is not None and desc.type.os_handle_kind is OsHandleKind.FD:
+        # The duplicate is made before the driver's call, because some releases of the driver close the fd in the call.
+        kept = duplicate_fd(handle.fileno())
     try:
-        wanted = ze.DeviceMemAllocDesc.made(pNext=memory_struct(desc, number))
+        wanted = ze.DeviceMemAllocDesc.made(pNext=memory_struct(desc, handle_number(desc, handle)))
         address = core.loader.make("zeMemAllocDevice", core.context, byref(wanted), desc.allocation_size, 0,
                                    core.device)
         try:
             _check_size(core, desc, address)
         except BaseException:
-            core.loader.do("zeMemFree", core.context, address)
+            free(core, address)
             raise
     except BaseException:
         if kept is not None:
             kept.close()
         raise
-    if fd is not None and handle is not None and not fd.left_open():
-        handle.detach()
-    if kept is not None and not keep:
-        kept.close()
-        kept = None
     return Memory(address, desc, kept)
 
 
@@ -136,12 +111,12 @@ def _check_size(core: Core, desc: MemoryDesc, address: int) -> None:
         )
 
 
-def _number(desc: MemoryDesc) -> int | None:
-    handle = desc.handle
-    return handle if handle is None or isinstance(handle, int) else handle.fileno()
-
-
-def new_host_memory(core: Core, size: int) -> Allocation:
-    """Call zeMemAllocHost."""
+def new_host_memory(core: Core, size: int) -> int:
+    """Call zeMemAllocHost and return the USM pointer."""
     desc = ze.HostMemAllocDesc.made()
-    return Allocation(core.loader.make("zeMemAllocHost", core.context, byref(desc), size, 0))
+    return core.loader.make("zeMemAllocHost", core.context, byref(desc), size, 0)
+
+
+def free(core: Core, address: int) -> None:
+    """Call zeMemFree."""
+    core.loader.do("zeMemFree", core.context, address)

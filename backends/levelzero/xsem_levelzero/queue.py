@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
-from xsem.spi import QueueDriver
+from xsem.spi import Callers, CopyQueue, ImageQueue, SemaphoreQueue
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
@@ -23,7 +23,7 @@ _Append = Callable[[Fence | None, Sequence[Fence]], None]
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
-class ImmediateList(QueueDriver):
+class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue):
     """One immediate list.
 
     Parameters
@@ -43,6 +43,10 @@ class ImmediateList(QueueDriver):
         known_immediate: bool = True,
     ) -> None:
         self.identity = handle
+        self.native_handle = handle
+        # Level Zero forbids simultaneous calls on one list, and the application appends its own kernels to its list.
+        self.callers = Callers.ONE_AT_A_TIME if lent is None else Callers.APPLICATION
+        self._handle = handle
         self._core = core
         self._events = events
         self._in_order = in_order
@@ -123,50 +127,53 @@ class ImmediateList(QueueDriver):
         return fence
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_fences: Sequence[Fence], want_fence: bool
+        self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Fence],
+        want_fence: bool,
     ) -> Fence | None:
         """Call zeCommandListAppendMemoryCopy."""
         self._check_known()
         return self._issue(
             lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendMemoryCopy", self.identity, dst, src, size, *_events(signal, waits)),
+                "zeCommandListAppendMemoryCopy", self._handle, dst + dst_offset, src + src_offset, size,
+                *_events(signal, waits)),
             wait_fences, int(want_fence),
         )
 
     def append_level_copy(
-        self, level: Image, address: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
+        self, level: Image, buffer: int, offset: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
         """Call zeCommandListAppendImageCopyToMemory or …FromMemory."""
         self._check_known()
+        address = buffer + offset
         name, ends = (("zeCommandListAppendImageCopyToMemory", (address, level.handle)) if read
                       else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
         return self._issue(
-            lambda signal, waits: self._core.loader.do(name, self.identity, *ends, None, *_events(signal, waits)),
+            lambda signal, waits: self._core.loader.do(name, self._handle, *ends, None, *_events(signal, waits)),
             wait_fences, int(want_fence),
         )
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
+        self, dst: int, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
         """Call zeCommandListAppendMemoryFill.
 
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: the shortest period of the pattern is not a power of two bytes, or the device does not fill
-            with patterns that long.
+            ``bad_pattern``: the length of the pattern is not a power of two, or the device does not fill with patterns
+            that long.
         """
-        word, longest = _shortest_period(pattern), self._core.queues.fill_pattern
-        if len(word) & (len(word) - 1) or len(word) > longest:
+        length, longest = len(pattern), self._core.queues.fill_pattern
+        if length & (length - 1) or length > longest:
             raise BadArgumentError(
-                f"this device fills with patterns of 1, 2, 4, … {longest} bytes, not with {len(word)}; copy from a "
+                f"this device fills with patterns of 1, 2, 4, … {longest} bytes, not with {length}; copy from a "
                 "filled host buffer instead", reason="bad_pattern",
             )
         self._check_known()
-        data = ctypes.create_string_buffer(word, len(word))
+        data = ctypes.create_string_buffer(pattern, length)
         return self._issue(
             lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendMemoryFill", self.identity, dst, ctypes.addressof(data), len(word), size,
+                "zeCommandListAppendMemoryFill", self._handle, dst + offset, ctypes.addressof(data), length, size,
                 *_events(signal, waits)),
             wait_fences, int(want_fence),
         )
@@ -178,10 +185,9 @@ class ImmediateList(QueueDriver):
 
     def close(self) -> None:
         """Destroy an owned list. A borrowed list stays the application's."""
-        self._lent = None
         if self._own:
-            self._own = False
-            self._core.loader.do("zeCommandListDestroy", self.identity)
+            self._core.loader.do("zeCommandListDestroy", self._handle)
+        self._lent = None
 
     # ---- inside
     def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
@@ -221,7 +227,7 @@ class ImmediateList(QueueDriver):
         )
 
     def _barrier(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
-        self._core.loader.do("zeCommandListAppendBarrier", self.identity, *_events(signal, waits))
+        self._core.loader.do("zeCommandListAppendBarrier", self._handle, *_events(signal, waits))
 
     def _fence(self, waits: Sequence[Fence]) -> None:
         """Order later work after earlier work and events, on a list that is not in order."""
@@ -267,12 +273,3 @@ def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) 
         if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
             raise UnsupportedError("Level Zero's wait for a keyed mutex has no timeout", capability="timeout_ms",
                                    reason="not_supported")
-
-
-def _shortest_period(pattern: bytes) -> bytes:
-    width = 1
-    while width < len(pattern):
-        if len(pattern) % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
-            return pattern[:width]
-        width *= 2
-    return pattern

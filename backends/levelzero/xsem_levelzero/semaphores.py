@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from xsem.spi import DriverFd, duplicate_fd
-from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence
 
-__all__ = ["Batches", "Semaphore", "import_fd", "import_semaphore", "kept_duplicate", "semaphore_struct", "win32_name"]
+__all__ = ["Batches", "Semaphore", "handle_number", "import_fd", "import_semaphore", "semaphore_struct", "win32_name"]
 
 
 def semaphore_struct(desc: SemaphoreDesc, number: int | None) -> ze.ExternalSemaphoreDesc:
@@ -43,16 +43,6 @@ def win32_name(struct: Any, name: bytes) -> None:
     """Put the address of a name into a struct. The struct keeps the bytes alive."""
     struct.kept_name = ctypes.create_string_buffer(name, len(name))
     struct.name = ctypes.addressof(struct.kept_name)
-
-
-def kept_duplicate(desc: SemaphoreDesc, handle: OwnedHandle | None) -> OwnedHandle | None:
-    """Return a duplicate for a comparison after the import, for types that are file descriptors; None for other types.
-
-    Releases of Intel's driver differ (docs/levelzero.md): before 26.05 it never closes an imported fd, 26.05 closes it
-    after success, 26.09 after failure too. If the kernel cannot tell, xsem leaks the number rather than close a file of
-    other code. The facade does the same after a failed import.
-    """
-    return duplicate_fd(handle.fileno()) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
 
 
 def import_fd(core: Core, type: SemaphoreHandleType, given: OwnedHandle, kept: OwnedHandle) -> int:
@@ -96,13 +86,12 @@ class Semaphore:
         only for signals.
     """
 
-    __slots__ = ("_lock", "_waiting", "handle", "kept", "released", "type")
+    __slots__ = ("_lock", "_waiting", "handle", "kept", "type")
 
     def __init__(self, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None) -> None:
         self.handle = handle
         self.type = type
         self.kept = kept
-        self.released = False
         self._lock = threading.Lock()
         # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Fence]] = deque()
@@ -140,12 +129,7 @@ class Semaphore:
 
     def release(self, core: Core, events: Events) -> None:
         """Release the semaphore and all its handles. No appended operation may still use them."""
-        with self._lock:
-            if self.released:
-                return  # a second release of a handle would use freed memory
-            self.released = True
-            waiting, self._waiting = list(self._waiting), deque()
-        for handle, over in waiting:
+        for handle, over in self._waiting:
             core.extension.release_semaphore(handle)
             events.release(over)
         core.extension.release_semaphore(self.handle)
@@ -161,33 +145,34 @@ def import_semaphore(
     Parameters
     ----------
     handle : OwnedHandle or None
-        On success, it is detached if the driver closed the fd. On failure, its fate is unknown.
+        The handle to import; None if `desc` has neither an fd nor an NT handle.
+    wears_out : bool
+        Each imported handle supports one wait, so the semaphore keeps a duplicate of an fd for fresh imports.
 
     Raises
     ------
     XsemError
         The driver refused the import.
     """
-    number = handle.fileno() if handle is not None else _number(desc)
-    kept = kept_duplicate(desc, handle)
-    fd = DriverFd(handle, kept) if handle is not None and kept is not None else None
+    number = handle_number(desc, handle)
+    kept = None
+    if wears_out and handle is not None and desc.type.os_handle_kind is OsHandleKind.FD:
+        # The duplicate is made before the driver's call, because some releases of the driver close the fd in the call.
+        kept = duplicate_fd(handle.fileno())
     try:
         made = core.extension.import_semaphore(core.extension_device, semaphore_struct(desc, number))
     except BaseException:
         if kept is not None:
             kept.close()
         raise
-    if fd is not None and handle is not None and not fd.left_open():
-        handle.detach()
-    if kept is not None and not wears_out:
-        kept.close()
-        kept = None
     return Semaphore(made, desc.type, kept)
 
 
-def _number(desc: SemaphoreDesc) -> int | None:
-    handle = desc.handle
-    return handle if handle is None or isinstance(handle, int) else handle.fileno()
+def handle_number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int | None:
+    """Return the number of `handle` if it is given, else the number of the descriptor's handle; None for a name."""
+    if handle is not None:
+        return handle.fileno()
+    return desc.handle if desc.handle is None or isinstance(desc.handle, int) else desc.handle.fileno()
 
 
 class Batches:

@@ -2,62 +2,55 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from xsem.errors import UnsupportedError, XsemError
-from xsem.spi import DeviceDriver, ImportFailure, Token
-from xsem.types import (
-    Capabilities,
-    Feature,
-    MemoryDesc,
-    MemoryHandleType,
-    MipmapDesc,
-    OwnedHandle,
-    SemaphoreDesc,
-    SemaphoreHandleType,
+from xsem.errors import XsemError
+from xsem.spi import (
+    BorrowedEvents,
+    BorrowedQueues,
+    DeviceDriver,
+    HostMemory,
+    Images,
+    Imported,
+    ImportFailure,
+    MemoryImport,
+    SemaphoreExport,
+    SemaphoreImport,
+    Token,
 )
-from xsem_opencl.addresses import Addresses
+from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_opencl.core import Core
 from xsem_opencl.fences import Fence, foreign_event, is_done, release
 from xsem_opencl.images import Image, make_image
-from xsem_opencl.memory import HostMemories, HostMemory, Mapping, Memory, import_memory
-from xsem_opencl.queue import QueueList, queue_handle
+from xsem_opencl.memory import HostBuffer, HostBuffers, Mapping, Memory, import_memory
+from xsem_opencl.queue import CommandQueue, borrowed_queue, number_of
 from xsem_opencl.results import import_error
 from xsem_opencl.semaphores import Semaphore, create_semaphore, export_semaphore, import_semaphore
 
 __all__ = ["OpenCLDevice"]
 
-_DLPACK_OPENCL = 4
 
-
-class OpenCLDevice(DeviceDriver):
+class OpenCLDevice(
+    DeviceDriver, SemaphoreImport, SemaphoreExport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
+):
     """A device in one context, to which it holds a reference.
 
     Parameters
     ----------
     core : Core
-    index : int
     capabilities : Capabilities
     lent : object
         The application's object, kept alive; None for an owned context.
     """
 
-    def __init__(self, core: Core, index: int, capabilities: Capabilities, *, lent: object | None = None) -> None:
+    def __init__(self, core: Core, capabilities: Capabilities, *, lent: object | None = None) -> None:
         self._core = core
-        self._index = index
         self._capabilities = capabilities
         self._lent = lent
-        self._addresses = Addresses()
-        self._host = HostMemories(core, self._addresses)
+        self._host = HostBuffers(core)
 
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities that the driver reported when the device was opened."""
         return self._capabilities
-
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLOpenCL and the device index."""
-        return (_DLPACK_OPENCL, self._index)
 
     def native_handle(self, token: Token | None) -> int:
         """Return a native handle.
@@ -89,36 +82,21 @@ class OpenCLDevice(DeviceDriver):
         self._lent = None
 
     # ---- semaphores
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
         """Call clCreateSemaphoreWithPropertiesKHR.
-
-        On success, the fd belongs to the driver and `handle` is detached. On failure, the kernel is asked whether the
-        driver closed the fd.
 
         Raises
         ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
         ImportFailure
-            The driver refused the import; the fate of the handle is "unknown".
+            The driver refused the import.
         """
-        if desc.type not in self._capabilities.semaphore_import:
-            self._refuse("semaphore.import", desc.type)
         try:
             return import_semaphore(self._core, desc, handle)
         except XsemError as error:
-            raise ImportFailure(import_error(error, "a semaphore"), fate="unknown") from error
+            raise ImportFailure(import_error(error, "a semaphore"), handle="unknown") from error
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Semaphore:
-        """Call clCreateSemaphoreWithPropertiesKHR for a semaphore to export.
-
-        Raises
-        ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
-        """
-        if type not in self._capabilities.semaphore_export:
-            self._refuse("semaphore.export", type)
+        """Call clCreateSemaphoreWithPropertiesKHR for a semaphore to export."""
         return create_semaphore(self._core, type)
 
     def export_semaphore(self, semaphore: Semaphore) -> OwnedHandle | None:
@@ -136,32 +114,22 @@ class OpenCLDevice(DeviceDriver):
         semaphore.release(self._core)
 
     # ---- memory
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
         """Call clCreateBufferWithProperties.
-
-        On success, the fd belongs to the driver and `handle` is detached. On failure, the kernel is asked whether the
-        driver closed the fd.
 
         Raises
         ------
-        UnsupportedError
-            The capabilities do not declare the handle type.
         ImportFailure
-            The driver refused the import; the fate of the handle is "unknown".
+            The driver refused the import.
         """
-        if desc.type not in self._capabilities.memory_import:
-            self._refuse("memory.import", desc.type)
         try:
-            return import_memory(self._core, self._addresses, desc, handle)
+            return import_memory(self._core, desc, handle)
         except XsemError as error:
-            raise ImportFailure(import_error(error, "memory of that size"), fate="unknown") from error
+            raise ImportFailure(import_error(error, "memory of that size"), handle="unknown") from error
 
-    def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, int]:
-        """Return a range of the memory and its address.
-
-        The address is not a pointer. It names the range for `append_copy` and `append_fill`.
-        """
-        return Mapping(memory, offset, size), memory.address + offset
+    def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
+        """Return a range of the memory. A cl_mem has no address."""
+        return Mapping(memory, offset, size), None
 
     def unmap_buffer(self, buffer: Mapping) -> None:
         """Call clReleaseMemObject for the sub-buffer, if one was created."""
@@ -169,22 +137,20 @@ class OpenCLDevice(DeviceDriver):
 
     def release_memory(self, memory: Memory) -> None:
         """Call clReleaseMemObject."""
-        memory.release(self._core, self._addresses)
+        memory.release(self._core)
 
-    def host_buffer(self, size: int) -> tuple[HostMemory, int]:
+    def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
         """Create a buffer in page-locked memory. It stays mapped until its release."""
         made = self._host.allocate(size)
         return made, made.address
 
-    def release_host_buffer(self, buffer: HostMemory) -> None:
+    def release_host_buffer(self, buffer: HostBuffer) -> None:
         """Unmap the buffer and call clReleaseMemObject."""
         self._host.free(buffer)
 
     # ---- images
     def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
         """Call clCreateImageWithProperties."""
-        if Feature.IMAGE not in self._capabilities.features:
-            return super().map_mipmapped_array(memory, desc)  # type: ignore[no-any-return]
         return make_image(self._core, memory, desc)
 
     def mipmap_level(self, array: Image, level: int) -> Image:
@@ -195,31 +161,34 @@ class OpenCLDevice(DeviceDriver):
         """Call clReleaseMemObject."""
         array.release(self._core)
 
-    # ---- lists and fences
-    def create_queue(self) -> QueueList:
-        """Create an in-order queue, owned by the list."""
-        return QueueList(self._core, self._addresses, self._core.create_queue())
+    # ---- queues and fences
+    def create_queue(self) -> CommandQueue:
+        """Create an in-order queue, owned by the returned object."""
+        return CommandQueue(self._core, self._core.create_queue())
 
-    def stream_identity(self, stream: object) -> int | None:
-        """Return the native handle of the queue: the identity of a borrowed list. None for other objects."""
-        handle = getattr(stream, "int_ptr", stream)
-        return handle if type(handle) is int else None
-
-    def borrow_queue(self, stream: object, in_order: bool) -> QueueList:
-        """Borrow an in-order queue of this device and context.
-
-        The list holds its own reference to the queue.
+    def queue_identity(self, stream: object) -> int:
+        """Return the cl_command_queue: the identity of a borrowed queue.
 
         Raises
         ------
-        TypeError
-            `stream` has an unsupported type.
         BadArgumentError
-            ``null_stream``; ``out_of_order``.
+            ``not_a_stream``, ``null_stream``.
+        """
+        return number_of(self._core, stream)
+
+    def borrow_queue(self, stream: object, in_order: bool) -> CommandQueue:
+        """Borrow an in-order queue of this device and context.
+
+        The returned object holds its own reference to the queue.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_stream``, ``null_stream``; ``out_of_order``.
         WrongDeviceError
             ``wrong_device``, ``wrong_context``.
         """
-        return QueueList(self._core, self._addresses, queue_handle(self._core, stream, in_order=in_order), lent=stream)
+        return CommandQueue(self._core, borrowed_queue(self._core, stream, in_order=in_order), lent=stream)
 
     def borrow_event(self, native: object) -> Fence:
         """Borrow the event of a command in this context.
@@ -228,10 +197,8 @@ class OpenCLDevice(DeviceDriver):
 
         Raises
         ------
-        TypeError
-            `native` has an unsupported type.
         BadArgumentError
-            ``null_event``; ``user_event``.
+            ``not_an_event``, ``null_event``; ``user_event``.
         WrongDeviceError
             ``wrong_context``.
         """
@@ -244,9 +211,3 @@ class OpenCLDevice(DeviceDriver):
     def release_fence(self, fence: Fence) -> None:
         """Call clReleaseEvent."""
         release(self._core, fence)
-
-    # ---- inside
-    def _refuse(self, what: str, handle_type: SemaphoreHandleType | MemoryHandleType) -> NoReturn:
-        capability = f"{what}.{handle_type.value}"
-        raise UnsupportedError(f"opencl:{self._index} does not declare {capability}", capability=capability,
-                               handle_type=handle_type)

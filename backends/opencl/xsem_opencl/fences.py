@@ -20,7 +20,7 @@ class Fence:
     Attributes
     ----------
     handle : int
-        cl_event; 0 after its release.
+        cl_event.
     source : object
         The application's event object, kept alive.
     """
@@ -53,10 +53,9 @@ def is_done(core: Core, fence: Fence) -> bool:
 
 
 def release(core: Core, fence: Fence) -> None:
-    """Call clReleaseEvent on the first call. Later calls do nothing."""
-    handle, fence.handle, fence.source = fence.handle, 0, None
-    if handle:
-        core.api.do("clReleaseEvent", handle)
+    """Call clReleaseEvent. A borrowed event is no longer kept alive."""
+    fence.source = None
+    core.api.do("clReleaseEvent", fence.handle)
 
 
 def foreign_event(core: Core, native: object) -> Fence:
@@ -66,10 +65,8 @@ def foreign_event(core: Core, native: object) -> Fence:
 
     Raises
     ------
-    TypeError
-        `native` has an unsupported type.
     BadArgumentError
-        ``null_event``; ``user_event``.
+        ``not_an_event``, ``null_event``; ``user_event``.
     WrongDeviceError
         ``wrong_context``.
     """
@@ -78,7 +75,10 @@ def foreign_event(core: Core, native: object) -> Fence:
     elif isinstance(native, int) and not isinstance(native, bool):
         handle = native
     else:
-        raise TypeError("a pyopencl.Event or a cl_event as an int is needed")
+        raise BadArgumentError(
+            f"{type(native).__name__} is not an event: a pyopencl.Event or a cl_event as an int is needed",
+            reason="not_an_event",
+        )
     if handle <= 0:
         raise BadArgumentError("the event is null", reason="null_event")
     api = core.api

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from xsem.spi import DriverFd, duplicate_fd, same_open_file
+from xsem.spi import DriverFd, HandleState, duplicate_fd, same_open_file
 from xsem.types import OwnedHandle
 
 __all__ = ["GivenFd"]
@@ -23,9 +23,9 @@ class GivenFd:
     Parameters
     ----------
     handle : OwnedHandle
-        The fd to import. It stays the caller's until `imported`.
+        The fd to import.
     ours : bool
-        Whether this object closes the fd if the import fails.
+        True: this object owns `handle`. False: the facade owns `handle` until the import succeeds.
 
     Attributes
     ----------
@@ -34,12 +34,13 @@ class GivenFd:
         end of a list of properties (CL_INVALID_PROPERTY, measured on an H200).
     """
 
-    __slots__ = ("_at_driver", "_kept", "_left", "_mark", "_ours", "given")
+    __slots__ = ("_after_success", "_at_driver", "_kept", "_left", "_mark", "_ours", "given")
 
     def __init__(self, handle: OwnedHandle, *, ours: bool = False) -> None:
         self._kept = duplicate_fd(handle.fileno())
         zero = handle.fileno() == 0
         self._ours = ours or zero
+        self._after_success: HandleState = "left" if zero else "taken"
         self.given = duplicate_fd(0) if zero else handle
         self._at_driver = DriverFd(self.given, self._kept)
         self._left: int | None = None  # an int and not an OwnedHandle: garbage collection must not close it
@@ -50,17 +51,26 @@ class GivenFd:
         return duplicate_fd(self._kept.fileno())
 
     def refused(self) -> None:
-        """Record that the import failed. The facade determines the fate of the handle."""
+        """Record that the import failed."""
         if self._ours:
             self._at_driver.settle()
         self._kept.close()
 
-    def imported(self) -> None:
-        """Record that the import succeeded. The number belongs to the driver while the object lives."""
-        left = self._at_driver.left_open()
-        number = self.given.detach()
-        if left:
-            self._left = number
+    def imported(self) -> HandleState:
+        """Record that the import succeeded. The number belongs to the driver while the object lives.
+
+        Returns
+        -------
+        "taken" or "left"
+            State of `handle`, for the facade.
+        """
+        # Only the release needs the answer. The question comes now, because a number that the driver has closed can
+        # soon belong to another owner of the same file.
+        if self._at_driver.left_open():
+            self._left = self._at_driver.number
+        if self._ours:
+            self.given.detach()
+        return self._after_success
 
     def object_goes(self) -> None:
         """Prepare the release of the object: let the number refer to a file that has no other number.

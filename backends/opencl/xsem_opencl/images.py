@@ -27,7 +27,7 @@ _TYPES: Final = {
 
 
 class Image:
-    """A cl_mem, released once. The object also stands for the image's only level.
+    """A cl_mem. The object also stands for the image's only level.
 
     Attributes
     ----------
@@ -36,24 +36,19 @@ class Image:
         The region of clEnqueueReadImage: the whole image.
     """
 
-    __slots__ = ("_fd", "_left", "_memory", "handle", "region")
+    __slots__ = ("_fd", "_memory", "handle", "region")
 
     def __init__(self, handle: int, region: tuple[int, int, int], memory: Memory, fd: GivenFd) -> None:
         self.handle = handle
         self.region = region
         self._memory = memory
         self._fd = fd
-        self._left = [handle]
 
     def release(self, core: Core) -> None:
-        """Call clReleaseMemObject on the first call. Later calls do nothing."""
-        try:
-            handle = self._left.pop()
-        except IndexError:
-            return
-        self._memory.images.discard(handle)
+        """Call clReleaseMemObject."""
+        self._memory.images.discard(self.handle)
         self._fd.object_goes()
-        core.api.do("clReleaseMemObject", handle)
+        core.api.do("clReleaseMemObject", self.handle)
         self._fd.object_gone()
 
 
@@ -105,7 +100,7 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         given.close()
         raise
     try:
-        made = core.api.make(cl.CREATE_IMAGE, core.context, memory_properties(core, memory.desc, given.fileno()),
+        made = core.api.make(cl.CREATE_IMAGE, core.context, memory_properties(core, memory.desc, fd.given.fileno()),
                              cl.MEM_READ_WRITE, byref(format_), byref(wanted), None)
     except BaseException:
         fd.refused()

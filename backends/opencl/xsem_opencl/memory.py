@@ -7,26 +7,24 @@ from ctypes import addressof
 from typing import Any
 
 from xsem.errors import UnsupportedError, XsemError
+from xsem.spi import Imported
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_opencl import cl
-from xsem_opencl.addresses import Addresses
 from xsem_opencl.core import Core, array, properties
 from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.results import MISALIGNED_SUB_BUFFER_OFFSET
 from xsem_opencl.semaphores import handle_number
 
-__all__ = ["HostMemories", "HostMemory", "Mapping", "Memory", "import_memory", "memory_properties"]
+__all__ = ["HostBuffer", "HostBuffers", "Mapping", "Memory", "import_memory", "memory_properties"]
 
 
 class Memory:
-    """An imported cl_mem over the exporter's whole allocation, released once.
+    """An imported cl_mem over the exporter's whole allocation.
 
     Attributes
     ----------
     handle : int
         cl_mem.
-    address : int
-        Address of the first byte, assigned by xsem.
     desc : MemoryDesc
         The descriptor of the import. Its handle must not be used any more.
     fd : GivenFd or None
@@ -36,29 +34,22 @@ class Memory:
         Whether the last appended handover is an acquire.
     """
 
-    __slots__ = ("_left", "acquired", "address", "desc", "fd", "handle", "images")
+    __slots__ = ("acquired", "desc", "fd", "handle", "images")
 
-    def __init__(self, handle: int, address: int, desc: MemoryDesc, fd: GivenFd | None) -> None:
+    def __init__(self, handle: int, desc: MemoryDesc, fd: GivenFd | None) -> None:
         self.handle = handle
-        self.address = address
         self.desc = desc
         self.fd = fd
         self.images: set[int] = set()
         self.acquired = False
-        self._left = [handle]
 
-    def release(self, core: Core, addresses: Addresses) -> None:
-        """Call clReleaseMemObject on the first call. Later calls do nothing."""
-        try:
-            handle = self._left.pop()
-        except IndexError:
-            return
-        addresses.remove(self.address)
+    def release(self, core: Core) -> None:
+        """Call clReleaseMemObject."""
         if self.acquired:
-            _give_back(core, handle)
+            _give_back(core, self.handle)
         if self.fd is not None:
             self.fd.object_goes()
-        core.api.do("clReleaseMemObject", handle)
+        core.api.do("clReleaseMemObject", self.handle)
         if self.fd is not None:
             self.fd.object_gone()
 
@@ -81,13 +72,8 @@ def memory_properties(core: Core, desc: MemoryDesc, number: int) -> Any:
     return properties(desc.type.native["opencl"][1], number, *for_device)
 
 
-def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: OwnedHandle | None) -> Memory:
+def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
     """Call clCreateBufferWithProperties.
-
-    Parameters
-    ----------
-    handle : OwnedHandle or None
-        On success, the fd belongs to the driver and `handle` is detached. On failure, its fate is unknown.
 
     Raises
     ------
@@ -105,9 +91,8 @@ def import_memory(core: Core, addresses: Addresses, desc: MemoryDesc, handle: Ow
         if fd is not None:
             fd.refused()
         raise
-    if fd is not None:
-        fd.imported()
-    return Memory(made, addresses.add_memory(made, desc.allocation_size), desc, fd)
+    # An NT handle stays with its owner.
+    return Imported(Memory(made, desc, fd), handle="left" if fd is None else fd.imported())
 
 
 class Mapping:
@@ -166,18 +151,25 @@ class Mapping:
             core.api.do("clReleaseMemObject", own)
 
 
-class HostMemory:
-    """Page-locked host memory: a buffer that stays mapped."""
+class HostBuffer:
+    """Page-locked host memory: a buffer that stays mapped.
 
-    __slots__ = ("address", "buffer", "size")
+    Attributes
+    ----------
+    buffer : int
+        cl_mem.
+    address : int
+        Pointer to the first byte.
+    """
 
-    def __init__(self, buffer: int, address: int, size: int) -> None:
+    __slots__ = ("address", "buffer")
+
+    def __init__(self, buffer: int, address: int) -> None:
         self.buffer = buffer
         self.address = address
-        self.size = size
 
 
-class HostMemories:
+class HostBuffers:
     """Allocates and frees page-locked host memory, on a queue without other work.
 
     A copy to or from pageable memory blocks the caller until it is complete. Page-locked memory is a buffer that the
@@ -185,13 +177,12 @@ class HostMemories:
     buffer.
     """
 
-    def __init__(self, core: Core, addresses: Addresses) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._addresses = addresses
         self._lock = threading.Lock()
         self._queue: int | None = None
 
-    def allocate(self, size: int) -> HostMemory:
+    def allocate(self, size: int) -> HostBuffer:
         """Allocate `size` bytes."""
         api, queue = self._core.api, self._own_queue()
         buffer = api.make("clCreateBuffer", self._core.context, cl.MEM_READ_WRITE | cl.MEM_ALLOC_HOST_PTR, size, None)
@@ -201,25 +192,19 @@ class HostMemories:
         except BaseException:
             api.do("clReleaseMemObject", buffer)
             raise
-        self._addresses.add_host(address, size)
-        return HostMemory(buffer, address, size)
+        return HostBuffer(buffer, address)
 
-    def free(self, memory: HostMemory) -> None:
-        """Free memory of `allocate` on the first call. Later calls do nothing."""
-        buffer, memory.buffer = memory.buffer, 0
-        if not buffer:
-            return
+    def free(self, memory: HostBuffer) -> None:
+        """Free memory of `allocate`."""
         api, queue = self._core.api, self._own_queue()
-        self._addresses.remove(memory.address)
-        api.do("clEnqueueUnmapMemObject", queue, buffer, memory.address, 0, None, None)
+        api.do("clEnqueueUnmapMemObject", queue, memory.buffer, memory.address, 0, None, None)
         self._core.flush(queue)
-        api.do("clReleaseMemObject", buffer)  # the driver keeps the buffer until it is unmapped
+        api.do("clReleaseMemObject", memory.buffer)  # the driver keeps the buffer until it is unmapped
 
     def close(self) -> None:
         """Release the queue."""
-        queue, self._queue = self._queue, None
-        if queue is not None:
-            self._core.api.do("clReleaseCommandQueue", queue)
+        if self._queue is not None:
+            self._core.api.do("clReleaseCommandQueue", self._queue)
 
     def _own_queue(self) -> int:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Command lists: in-order queues, created by the backend or borrowed from the application."""
+"""In-order queues, created by the backend or borrowed from the application."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, WrongDeviceError
-from xsem.spi import QueueDriver
+from xsem.spi import CopyQueue, ImageQueue, SemaphoreQueue, queue_handle
 from xsem.types import SignalParams, WaitParams
 from xsem_opencl import cl
-from xsem_opencl.addresses import Addresses
 from xsem_opencl.core import Core, array
 from xsem_opencl.fences import Fence, event_list
 from xsem_opencl.images import Image
-from xsem_opencl.memory import Memory
+from xsem_opencl.memory import HostBuffer, Mapping, Memory
 from xsem_opencl.semaphores import Semaphore, payloads
 
-__all__ = ["QueueList", "queue_handle"]
+__all__ = ["CommandQueue", "borrowed_queue", "number_of"]
 
 _LONGEST_PATTERN: Final = 128
 _Enqueue = Callable[[int, Any, Any], None]
 
 
-class QueueList(QueueDriver):
+class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     """One in-order queue.
 
     Each append ends with clFlush. Without it, commands may stay in the host, and another queue or another API that
@@ -38,13 +37,13 @@ class QueueList(QueueDriver):
         The application's queue, kept alive; None for an owned queue.
     """
 
-    def __init__(self, core: Core, addresses: Addresses, handle: int, *, lent: object | None = None) -> None:
+    def __init__(self, core: Core, handle: int, *, lent: object | None = None) -> None:
         self.identity = handle
+        self.native_handle = handle
+        self._handle = handle
         self._core = core
         self._api = core.api
-        self._addresses = addresses
         self._lent = lent
-        self._left = [handle]
         if lent is not None:
             core.api.do("clRetainCommandQueue", handle)
 
@@ -56,7 +55,7 @@ class QueueList(QueueDriver):
         """Call clEnqueueWaitSemaphoresKHR, then clEnqueueAcquireExternalMemObjectsKHR for memory."""
 
         def wait(count: int, events: Any, event: Any) -> None:
-            self._api.do("clEnqueueWaitSemaphoresKHR", self.identity, *_batch(semaphores, params), count, events, event)
+            self._do("clEnqueueWaitSemaphoresKHR", *_batch(semaphores, params), count, events, event)
 
         steps: list[_Enqueue] = [wait]
         if acquire:
@@ -70,7 +69,7 @@ class QueueList(QueueDriver):
         """Call clEnqueueReleaseExternalMemObjectsKHR for memory, then clEnqueueSignalSemaphoresKHR."""
 
         def signal(count: int, events: Any, event: Any) -> None:
-            self._api.do("clEnqueueSignalSemaphoresKHR", self.identity, *_batch(semaphores, params), count, events, event)
+            self._do("clEnqueueSignalSemaphoresKHR", *_batch(semaphores, params), count, events, event)
 
         steps: list[_Enqueue] = [signal]
         if release:
@@ -81,7 +80,7 @@ class QueueList(QueueDriver):
         objects = [handle for memory in memories for handle in (memory.handle, *tuple(memory.images))]
 
         def hand_over(count: int, events: Any, event: Any) -> None:
-            self._api.do(name, self.identity, len(objects), array(objects), count, events, event)
+            self._do(name, len(objects), array(objects), count, events, event)
             for memory in memories:
                 memory.acquired = name == cl.ACQUIRE
 
@@ -91,71 +90,72 @@ class QueueList(QueueDriver):
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call clEnqueueBarrierWithWaitList."""
         return self._enqueue(
-            [lambda count, events, event: self._api.do("clEnqueueBarrierWithWaitList", self.identity, count, events, event)],
+            [lambda count, events, event: self._do("clEnqueueBarrierWithWaitList", count, events, event)],
             wait_fences, want_fence)
 
     def append_copy(
-        self, dst: int, src: int, size: int, wait_fences: Sequence[Fence], want_fence: bool
+        self, dst: Mapping | HostBuffer, dst_offset: int, src: Mapping | HostBuffer, src_offset: int, size: int,
+        wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer.
 
         A copy between two host buffers goes through a temporary buffer on the device.
         """
-        api, key = self._api, self.identity
-        to, out_of = self._addresses.find(dst, size), self._addresses.find(src, size)
-        if to.buffer and out_of.buffer:
+        (to_buffer, to), (from_buffer, out_of) = _place(dst, dst_offset), _place(src, src_offset)
+        if to_buffer and from_buffer:
             return self._enqueue(
-                [lambda count, events, event: api.do("clEnqueueCopyBuffer", key, out_of.buffer, to.buffer,
-                                                     out_of.offset, to.offset, size, count, events, event)],
+                [lambda count, events, event: self._do("clEnqueueCopyBuffer", from_buffer, to_buffer, out_of, to, size,
+                                                       count, events, event)],
                 wait_fences, want_fence)
-        if out_of.buffer:
-            return self._enqueue([self._read(out_of.buffer, out_of.offset, size, to.offset)], wait_fences, want_fence)
-        if to.buffer:
-            return self._enqueue([self._write(to.buffer, to.offset, size, out_of.offset)], wait_fences, want_fence)
+        if from_buffer:
+            return self._enqueue([self._read(from_buffer, out_of, size, to)], wait_fences, want_fence)
+        if to_buffer:
+            return self._enqueue([self._write(to_buffer, to, size, out_of)], wait_fences, want_fence)
         return self._through_scratch(
-            lambda scratch: [self._write(scratch, 0, size, out_of.offset), self._read(scratch, 0, size, to.offset)],
+            lambda scratch: [self._write(scratch, 0, size, out_of), self._read(scratch, 0, size, to)],
             size, wait_fences, want_fence)
 
     def append_level_copy(
-        self, level: Image, address: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
+        self, level: Image, buffer: HostBuffer, offset: int, read: bool, wait_fences: Sequence[Fence],
+        want_fence: bool,
     ) -> Fence | None:
         """Call a non-blocking clEnqueueReadImage or clEnqueueWriteImage."""
         origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
         name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
         return self._enqueue(
-            [lambda count, events, event: self._api.do(name, self.identity, level.handle, cl.CL_FALSE, origin, region, 0, 0,
-                                                       address, count, events, event)],
+            [lambda count, events, event: self._do(name, level.handle, cl.CL_FALSE, origin, region, 0, 0,
+                                                   buffer.address + offset, count, events, event)],
             wait_fences, want_fence)
 
     def append_fill(
-        self, dst: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
+        self, dst: Mapping | HostBuffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence],
+        want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueFillBuffer.
 
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: the shortest period of the pattern is not 1, 2, 4, … 128 bytes; or the offset in the buffer
-            is not a multiple of it.
+            ``bad_pattern``: the length of the pattern is not 1, 2, 4, … 128 bytes; or the offset in the memory is not a
+            multiple of it.
         """
-        to = self._addresses.find(dst, size)
-        word = _shortest_period(pattern)
-        length = len(word)
-        if length & (length - 1) or length > _LONGEST_PATTERN or (to.buffer and to.offset % length):
+        to_buffer, to = _place(dst, offset)
+        length = len(pattern)
+        if length & (length - 1) or length > _LONGEST_PATTERN or (to_buffer and to % length):
             raise BadArgumentError(
                 f"OpenCL fills with patterns of 1, 2, 4, … {_LONGEST_PATTERN} bytes, at offsets that are multiples of "
-                f"them, not with {length} bytes at {to.offset if to.buffer else 0}; copy from a filled host buffer "
-                "instead", reason="bad_pattern",
+                f"them, not with {length} bytes at {to if to_buffer else 0}; copy from a filled host buffer instead",
+                reason="bad_pattern",
             )
-        data = ctypes.create_string_buffer(word, length)
+        data = ctypes.create_string_buffer(pattern, length)
 
-        def fill(buffer: int, offset: int) -> _Enqueue:
-            return lambda count, events, event: self._api.do("clEnqueueFillBuffer", self.identity, buffer, data, length,
-                                                             offset, size, count, events, event)
+        def fill(buffer: int, at: int) -> _Enqueue:
+            return lambda count, events, event: self._do("clEnqueueFillBuffer", buffer, data, length, at, size,
+                                                         count, events, event)
 
-        if to.buffer:
-            return self._enqueue([fill(to.buffer, to.offset)], wait_fences, want_fence)
-        return self._through_scratch(lambda scratch: [fill(scratch, 0), self._read(scratch, 0, size, to.offset)],
+        if to_buffer:
+            return self._enqueue([fill(to_buffer, to)], wait_fences, want_fence)
+        return self._through_scratch(lambda scratch: [fill(scratch, 0), self._read(scratch, 0, size, to)],
                                      size, wait_fences, want_fence)
 
     def append_work(self, work: Callable[[], object]) -> None:
@@ -163,25 +163,25 @@ class QueueList(QueueDriver):
         try:
             work()
         finally:
-            self._core.flush(self.identity)
+            self._core.flush(self._handle)
 
     def close(self) -> None:
         """Release the reference to the queue. A borrowed queue stays the application's."""
         self._lent = None
-        try:
-            handle = self._left.pop()
-        except IndexError:
-            return
-        self._api.do("clReleaseCommandQueue", handle)
+        self._api.do("clReleaseCommandQueue", self._handle)
 
     # ---- inside
+    def _do(self, name: str, *arguments: Any) -> None:
+        """Call a function whose first argument is the queue."""
+        self._api.do(name, self._handle, *arguments)
+
     def _read(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._api.do("clEnqueueReadBuffer", self.identity, buffer, cl.CL_FALSE, offset,
-                                                         size, pointer, count, events, event)
+        return lambda count, events, event: self._do("clEnqueueReadBuffer", buffer, cl.CL_FALSE, offset, size,
+                                                     pointer, count, events, event)
 
     def _write(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._api.do("clEnqueueWriteBuffer", self.identity, buffer, cl.CL_FALSE, offset,
-                                                         size, pointer, count, events, event)
+        return lambda count, events, event: self._do("clEnqueueWriteBuffer", buffer, cl.CL_FALSE, offset, size,
+                                                     pointer, count, events, event)
 
     def _through_scratch(
         self, steps: Callable[[int], Sequence[_Enqueue]], size: int, wait_fences: Sequence[Fence], want_fence: bool
@@ -203,7 +203,7 @@ class QueueList(QueueDriver):
             step(count, events, byref(event) if want_fence and last else None)
             count, events = 0, None
         try:
-            self._core.flush(self.identity)
+            self._core.flush(self._handle)
         except BaseException:
             if event.value:
                 self._api.do("clReleaseEvent", event.value)
@@ -211,26 +211,33 @@ class QueueList(QueueDriver):
         return Fence(event.value or 0) if want_fence else None
 
 
-def queue_handle(core: Core, stream: object, *, in_order: bool) -> int:
-    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int, after checks.
+def number_of(core: Core, stream: object) -> int:
+    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int.
 
     Raises
     ------
-    TypeError
-        `stream` has an unsupported type.
     BadArgumentError
-        ``null_stream``; ``out_of_order``.
+        ``not_a_stream``: also for other objects of pyopencl, which have an `int_ptr`, too. ``null_stream``.
+    """
+    if not isinstance(stream, int | core.api.library.pyopencl.CommandQueue):
+        raise BadArgumentError(
+            f"{type(stream).__name__} is not a queue: a pyopencl.CommandQueue, or a cl_command_queue as an int, is "
+            "needed", reason="not_a_stream",
+        )
+    return queue_handle(stream, "cl_command_queue")
+
+
+def borrowed_queue(core: Core, stream: object, *, in_order: bool) -> int:
+    """Return the cl_command_queue of the application's queue, after checks.
+
+    Raises
+    ------
+    BadArgumentError
+        ``not_a_stream``, ``null_stream``; ``out_of_order``.
     WrongDeviceError
         ``wrong_device``, ``wrong_context``.
     """
-    if isinstance(stream, core.api.library.pyopencl.CommandQueue):
-        handle = int(stream.int_ptr)
-    elif isinstance(stream, int) and not isinstance(stream, bool):
-        handle = stream
-    else:
-        raise TypeError("a pyopencl.CommandQueue or a cl_command_queue as an int is needed")
-    if handle <= 0:
-        raise BadArgumentError("the queue is null: pass the pyopencl.CommandQueue", reason="null_stream")
+    handle = number_of(core, stream)
     for key, expected, what in ((cl.QUEUE_DEVICE, core.device, "device"), (cl.QUEUE_CONTEXT, core.context, "context")):
         actual = core.api.number("clGetCommandQueueInfo", handle, key)
         if actual != expected:
@@ -252,10 +259,8 @@ def _batch(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> tuple[int,
     return len(semaphores), array([each.handle for each in semaphores]), payloads(semaphores, params)
 
 
-def _shortest_period(pattern: bytes) -> bytes:
-    width = 1
-    while width < len(pattern):
-        if len(pattern) % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
-            break
-        width += 1
-    return pattern[:width]
+def _place(buffer: Mapping | HostBuffer, offset: int) -> tuple[int, int]:
+    """Return the cl_mem and the offset in it; for host memory 0 and a pointer."""
+    if isinstance(buffer, HostBuffer):
+        return 0, buffer.address + offset
+    return buffer.memory.handle, buffer.offset + offset

@@ -7,6 +7,7 @@ from ctypes import byref, c_int, c_uint64, sizeof
 from typing import Any
 
 from xsem.errors import UnsupportedError
+from xsem.spi import Imported
 from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_opencl import cl
 from xsem_opencl.core import Core, properties
@@ -16,7 +17,7 @@ __all__ = ["Semaphore", "create_semaphore", "export_semaphore", "handle_number",
 
 
 class Semaphore:
-    """A cl_semaphore_khr, released once.
+    """A cl_semaphore_khr.
 
     Attributes
     ----------
@@ -24,23 +25,18 @@ class Semaphore:
     type : SemaphoreHandleType
     """
 
-    __slots__ = ("_fd", "_left", "handle", "type")
+    __slots__ = ("_fd", "handle", "type")
 
     def __init__(self, handle: int, type: SemaphoreHandleType, fd: GivenFd | None) -> None:
         self.handle = handle
         self.type = type
         self._fd = fd
-        self._left = [handle]
 
     def release(self, core: Core) -> None:
-        """Call clReleaseSemaphoreKHR on the first call. Later calls do nothing."""
-        try:
-            handle = self._left.pop()
-        except IndexError:
-            return
+        """Call clReleaseSemaphoreKHR."""
         if self._fd is not None:
             self._fd.object_goes()
-        core.api.do("clReleaseSemaphoreKHR", handle)
+        core.api.do("clReleaseSemaphoreKHR", self.handle)
         if self._fd is not None:
             self._fd.object_gone()
 
@@ -49,13 +45,8 @@ def _for_device(core: Core) -> tuple[int, ...]:
     return () if core.alone else (cl.SEMAPHORE_DEVICE_HANDLE_LIST, core.device, 0)
 
 
-def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
     """Import a semaphore.
-
-    Parameters
-    ----------
-    handle : OwnedHandle or None
-        On success, the fd belongs to the driver and `handle` is detached. On failure, its fate is unknown.
 
     Raises
     ------
@@ -73,9 +64,8 @@ def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None
         if fd is not None:
             fd.refused()
         raise
-    if fd is not None:
-        fd.imported()
-    return Semaphore(made, desc.type, fd)
+    # An NT handle stays with its owner.
+    return Imported(Semaphore(made, desc.type, fd), handle="left" if fd is None else fd.imported())
 
 
 def handle_number(desc: Any, handle: OwnedHandle | None) -> int:

@@ -7,21 +7,17 @@ import.
 
 from __future__ import annotations
 
-from typing import Final
-
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
 from xsem.spi import Imported, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
-from xsem_vulkan.memory import Needs, VulkanMemory, allocate, best_type, bind, create_buffer, needs_of
+from xsem_vulkan.memory import LARGEST, Needs, VulkanMemory, allocate, best_type, bind, create_buffer, needs_of
 from xsem_vulkan.nodes import check_node, check_sync_file
 from xsem_vulkan.results import import_error
 from xsem_vulkan.semaphores import create_semaphore
 
 __all__ = ["import_memory", "import_semaphore"]
-
-_LARGEST: Final = 1 << 40   # more than any GPU has
 
 
 def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
@@ -135,8 +131,8 @@ def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]
 
     The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
     """
-    if allocated > _LARGEST:
-        raise BadArgumentError(f"{allocated} bytes are more than a memory can have, {_LARGEST}", reason="bad_size",
+    if allocated > LARGEST:
+        raise BadArgumentError(f"{allocated} bytes are more than a memory can have, {LARGEST}", reason="bad_size",
                                backend="vulkan")
     size = allocated
     while size > 0:

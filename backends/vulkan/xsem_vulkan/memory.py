@@ -12,10 +12,12 @@ from xsem_vulkan.abilities import BUFFER_USAGE
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.semaphores import Timeline
 
-__all__ = ["ANY_ACCESS", "BoundImage", "Buffer", "HostMemory", "Mapping", "Needs", "Place", "VulkanMemory", "allocate",
-           "best_type", "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
+__all__ = ["ANY_ACCESS", "LARGEST", "BoundImage", "Buffer", "HostMemory", "Mapping", "Needs", "Place", "VulkanMemory",
+           "allocate", "best_type", "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
 
 ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
+LARGEST: Final = 1 << 40
+"""Bytes of the largest memory: 1 TiB, more than any GPU has. A driver may report no limit."""
 _ALIGNMENTS_TRIED = 3
 
 
@@ -201,7 +203,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
 
 
 def _check_size(gpu: Gpu, size: int) -> None:
-    largest = gpu.abilities.largest_allocation
+    largest = min(gpu.abilities.largest_allocation, LARGEST)
     if size > largest:
         raise OutOfMemoryError(f"{size} bytes are more than the device allocates at once, {largest}",
                                reason="out_of_memory", backend="vulkan")

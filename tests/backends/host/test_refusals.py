@@ -141,11 +141,12 @@ def test_import_accepts_memory_with_a_name_like_a_timelines(driver: HostDevice) 
 
 
 def test_import_without_a_handle_is_refused(driver: HostDevice) -> None:
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: driver.import_semaphore(desc(BINARY), None),
         lambda: driver.import_semaphore(desc(TIMELINE), None),
         lambda: driver.import_memory(memory_desc(1), None),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(spi.ImportFailure) as failure:
             call()
         assert getattr(failure.value.error, "reason", None) == "no_handle"

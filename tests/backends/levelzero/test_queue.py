@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_uint32, c_void_p
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from support.levelzero_rig import Rig, rig
 from support.levelzero_sim import on_level_zero
 
 import xsem
+from xsem.spi import Callers
 from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
 
 
@@ -122,6 +124,10 @@ def test_borrowed_list_is_in_order_and_outlives_its_release() -> None:
         stream = app.stream()
         commands = at.here.command_list(stream)
         assert commands.native_handle == stream
+        assert list_of(commands).identity == driver_of(at.here).queue_identity(stream) == stream
+        # Simultaneous calls on one list are forbidden, and the application appends to its own list.
+        assert list_of(commands).callers is Callers.APPLICATION
+        assert list_of(at.here.create_command_list()).callers is Callers.ONE_AT_A_TIME
         commands.append_wait(here, 1)
         [copied] = app.events(1)
         app.copy(stream, target[1], ctypes.addressof(source), 1, event=copied)
@@ -282,9 +288,11 @@ def test_invalid_list_or_event_is_refused() -> None:
             with pytest.raises(xsem.BadArgumentError) as caught:
                 at.here.command_list(wrong)   # type: ignore[arg-type]
             assert caught.value.reason == reason
-        with pytest.raises(xsem.BadArgumentError) as caught:
-            driver.borrow_queue(0, True)
-        assert caught.value.reason == "null_stream"
+        for wrong, reason in ((0, "null_stream"), (object(), "not_a_stream"), (True, "not_a_stream")):
+            for refuse in (partial(driver.borrow_queue, wrong, True), partial(driver.queue_identity, wrong)):
+                with pytest.raises(xsem.BadArgumentError) as caught:
+                    refuse()
+                assert caught.value.reason == reason
         for wrong, reason in ((0, "null_event"), (c_void_p(None), "null_event"), ("event", "not_an_event"),
                               (None, "not_an_event"), (True, "not_an_event")):
             with pytest.raises(xsem.BadArgumentError) as caught:

@@ -73,8 +73,9 @@ def test_semaphore_is_imported_signalled_waited_for_and_released(kind: Semaphore
     with OwnedHandle(os.eventfd(0)) as handle, windows_device() as device:   # an fd that stands for an NT handle
         kmt = kind.os_handle_kind.value == "kmt"
         desc = SemaphoreDesc(type=kind, handle=KMT if kmt else handle)
-        semaphore = device.import_semaphore(desc, None if kmt else handle)
-        assert not handle.closed   # the caller still owns a Windows handle
+        imported = device.import_semaphore(desc, None if kmt else handle)
+        semaphore = imported.token
+        assert imported.handle == "left"   # a Windows handle stays with its owner
         commands = device.create_queue()
         mutex, timeline = kind.kind is SemaphoreKind.KEYED_MUTEX, kind.kind is SemaphoreKind.TIMELINE
         value, key = 5 if timeline else None, 5 if mutex else None
@@ -92,7 +93,7 @@ def test_semaphore_is_imported_signalled_waited_for_and_released(kind: Semaphore
 @on_level_zero(**WINDOWS)
 def test_names_reach_the_driver() -> None:
     with windows_device() as device:
-        tokens = [device.import_semaphore(SemaphoreDesc(type=S.D3D12_FENCE, name="Local\\fence-é"), None)
+        tokens = [device.import_semaphore(SemaphoreDesc(type=S.D3D12_FENCE, name="Local\\fence-é"), None).token
                   for _ in range(2)]
         commands = device.create_queue()
         # Both tokens are the object of that name: a signal of one is visible through the other.

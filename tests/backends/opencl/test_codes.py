@@ -30,12 +30,11 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_opencl import cl
-from xsem_opencl.addresses import Addresses
 from xsem_opencl.api import Api
 from xsem_opencl.capabilities import NVIDIA, Answers, ask, capabilities_of
 from xsem_opencl.core import properties
 from xsem_opencl.file_descriptors import GivenFd
-from xsem_opencl.queue import QueueList
+from xsem_opencl.queue import CommandQueue
 from xsem_opencl.results import CODES, error_of, failed_work, import_error
 from xsem_opencl.semaphores import Semaphore, handle_number
 
@@ -235,7 +234,7 @@ def test_images_are_declared_when_the_driver_answers_about_them() -> None:
 
 # ---- semaphores that no available driver has
 class Core:
-    """Note each call of a list, and do nothing."""
+    """Note each call of a queue, and do nothing."""
 
     def __init__(self) -> None:
         self.api = self
@@ -250,7 +249,7 @@ class Core:
 
 def test_fences_have_their_values_and_binary_semaphores_none() -> None:
     core: Any = Core()
-    commands = QueueList(core, Addresses(), 5)
+    commands = CommandQueue(core, 5)
     fence, binary = Semaphore(11, _S.D3D12_FENCE, None), Semaphore(12, _S.OPAQUE_WIN32, None)
     commands.append_wait([binary, fence], [WaitParams(), WaitParams(value=7)], (), (), False)
     commands.append_signal([fence], [SignalParams(value=2**40)], (), (), False)
@@ -271,7 +270,7 @@ def given() -> Any:
     return handle
 
 
-def test_refused_handle_is_the_facades_again(given: OwnedHandle) -> None:
+def test_refused_handle_stays_the_facades(given: OwnedHandle) -> None:
     before = numbers()
     GivenFd(given).refused()
     assert numbers() == before
@@ -283,8 +282,8 @@ def test_number_left_open_is_closed_with_the_object(given: OwnedHandle) -> None:
     number = given.fileno()
     before = numbers()
     fd = GivenFd(given)
-    fd.imported()
-    assert given.closed
+    assert fd.imported() == "taken"
+    assert given.detach() == number   # by the facade: the driver has the number
     assert is_open(number)
     with fd.another() as other:
         assert other.fileno() != number
@@ -298,7 +297,7 @@ def test_number_left_open_is_closed_with_the_object(given: OwnedHandle) -> None:
 @pytest.mark.parametrize(("when", "same"), [("import", False), ("life", False), ("release", False), ("release", True)])
 def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHandle, when: str, same: bool) -> None:
     number = given.fileno()
-    fd = GivenFd(given)
+    fd = GivenFd(given, ours=True)
     # Another thread opens this file after the driver has closed the number.
     other = duplicate_fd(number) if same else OwnedHandle(os.open(os.devnull, os.O_RDONLY))
     if when != "import":
@@ -314,6 +313,19 @@ def test_number_that_the_driver_closed_is_left_to_its_new_owner(given: OwnedHand
     assert same_open_file(other.fileno(), number)
     os.close(number)
     other.close()
+
+
+def test_number_closed_by_an_import_is_left_to_a_duplicate_of_the_application(given: OwnedHandle) -> None:
+    number = given.fileno()
+    fd = GivenFd(given, ours=True)
+    with duplicate_fd(number) as application:
+        os.close(number)   # closed by the driver
+        fd.imported()
+        os.dup2(application.fileno(), number)   # not by xsem, so xsem has not counted it
+        fd.object_goes()
+        fd.object_gone()
+        assert same_open_file(application.fileno(), number)
+        os.close(number)
 
 
 @pytest.mark.parametrize("when", ["import", "life", "refused"])
@@ -340,8 +352,9 @@ def test_closed_fd_number_is_left_to_another_import_of_the_file(
 
 def test_number_is_left_where_none_is_free_to_mark_it(given: OwnedHandle, monkeypatch: pytest.MonkeyPatch) -> None:
     number = given.fileno()
-    fd = GivenFd(given)
+    fd = GivenFd(given, ours=True)
     fd.imported()
+    assert given.closed   # without a close: the driver has the number
 
     def none(*_arguments: object) -> int:
         raise OSError(errno.EMFILE, "too many open files")
@@ -367,7 +380,7 @@ def test_number_0_is_given_as_another_and_stays_the_callers(given: OwnedHandle, 
         if way == "closed":
             os.close(fd.given.fileno())
         if way == "imported":
-            fd.imported()
+            assert fd.imported() == "left"
             fd.object_goes()
             fd.object_gone()
         else:

@@ -6,12 +6,12 @@ import ctypes
 from typing import Any
 
 import pytest
-from support.opencl_facade import BINARY, BOUND_S, MEMORY, PAGE, driver_of, fd_of, list_of, opened, soon
+from support.opencl_facade import BINARY, BOUND_S, MEMORY, driver_of, list_of, opened, soon
 from support.opencl_sim import on_opencl
 
 import xsem
 from xsem.errors import DriverError, WrongDeviceError
-from xsem.types import Feature, MemoryDesc, SemaphoreDesc
+from xsem.types import Feature
 from xsem_opencl.core import array
 
 
@@ -178,24 +178,6 @@ def test_released_semaphore_is_freed_when_its_work_is_done() -> None:
         soon(lambda: lifetime.freed)
         with pytest.raises(xsem.ReleasedError):
             commands.append_wait(here)
-
-
-@on_opencl
-def test_tokens_are_released_once() -> None:
-    with opened() as at:
-        driver = driver_of(at.here)
-        there, memory = at.host.create_semaphore(BINARY), at.host.create_memory(MEMORY, PAGE)
-        with fd_of(there) as handle:
-            semaphore = driver.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle)
-        with fd_of(memory) as handle:
-            imported = driver.import_memory(
-                MemoryDesc.opaque_fd(handle, allocation_size=PAGE, device_uuid=None), handle)
-        mapping, _ = driver.map_buffer(imported, 1024, 1024)
-        assert driver.native_handle(mapping) != driver.native_handle(imported)
-        for _ in range(2):
-            driver.release_semaphore(semaphore)
-            driver.unmap_buffer(mapping)
-            driver.release_memory(imported)
 
 
 @on_opencl

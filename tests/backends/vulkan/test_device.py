@@ -105,17 +105,19 @@ def test_opening_again_and_again_leaves_nothing(swiftshader: None) -> None:
     assert len(os.listdir("/proc/self/task")) <= threads
 
 
-@pytest.mark.parametrize(("place", "name"), [(PhysicalDevice, "has_timelines"), (Instance, "physical_devices")])
+@pytest.mark.parametrize(("place", "function", "name"), [
+    (PhysicalDevice, "has_timelines", "vulkan:0"), (Instance, "physical_devices", "Vulkan driver"),
+])
 def test_checks_report_a_defect_and_do_not_raise(
-    swiftshader: None, monkeypatch: pytest.MonkeyPatch, place: type, name: str
+    swiftshader: None, monkeypatch: pytest.MonkeyPatch, place: type, function: str, name: str
 ) -> None:
     def fail(_self: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(place, name, fail)
+    monkeypatch.setattr(place, function, fail)
     checks = VulkanBackend().checks()
     assert [check.ok for check in checks] == [True, False]
-    assert checks[1].detail == "RuntimeError: a defect"
+    assert (checks[1].name, checks[1].detail) == (name, "RuntimeError: a defect")
 
 
 def test_checks_report_a_loader_that_cannot_be_used(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
