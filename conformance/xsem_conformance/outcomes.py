@@ -22,7 +22,7 @@ class Outcome(str, enum.Enum):
     ERROR = "ERROR"
     """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
-    """The capability is not declared. If the driver can be asked for it, the driver refuses it."""
+    """The capability is not declared, and if the device can be asked for it, xsem refuses it."""
     WAIVED = "WAIVED"
     """The case failed, and a waiver covers it."""
     BLOCKED = "BLOCKED"

@@ -61,14 +61,14 @@ TESTED = {
                      "every_shape_that_cuda_knows_is_taken levels_end_at_one_element other_formats_are_refused",
     "XSEM-DESC-017": "backends/cuda/structs: mipmapped_array_descriptor",
     "XSEM-OWN-001": "runtime/handle_import: every_form_of_handle_is_borrowed "
-                    "number_that_the_driver_detached_stays_open the_driver_gets_a_duplicate_of_its_own "
+                    "number_that_the_driver_took_stays_open the_driver_gets_a_duplicate_of_its_own "
                     "any_other_exception_means_unknown; facade/bad_input_failures: "
                     "refusal_of_the_driver_leaks_no_handle",
     "XSEM-OWN-002": "data/handles: many_threads_close_handle_once exactly_one_of_close_and_detach_wins "
                     "closed_or_detached_handle_has_no_number",
-    "XSEM-OWN-003": "runtime/handle_import: duplicate_is_closed_when_fate_is_unknown_and_file_same "
-                    "nothing_is_closed_when_fate_is_unknown_and_fd_closed "
-                    "number_is_leaked_when_fate_cannot_be_determined",
+    "XSEM-OWN-003": "runtime/handle_import: duplicate_is_closed_when_state_is_unknown_and_file_same "
+                    "nothing_is_closed_when_state_is_unknown_and_fd_closed "
+                    "number_is_leaked_when_state_cannot_be_determined",
     "XSEM-BIN-005": "facade/command_list_values: second_wait_needs_the_exporters_reset",
     "XSEM-BIN-006": "facade/command_list: sync_file_is_waited_for_and_not_signalled",
     "XSEM-BIN-007": "facade/sync_files: a_signal_is_for_one_export_or_one_wait "
@@ -138,6 +138,7 @@ TESTED = {
                     "missing_library_is_told_apart_from_an_old_one",
     "XSEM-THR-005": "runtime/queue: appends_of_many_threads_reach_the_driver_one_at_a_time; facade/many_threads: "
                     "appends_queries_and_releases_of_one_list_at_once",
+    "XSEM-THR-006": "conformance/watched: xsem_keeps_the_rules_of_the_interface",
     "XSEM-FORK-001": "runtime/forks: in_the_child_every_method_raises_and_calls_no_driver "
                      "child_that_exits_normally_calls_no_driver",
     "XSEM-FORK-003": "data/pickling: descriptors_reach_a_spawned_process",

@@ -10,31 +10,32 @@ from pathlib import Path
 import pytest
 from support.plugin_folder import NOTHING, clean_environment, write_plugin
 
-# A host device with the fault that the name of a test gives. The suite asks it for each type that host does not export.
+# A host device that breaks when it creates an object, differently for each type. XSEM-OWN-008 creates one of each.
 LIAR = """
-import os, threading
+import dataclasses, os, threading
 from xsem import spi
+from xsem.errors import DriverError
 from xsem.types import SemaphoreHandleType as Type
 from xsem_host import HostBackend
-from xsem_host.device import HostDevice
+from xsem_host.device import CAPABILITIES, HostDevice
 
 class Driver(HostDevice):
+    capabilities = dataclasses.replace(
+        CAPABILITIES, semaphore_export=CAPABILITIES.semaphore_export | {
+            Type.OPAQUE_WIN32, Type.D3D12_FENCE, Type.D3D11_FENCE})
+
     def create_semaphore(self, type, initial_value):
         if type is Type.OPAQUE_WIN32:
-            return None                       # as if it could
+            raise DriverError("no more of them", reason="driver_failed")
         if type is Type.D3D12_FENCE:
             os.abort()
-        if type is Type.SYNC_FD:
+        if type is Type.D3D11_FENCE:
             threading.Event().wait()
         return super().create_semaphore(type, initial_value)
-    def release_semaphore(self, semaphore):
-        if semaphore is not None:
-            super().release_semaphore(semaphore)
 
 class Liar(HostBackend):
     name = "liar"
     def devices(self):
-        import dataclasses
         return [dataclasses.replace(each, id="liar:0", backend="liar") for each in super().devices()]
     def open(self, index): return Driver()
 
@@ -84,13 +85,13 @@ def test_tests_of_the_author_run_beside_the_cases(tmp_path: Path, plugins: Path)
 
 
 def test_driver_error_fails_its_case_and_the_next_case_runs(tmp_path: Path, plugins: Path) -> None:
-    status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-CAP-003 and not sync_fd")
+    status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-OWN-008 and not d3d11_fence")
     assert status == 1
-    key = "liar:0::XSEM-CAP-003/semaphore."
-    assert f"FAILED {key}opaque_win32/host/- - Failed: FAIL: semaphore_export:opaque_win32 is not declared, but" in said
+    key = "liar:0::XSEM-OWN-008/semaphore."
+    assert f"FAILED {key}opaque_win32/host/- - Failed: FAIL: DriverError: no more of them" in said
     assert f"FAILED {key}d3d12_fence/host/- - Failed: FAIL: the process died: SIGABRT" in said
     assert "Traceback" not in said.partition("FAILURES")[2].partition("Fatal Python error")[0]
-    assert "PASSED liar:0::XSEM-CAP-003/semaphore.timeline_semaphore_win32/host/-" in said
+    assert "PASSED liar:0::XSEM-OWN-008/semaphore.timeline_semaphore_fd/host/-" in said
 
 
 def test_next_case_is_unaffected_when_a_plugin_ends_a_case(tmp_path: Path, plugins: Path) -> None:
@@ -99,13 +100,14 @@ def test_next_case_is_unaffected_when_a_plugin_ends_a_case(tmp_path: Path, plugi
 import pytest
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "sync_fd" in item.nodeid:
+        if "d3d11_fence" in item.nodeid:
             item.add_marker(pytest.mark.timeout(3))   # not the next one: on a busy machine its process starts late
 """)
-    status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k", "XSEM-CAP-003 and (sync_fd or dmabuf_fd)",
+    status, said = run(tmp_path, plugins, "--xsem-device", "liar:0", "-k",
+                       "XSEM-OWN-008 and (d3d11_fence or memory.opaque_fd)",
                        "--timeout-method=signal")
     assert status == 1
-    hung, well = (f"liar:0::XSEM-CAP-003/{each}/host/-" for each in ("semaphore.sync_fd", "memory.dmabuf_fd"))
+    hung, well = (f"liar:0::XSEM-OWN-008/{each}/host/-" for each in ("semaphore.d3d11_fence", "memory.opaque_fd"))
     assert said.index(hung) < said.index(well)
     assert f"ERROR {hung} - Failed: Timeout" in said
     assert f"PASSED {well}" in said

@@ -291,18 +291,23 @@ def sleeping(pid: int) -> bool:
 
 
 # ---- refusals and quirks
-def test_refusal_is_unsupported_and_a_crash_fails() -> None:
-    with workers("well") as running:
-        assert running.refusal("semaphore_import:sync_fd").outcome is Outcome.UNSUPPORTED
-        assert running.refusal("memory_export:dmabuf_fd").outcome is Outcome.UNSUPPORTED
-    with workers("takes the undeclared") as running:
-        result = running.refusal("semaphore_import:sync_fd")
-        assert (result.outcome, result.detail) == (
-            Outcome.FAIL, "semaphore_import:sync_fd is not declared, but the driver did it")
+@pytest.mark.parametrize("way", ["well", "is killed by imports"])
+@pytest.mark.parametrize("name", [
+    "semaphore_import:sync_fd", "semaphore_export:sync_fd", "memory_import:dmabuf_fd", "memory_export:dmabuf_fd",
+    "feature:recording",
+])
+def test_undeclared_capability_is_refused_before_the_driver(way: str, name: str) -> None:
+    with workers(way) as running:
+        result = running.refusal(name)
+    assert (result.case.requirement, result.outcome, result.detail) == (
+        name, Outcome.UNSUPPORTED, "not declared; refused")
+
+
+def test_crash_while_a_refusal_is_asked_fails() -> None:
     with workers("is killed by imports") as running:
-        result = running.refusal("semaphore_import:sync_fd")
+        result = running.refusal("feature:host_signal")   # it needs a semaphore, which is imported first
         assert (result.outcome, result.detail) == (Outcome.FAIL, "the process died: SIGKILL")
-        assert result.case.requirement == "semaphore_import:sync_fd"
+        assert result.case.requirement == "feature:host_signal"
 
 
 def test_crash_during_the_quirks_is_reported() -> None:

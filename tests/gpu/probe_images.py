@@ -27,7 +27,7 @@ import numpy as np
 import xsem
 from xsem.plugins import registry
 from xsem.types import MemoryHandleType, SemaphoreHandleType
-from xsem_conformance.case.context import duplicate
+from xsem_conformance.case.direct import duplicate
 
 ROOM = 1 << 21   # bytes of the memory for the images
 LIMIT_S = 60.0
@@ -276,9 +276,10 @@ def refusal(args: argparse.Namespace, name: str) -> Any:
                               "cubemap": False, "surface_load_store": False, "color_attachment": False}
     layout: Any = SimpleNamespace(extent=extent, **fields | more)
     with rig(args, 1 << 16) as at:
-        driver = registry().get("cuda").open(at.device.info.index)
+        driver: Any = registry().get("cuda").open(at.device.info.index)
         with at.there.export(for_device=at.device) as mine:
-            token = driver.import_memory(mine, duplicate(mine))
+            with duplicate(mine) as given:
+                token = given.imported_by(driver, mine)
 
         def ask() -> Any:
             array = driver.map_mipmapped_array(token, layout)

@@ -263,11 +263,14 @@ def fds_after_many_imports(at: Rig) -> Any:
                 counts.append(number())
             handle = OwnedHandle(at.fd(there if what == "semaphore" else memory))
             if what == "semaphore":
-                at.driver.release_semaphore(at.driver.import_semaphore(
-                    SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle))
+                made = at.driver.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=None), handle)
+                at.driver.release_semaphore(made.token)
             else:
-                at.driver.release_memory(at.driver.import_memory(
-                    MemoryDesc.opaque_fd(handle, allocation_size=memory.allocation_size, device_uuid=None), handle))
+                made = at.driver.import_memory(MemoryDesc.opaque_fd(
+                    handle, allocation_size=memory.allocation_size, device_uuid=None), handle)
+                at.driver.release_memory(made.token)
+            if made.handle == "taken":
+                handle.detach()
             handle.close()
         found[what] = counts
     return found

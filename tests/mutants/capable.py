@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from faults.base import Driver, Fault, List, named
 
 from xsem import spi
-from xsem.types import Feature, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["CAPABLE", "Capable"]
 
@@ -21,7 +22,7 @@ CAPABLE: dict[str, Fault] = {}
 class _SyncFile:
     """A semaphore with a separate object for each signal. A sync file stands for one signal."""
 
-    def __init__(self, driver: spi.DeviceDriver, first: Any) -> None:
+    def __init__(self, driver: Any, first: Any) -> None:
         self.driver = driver
         self.made = [first]
 
@@ -30,7 +31,7 @@ class _SyncFile:
         return self.made[-1]
 
 
-class _Recorder(List):
+class _Recorder(List, spi.RecordingQueue):
     recorded: list[Callable[[dict[Any, tuple[int, int]]], object]] | None = None
 
     def begin_recording(self) -> None:
@@ -92,7 +93,8 @@ class Capable(Driver):
             return self.inner.import_semaphore(desc, handle)
         if handle is not None:
             return self.inner.import_semaphore(dataclasses.replace(desc, type=SemaphoreHandleType.OPAQUE_FD), handle)
-        return self.signalled(self.inner.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+        made = self.signalled(self.inner.create_semaphore(SemaphoreHandleType.OPAQUE_FD, 0))
+        return spi.Imported(made, handle="left")
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
         made = self.inner.create_semaphore(
@@ -174,6 +176,16 @@ class SyncFileIsTheFirstOne(Capable):
 
     def export_semaphore(self, semaphore: Any) -> OwnedHandle | None:
         return super().export_semaphore(semaphore.made[1] if isinstance(semaphore, _SyncFile) else semaphore)
+
+
+@_capable
+class SizeUnchecked(Capable):
+    """The allocation size of an import is not checked."""
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        assert handle is not None
+        size = os.fstat(handle.fileno()).st_size
+        return self.inner.import_memory(dataclasses.replace(desc, allocation_size=size or desc.allocation_size), handle)
 
 
 @_capable

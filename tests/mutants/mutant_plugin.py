@@ -19,7 +19,7 @@ class MutantBackend(spi.Backend):
     """The first device of the backend that XSEM_MUTANT names."""
 
     name = "mutant"
-    spi_version = 1
+    spi_version = 2
 
     def __init__(self, fault: str, of: str) -> None:
         from faults import FAULTS

@@ -79,7 +79,7 @@ class OddDevice(xsem_host.device.HostDevice):
         super().__init__()
         self._way = way
 
-    def dlpack_device(self) -> tuple[int, int] | None:
+    def dlpack_device(self) -> tuple[int, int]:
         if self._way in _DO:
             print("x" * 5000 + f"\nthe device {self._way}: <script>\x1b[0m", flush=True)
             _DO[self._way]()

@@ -39,7 +39,7 @@ class CudaBackend(Backend):
     """
 
     name: ClassVar[str] = "cuda"
-    spi_version: ClassVar[int] = 1
+    spi_version: ClassVar[int] = 2
 
     def __init__(self, platform: str = sys.platform) -> None:
         self._platform = platform

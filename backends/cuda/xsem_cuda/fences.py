@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem_cuda.context import Context
 from xsem_cuda.keyed_mutexes import KeyedWait, check_acquired
 from xsem_cuda.results import NOT_READY, call
 
-__all__ = ["Fence", "Fences", "native_event"]
+__all__ = ["BorrowedFence", "Fence", "Fences", "native_event"]
 
 
 class Fence:
-    """The fence of one operation: an event that was recorded once after it, or a borrowed event.
+    """The fence of one operation: an event that was recorded once after it.
 
     Attributes
     ----------
@@ -24,23 +25,36 @@ class Fence:
         False outside of captures. True in a capture of the application. In a recording of xsem, the object of that
         recording. A captured event cannot be queried: the query would invalidate the capture (measured: 907).
     keyed : sequence of KeyedWait
-        Waits with a timeout before this fence in the list.
-    owned : bool
-        Whether the event is xsem's, to be recycled.
-    source : object
-        Keeps the owner of the event alive: the application's object, or the fence with the same event.
+        Waits with a timeout before this fence in the queue.
     """
 
-    __slots__ = ("captured", "event", "keyed", "owned", "source")
+    __slots__ = ("captured", "event", "keyed")
 
-    def __init__(
-        self, event: Any, *, captured: object = False, source: object | None = None, keyed: Sequence[KeyedWait] = ()
-    ) -> None:
+    owned: ClassVar[bool] = True
+    """Whether the event is xsem's, to be recycled."""
+
+    def __init__(self, event: Any, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> None:
         self.event = event
         self.captured = captured
-        self.source = source
         self.keyed = keyed
-        self.owned = source is None
+
+
+class BorrowedFence(Fence):
+    """An event of the application.
+
+    Attributes
+    ----------
+    source : object
+        The application's object of the event, kept alive until the release of the fence.
+    """
+
+    __slots__ = ("source",)
+
+    owned = False
+
+    def __init__(self, event: Any, source: object) -> None:
+        super().__init__(event)
+        self.source: object | None = source
 
 
 class Fences:
@@ -57,23 +71,37 @@ class Fences:
 
     def __init__(self, driver: Any, context: Context) -> None:
         self._context = context
+        self._quiet = context.quiet
         self._create = driver.cuEventCreate
         self._query = driver.cuEventQuery
         self._destroy = driver.cuEventDestroy
         self._flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._free: deque[Any] = deque()
+        self._shared: dict[int, int] = {}   # number of further fences, by the address of their event
+        self._shared_lock = threading.Lock()
 
     def take(self) -> Any:
         """Return an unused event. The caller owns it until `give_back` or `release`."""
         try:
             return self._free.popleft()
         except IndexError:
-            with self._context:
-                return call(self._create, self._flags)
+            return self.create()
+
+    def create(self) -> Any:
+        """Return a new event, as `take`. An event that was never recorded counts as complete."""
+        with self._context, self._quiet:
+            return call(self._create, self._flags)
 
     def give_back(self, event: Any) -> None:
         """Undo `take` for an unrecorded event."""
         self._free.append(event)
+
+    def share(self, fence: Fence) -> Fence:
+        """Return another fence with the same event. The last release of these fences recycles the event."""
+        address = int(fence.event)
+        with self._shared_lock:
+            self._shared[address] = self._shared.get(address, 0) + 1
+        return Fence(fence.event, fence.captured, fence.keyed)
 
     def done(self, fence: Fence) -> bool:
         """Return whether the fence is reached.
@@ -88,23 +116,35 @@ class Fences:
         if fence.captured:
             raise BusyError("the event was recorded into a capture: captured work runs when its graph is launched, "
                             "and xsem does not see that", reason="captured_event")
-        if call(self._query, fence.event) is NOT_READY:
-            return False
+        with self._quiet:
+            if call(self._query, fence.event) is NOT_READY:
+                return False
+            if fence.keyed:
+                # If a timeout expires during the first query, the next call reports it.
+                call(self._query, fence.event)
         if fence.keyed:
-            # If a timeout expires during the first query, the next call reports it.
-            call(self._query, fence.event)
             check_acquired(fence.keyed)
         return True
 
     def release(self, fence: Fence) -> None:
         """Recycle the event of a fence, or destroy it if it is captured. A borrowed event stays the application's."""
-        event, fence.event, fence.source = fence.event, None, None
-        if event is None or not fence.owned:
+        if isinstance(fence, BorrowedFence):
+            fence.source = None
+        elif self._shared and self._used_by_others(fence):
             return
-        if fence.captured:
-            call(self._destroy, event)
+        elif fence.captured:
+            with self._quiet:
+                call(self._destroy, fence.event)
         else:
-            self._free.append(event)
+            self._free.append(fence.event)
+
+    def _used_by_others(self, fence: Fence) -> bool:
+        address = int(fence.event)
+        with self._shared_lock:
+            others = self._shared.pop(address, 0)
+            if others > 1:
+                self._shared[address] = others - 1
+        return others > 0
 
     def close(self) -> None:
         """Destroy the unused events."""
@@ -124,10 +164,9 @@ def native_event(driver: Any, native: object) -> Any:
 
     Raises
     ------
-    TypeError
-        `native` is not a CUDA event.
     BadArgumentError
-        ``event_not_recorded``: the event does not exist yet, because its owner did not record it.
+        ``not_an_event``: `native` is not a CUDA event. ``event_not_recorded``: the event does not exist yet, because
+        its owner did not record it.
     """
     value: object = native
     for attribute in ("cuda_event", "ptr", "handle"):  # torch; CuPy; cuda.core and Numba
@@ -139,7 +178,9 @@ def native_event(driver: Any, native: object) -> Any:
     elif not isinstance(value, int) and isinstance(getattr(value, "value", None), int):
         value = value.value  # type: ignore[attr-defined]  # ctypes.c_void_p
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("the event must be a torch, CuPy, Numba or cuda.core event, or a CUevent as an int")
+        raise BadArgumentError(
+            f"{type(native).__name__} is not a CUDA event: pass a torch, CuPy, Numba or cuda.core event, or a CUevent "
+            "as an int", reason="not_an_event")
     if value == 0:
         raise BadArgumentError("the event was not recorded: record it first", reason="event_not_recorded")
     return driver.CUevent(value)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from xsem.errors import BadArgumentError
 from xsem.types import MipmapDesc
 from xsem_cuda.context import Context
-from xsem_cuda.handles import Owned
+from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
 
 __all__ = ["ArrayToken", "LevelToken", "level_copy", "level_of", "mipmap_descriptor"]
@@ -29,7 +29,7 @@ _FORMATS: Final = {
 _ALIGNMENT: Final = 512
 
 
-class ArrayToken(Owned):
+class ArrayToken(DriverObject):
     """A mapped CUmipmappedArray and its layout.
 
     Attributes
@@ -111,7 +111,7 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
 
 def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> LevelToken:
     """Call cuMipmappedArrayGetLevel for level `level` of the image."""
-    with context:
+    with context, context.quiet:
         return LevelToken(call(driver.cuMipmappedArrayGetLevel, array.native, level), array, level)
 
 

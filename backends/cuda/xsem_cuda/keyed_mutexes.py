@@ -1,8 +1,8 @@
 """Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them.
 
-The driver returns this code once, from the next call on any list and thread. That call had no effect, so xsem repeats
+The driver returns this code once, from the next call on any queue and thread. That call had no effect, so xsem repeats
 it. xsem marks every pending wait with an expired timeout as failed, because the work behind it ran without the mutex.
-The list of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows the notes
+The queue of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows the notes
 of the driver API: a call "may also return error codes from previous, asynchronous launches".
 """
 
@@ -51,7 +51,7 @@ class KeyedWait:
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_s = timeout_ms / 1e3
         self.deadline = math.inf
-        self.pending = True  # still True after a failure: the list stays failed
+        self.pending = True  # still True after a failure: the queue stays failed
         self.failed = False
         self.among_others = False
 
@@ -75,7 +75,7 @@ def timed_out() -> bool:
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:
-    """Drop waits that are over, or those of a closed list."""
+    """Drop waits that are over, or those of a closed queue."""
     with _lock:
         _pending.difference_update(waits)
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from xsem.errors import BusyError
-from xsem_cuda.context import Context, Quiet
-from xsem_cuda.handles import Owned
+from xsem_cuda.context import Context
+from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
 
 __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded"]
@@ -82,7 +82,7 @@ class _Node:
             self._written = True
 
 
-class Recorded(Owned):
+class Recorded(DriverObject):
     """A graph and its instance. The native handle is the instance's (CUgraphExec). `destroy` frees both.
 
     Attributes
@@ -105,13 +105,11 @@ class Recorded(Owned):
             node.write(self.native, values)
 
     def destroy(self, driver: Any) -> None:
-        """Destroy the instance and the graph, once."""
-        instance = self.give_up()
-        if instance is not None:
-            try:
-                call(driver.cuGraphExecDestroy, instance)
-            finally:
-                call(driver.cuGraphDestroy, self._graph)
+        """Destroy the instance and the graph."""
+        try:
+            call(driver.cuGraphExecDestroy, self.native)
+        finally:
+            call(driver.cuGraphDestroy, self._graph)
 
 
 class Graphs:
@@ -130,8 +128,6 @@ class Graphs:
         self._driver = driver
         self._context = context
         self._stream = stream
-        # In the calling thread's default mode, an instantiation would invalidate another thread's capture.
-        self._quiet = Quiet(driver, context)
 
     def begin(self) -> None:
         """Call cuStreamBeginCapture.
@@ -172,7 +168,8 @@ class Graphs:
             ) from error
         try:
             nodes = self._semaphore_nodes(graph)
-            with self._quiet, self._context:
+            # In the calling thread's default mode, an instantiation would invalidate another thread's capture.
+            with self._context, self._context.quiet:
                 instance = call(driver.cuGraphInstantiate, graph, 0)
         except BaseException:
             call(driver.cuGraphDestroy, graph)
@@ -186,7 +183,7 @@ class Graphs:
 
     def release(self, recorded: Recorded) -> None:
         """Call cuGraphExecDestroy and cuGraphDestroy. Neither blocks (measured behind an unmet wait)."""
-        with self._quiet:
+        with self._context.quiet:
             recorded.destroy(self._driver)
 
     def _semaphore_nodes(self, graph: Any) -> list[_Node]:

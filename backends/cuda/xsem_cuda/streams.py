@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Hashable
+from typing import Any, Final, NamedTuple
 
 from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem_cuda.context import Context
@@ -44,8 +45,7 @@ def parse_stream(stream: object) -> ParsedStream:
     Raises
     ------
     BadArgumentError
-        ``null_stream``: `stream` is the int 0. ``stream_protocol``: unknown version of the protocol.
-    TypeError
+        ``null_stream``: `stream` is the int 0. ``stream_protocol``: unknown version of the protocol. ``not_a_stream``:
         `stream` is an object of another framework.
     """
     if isinstance(stream, int) and not isinstance(stream, bool):
@@ -57,7 +57,12 @@ def parse_stream(stream: object) -> ParsedStream:
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         # In the protocol it is a method; in the first cuda.core releases it was a property.
-        version, handle = protocol() if callable(protocol) else protocol
+        try:
+            version, handle = map(int, protocol() if callable(protocol) else protocol)
+        except (TypeError, ValueError) as error:
+            raise BadArgumentError(
+                f"{type(stream).__name__}.__cuda_stream__ does not return a version and a handle: {error}",
+                reason="not_a_stream") from error
         if version != 0:
             raise BadArgumentError(
                 f"{type(stream).__name__} has version {version} of __cuda_stream__; xsem supports version 0",
@@ -67,8 +72,10 @@ def parse_stream(stream: object) -> ParsedStream:
     elif isinstance(getattr(stream, "ptr", None), int):  # CuPy before the protocol
         handle = stream.ptr  # type: ignore[attr-defined]
     else:
-        raise TypeError("the stream must be an object with __cuda_stream__, or a CUstream as an int")
-    return ParsedStream(int(handle) or LEGACY, _ordinal(stream))
+        raise BadArgumentError(
+            f"{type(stream).__name__} is not a CUDA stream: pass an object with __cuda_stream__, or a CUstream as an "
+            "int", reason="not_a_stream")
+    return ParsedStream(handle or LEGACY, _ordinal(stream))
 
 
 def _ordinal(stream: object) -> int | None:
@@ -120,14 +127,14 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
     )
 
 
-def identity_of(stream: ParsedStream) -> int:
-    """Return the `QueueDriver.identity` of a list on this stream."""
+def identity_of(stream: ParsedStream) -> Hashable:
+    """Return the `QueueDriver.identity` of a queue on this stream."""
     return per_thread_identity() if stream.handle == PER_THREAD else stream.handle
 
 
-def per_thread_identity() -> int:
-    """Return the identity of the calling thread's default stream."""
-    return _PerThreadIdentity(PER_THREAD)
+def per_thread_identity() -> tuple[int, object]:
+    """Return the identity of the calling thread's default stream: its handle, and an object of the thread."""
+    return (PER_THREAD, _THREAD.itself)
 
 
 class _Thread(threading.local):
@@ -138,23 +145,3 @@ class _Thread(threading.local):
 
 
 _THREAD: Final = _Thread()
-
-
-class _PerThreadIdentity(int):
-    """CU_STREAM_PER_THREAD as an identity. Identities are equal only within one thread, because each thread needs its own queue."""
-
-    _thread: object
-
-    def __new__(cls, value: int) -> Self:
-        key = super().__new__(cls, value)
-        key._thread = _THREAD.itself
-        return key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PerThreadIdentity) and other._thread is self._thread
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((int(self), id(self._thread)))

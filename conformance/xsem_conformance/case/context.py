@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,14 +11,14 @@ from typing import Any, Final, cast
 
 import xsem
 from xsem.plugins import registry
-from xsem.spi import DeviceDriver, Token
-from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.spi import Token
+from xsem.types import SemaphoreHandleType, SemaphoreKind
+from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant, Participant
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
 from xsem_conformance.outcomes import BlockedError, expect
 
-__all__ = ["IN", "OUT", "CaseContext", "CaseParticipant", "Shared", "duplicate", "gets_through", "never", "soon",
-           "value_of"]
+__all__ = ["IN", "OUT", "CaseContext", "CaseParticipant", "Shared", "gets_through", "never", "soon", "value_of"]
 
 IN: Final = "in"
 """Direction: the exporter produces, the device consumes."""
@@ -158,7 +157,7 @@ class CaseContext:
         self._peer: RemoteParticipant | None = None
         self._second: RemoteParticipant | None = None
         self._about: dict[str, Any] = {}
-        self._driver: DeviceDriver | None = None
+        self._driver: AbleDriver | None = None
         uuid = self.device.info.uuid
         self.importer = None if uuid is None else uuid.hex
 
@@ -225,11 +224,14 @@ class CaseContext:
         return ended
 
     @property
-    def driver(self) -> DeviceDriver:
-        """A driver of the device, opened through its backend: for calls that the facade itself would refuse."""
+    def driver(self) -> AbleDriver:
+        """A driver of the device, opened through its backend, for direct calls.
+
+        It has the abilities that the capabilities declare: xsem has checked that of the device.
+        """
         if self._driver is None:
             info = self.device.info
-            self._driver = registry().get(info.backend).open(info.index)
+            self._driver = cast("AbleDriver", registry().get(info.backend).open(info.index))
         return self._driver
 
     # ---- shared objects
@@ -315,13 +317,13 @@ class CaseContext:
 
     def driver_semaphore(self, shared: Shared) -> Token:
         """Import the exporter's semaphore once more, through `driver`; the caller releases the token there."""
-        with self.peer.export_semaphore(shared.there, self.importer) as desc, duplicate(desc) as own:
-            return self.driver.import_semaphore(desc, own)
+        with self.peer.export_semaphore(shared.there, self.importer) as desc, duplicate(desc) as given:
+            return given.imported_by(self.driver, desc)
 
     def driver_memory(self, shared: Shared) -> Token:
         """Import the exporter's memory once more, through `driver`; the caller releases the token there."""
-        with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as own:
-            return self.driver.import_memory(desc, own)
+        with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as given:
+            return given.imported_by(self.driver, desc)
 
     def arrives(self, shared: Shared, value: int | None) -> None:
         """Check that the exporter's host sees the device's signal."""
@@ -403,12 +405,6 @@ def gets_through(
     producer.finish(signals, "a signal")
     for end, commands in ((consumer, waits), (producer, signals)):
         end.side.release(commands)   # some devices have few queues
-
-
-def duplicate(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:
-    """Return a duplicate of the descriptor's handle, as a driver receives it; the caller owns it."""
-    # A handle from the exporter's process arrives as an OwnedHandle.
-    return OwnedHandle(os.dup(cast("OwnedHandle", desc.handle).fileno()))
 
 
 def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S) -> None:

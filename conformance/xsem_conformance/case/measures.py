@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from xsem.errors import XsemError
-from xsem.spi import ImportFailure, QueueDriver
+from xsem.spi import ImportFailure
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -24,8 +24,8 @@ from xsem.types import (
     SignalParams,
     WaitParams,
 )
-from xsem_conformance.case.context import SETTLE_S, CaseContext, Shared, duplicate, soon, value_of
-from xsem_conformance.case.descriptors import identity
+from xsem_conformance.case.context import SETTLE_S, CaseContext, Shared, soon, value_of
+from xsem_conformance.case.direct import AbleQueue, duplicate
 from xsem_conformance.outcomes import expect
 
 __all__ = [
@@ -74,7 +74,7 @@ def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: 
 
 
 @contextlib.contextmanager
-def _list_idle_at_end(context: CaseContext) -> Iterator[QueueDriver]:
+def _list_idle_at_end(context: CaseContext) -> Iterator[AbleQueue]:
     commands = context.driver.create_queue()
     try:
         yield commands
@@ -215,18 +215,13 @@ def size_is_checked(context: CaseContext, type: str) -> bool:
 
 def refuses(context: CaseContext, desc: SemaphoreDesc | MemoryDesc) -> bool:
     """Return whether the driver refuses to import the descriptor; an imported object is released."""
-    with duplicate(desc) as own:
-        number = own.fileno()
-        before = identity(number)
+    driver = context.driver
+    with duplicate(desc) as given:
         try:
-            if isinstance(desc, MemoryDesc):
-                context.driver.release_memory(context.driver.import_memory(desc, own))
-            else:
-                context.driver.release_semaphore(context.driver.import_semaphore(desc, own))
+            token = given.imported_by(driver, desc)
         except ImportFailure:
-            if identity(number) != before and not own.closed:
-                own.detach()   # the driver has closed it
             return True
+    (driver.release_memory if isinstance(desc, MemoryDesc) else driver.release_semaphore)(token)
     return False
 
 

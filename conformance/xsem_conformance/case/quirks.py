@@ -11,14 +11,16 @@ from xsem.errors import XsemError
 from xsem.spi import ImportFailure
 from xsem.types import Feature, OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import SETTLE_S, CaseContext, duplicate, value_of
-from xsem_conformance.case.descriptors import identity, null
+from xsem_conformance.case.context import SETTLE_S, CaseContext, value_of
+from xsem_conformance.case.descriptors import null
+from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError
 
 __all__ = ["QUIRKS", "measure"]
 
 _NOT_FIRST: Final = "the device declares no wait before its signal"
+_FD_AFTER_IMPORT: Final = {"taken": "taken", "left": "left to the caller"}
 
 
 def measure(context: CaseContext) -> dict[str, Any]:
@@ -91,37 +93,32 @@ def pending_appends(context: CaseContext) -> int | str:
 
 
 def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
-    """Return for each fd type the reported fate and the real fate of a refused file descriptor."""
+    """Return for each fd type the reported state and the real state of a refused file descriptor."""
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
         if type.os_handle_kind.value != "fd":
             continue
-        number = null()
-        before = identity(number)
-        with OwnedHandle(number) as handle:
-            desc = SemaphoreDesc(type=type, handle=handle, device_uuid=context.device.info.uuid)
+        with Given(OwnedHandle(null())) as given:
+            desc = SemaphoreDesc(type=type, handle=given.handle, device_uuid=context.device.info.uuid)
             try:
-                context.driver.release_semaphore(context.driver.import_semaphore(desc, handle))
+                context.driver.release_semaphore(given.imported_by(context.driver, desc))
                 found[type.value] = "taken: the driver imports /dev/null"
-            except ImportFailure as failure:
-                found[type.value] = f"said {failure.fate}, {'open' if identity(number) == before else 'closed'}"
-                if identity(number) != before and not handle.closed:
-                    handle.detach()
+            except ImportFailure:
+                found[type.value] = f"said {given.state}, {'open' if given.is_open() else 'closed'}"
     return found
 
 
 def fd_after_import(context: CaseContext) -> dict[str, str]:
-    """Return for each fd type the fate of an imported file descriptor."""
+    """Return for each fd type the reported state of an imported file descriptor."""
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
         shared = context.semaphore(type.value)
         with context.peer.export_semaphore(shared.there, context.importer) as desc:
-            own = duplicate(desc)
-            token = context.driver.import_semaphore(desc, own)
-            taken = own.closed
-            own.close()
+            with duplicate(desc) as given:
+                token = given.imported_by(context.driver, desc)
+                found[type.value] = _FD_AFTER_IMPORT.get(
+                    given.state, f"not said, {'open' if given.is_open() else 'closed'}")
             context.driver.release_semaphore(token)
-        found[type.value] = "taken" if taken else "left to the caller"
     return found
 
 

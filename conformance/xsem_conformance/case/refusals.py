@@ -1,16 +1,14 @@
-"""Ask a driver directly, without the check of the facade, whether it refuses undeclared capabilities."""
+"""Ask a device, through xsem, whether it refuses undeclared capabilities."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from xsem.errors import UnsupportedError
-from xsem.spi import DeviceDriver, ImportFailure
+import xsem
+from xsem.errors import UnsupportedError, XsemError
 from xsem.types import (
     Capabilities,
     Feature,
@@ -22,7 +20,12 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_conformance.outcomes import Outcome
+from xsem_conformance.case.descriptors import null
+from xsem_conformance.case.remote_participant import ParticipantFailedError
+from xsem_conformance.outcomes import BlockedError, Outcome
+
+if TYPE_CHECKING:
+    from xsem_conformance.case.context import CaseContext
 
 __all__ = ["declared", "refuses", "undeclared"]
 
@@ -39,7 +42,7 @@ def declared(capabilities: Capabilities, name: str) -> bool:
 
 
 def undeclared(capabilities: Capabilities) -> Iterator[str]:
-    """Yield all capabilities of that form that a device does not declare and that a driver can be asked for."""
+    """Yield all capabilities of that form that a device does not declare and that it can be asked for."""
     types: dict[str, type[SemaphoreHandleType | MemoryHandleType]] = {
         kind: SemaphoreHandleType if kind.startswith("semaphore") else MemoryHandleType for kind in _KINDS}
     for kind, members in types.items():
@@ -53,83 +56,83 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
             yield f"feature:{feature.value}"
 
 
-def refuses(driver: DeviceDriver, name: str) -> tuple[Outcome, str]:
-    """Return UNSUPPORTED if the driver refuses the capability with UnsupportedError, else FAIL; and the details."""
+def refuses(context: CaseContext, name: str) -> tuple[Outcome, str]:
+    """Return UNSUPPORTED if xsem refuses the capability with UnsupportedError, else FAIL; and the details.
+
+    The call of a feature needs an object, for example a semaphore. If the device cannot get the object, there is
+    nothing to call, and the outcome is UNSUPPORTED as well.
+    """
     kind, _, what = name.partition(":")
     try:
-        _ASK[kind](driver, what)
-    except UnsupportedError:
-        return Outcome.UNSUPPORTED, "not declared; refused"
-    except ImportFailure as failure:
-        if isinstance(failure.error, UnsupportedError):
+        call = _CALLS[kind](context, what)
+    except (BlockedError, ParticipantFailedError, XsemError) as error:
+        return Outcome.UNSUPPORTED, f"not declared; not asked: {error}"
+    try:
+        call()
+    except UnsupportedError as error:
+        if error.reason == "unsupported":
             return Outcome.UNSUPPORTED, "not declared; refused"
-        return Outcome.FAIL, f"{name} is not declared, but was refused with {failure.error!r}, not UnsupportedError"
+        return Outcome.FAIL, f"{name} is not declared, but was refused with the reason {error.reason}"
     except Exception as error:
         return Outcome.FAIL, f"{name} is not declared, but was refused with {error!r}, not UnsupportedError"
-    return Outcome.FAIL, f"{name} is not declared, but the driver did it"
+    return Outcome.FAIL, f"{name} is not declared, but the device did it"
 
 
-@contextmanager
-def _handle(os_handle_kind: OsHandleKind) -> Iterator[OwnedHandle | None]:
-    # A harmless file of the right OS kind, in case the driver inspects it.
-    if os_handle_kind is not OsHandleKind.FD:
-        yield None
-        return
-    with OwnedHandle(os.open(os.devnull, os.O_RDWR)) as handle:
-        yield handle
-
-
-def _desc_fields(os_handle_kind: OsHandleKind, handle: OwnedHandle | None) -> dict[str, object]:
-    return {"handle": handle if os_handle_kind is OsHandleKind.FD else 4096}
-
-
-def _import_semaphore(driver: DeviceDriver, what: str) -> None:
+def _import_semaphore(context: CaseContext, what: str) -> Callable[[], object]:
     type = SemaphoreHandleType(what)
-    with _handle(type.os_handle_kind) as handle:
-        fields = _desc_fields(type.os_handle_kind, handle)
-        desc = SemaphoreDesc(type=type, device_uuid=_ANY if type.device_bound else None, **fields)  # type: ignore[arg-type]
-        driver.import_semaphore(desc, handle)
+
+    def call() -> None:
+        with SemaphoreDesc(type=type, handle=_handle(type), device_uuid=_uuid(type)) as desc:
+            context.device.import_semaphore(desc)
+
+    return call
 
 
-def _import_memory(driver: DeviceDriver, what: str) -> None:
+def _import_memory(context: CaseContext, what: str) -> Callable[[], object]:
     type = MemoryHandleType(what)
-    with _handle(type.os_handle_kind) as handle:
-        fields = _desc_fields(type.os_handle_kind, handle)
-        desc = MemoryDesc(type=type, allocation_size=4096, dedicated=type.dedicated,
-                          device_uuid=_ANY if type.device_bound else None, **fields)  # type: ignore[arg-type]
-        driver.import_memory(desc, handle)
+
+    def call() -> None:
+        with MemoryDesc(type=type, handle=_handle(type), allocation_size=4096, dedicated=type.dedicated,
+                        device_uuid=_uuid(type)) as desc:
+            context.device.import_memory(desc)
+
+    return call
 
 
-def _create_semaphore(driver: DeviceDriver, what: str) -> None:
-    driver.release_semaphore(driver.create_semaphore(SemaphoreHandleType(what), 0))
+def _handle(type: SemaphoreHandleType | MemoryHandleType) -> OwnedHandle | int:
+    # A file of the right OS kind, in case it reaches the driver.
+    return OwnedHandle(null()) if type.os_handle_kind is OsHandleKind.FD else 4096
 
 
-def _create_memory(driver: DeviceDriver, what: str) -> None:
-    driver.release_memory(driver.create_memory(MemoryHandleType(what), 4096, False)[0])
+def _uuid(type: SemaphoreHandleType | MemoryHandleType) -> uuid.UUID | None:
+    return _ANY if type.device_bound else None
 
 
-def _feature(driver: DeviceDriver, what: str) -> None:
-    asks: dict[str, Callable[[], object]] = {
-        "host_signal": lambda: driver.host_signal(None, 1),
-        "host_wait": lambda: driver.host_wait(None, 1, 0),
-        "read_value": lambda: driver.semaphore_value(None),
-        "image": lambda: driver.map_mipmapped_array(None, _IMAGE),
-        "mipmapped_array": lambda: driver.map_mipmapped_array(None, dataclasses.replace(_IMAGE, levels=2)),
-        "recording": lambda: _record(driver),
-        "native_events": lambda: driver.borrow_event(object()),
-    }
-    asks[what]()
+def _create_semaphore(context: CaseContext, what: str) -> Callable[[], object]:
+    return lambda: context.device.create_semaphore(SemaphoreHandleType(what))
 
 
-def _record(driver: DeviceDriver) -> None:
-    commands = driver.create_queue()
-    try:
-        commands.begin_recording()
-    finally:
-        commands.close()
+def _create_memory(context: CaseContext, what: str) -> Callable[[], object]:
+    return lambda: context.device.create_memory(MemoryHandleType(what), 4096)
 
 
-_ASK: Final[dict[str, Callable[[DeviceDriver, str], None]]] = {
+def _feature(context: CaseContext, what: str) -> Callable[[], object]:
+    here = context.here
+    if what in ("host_signal", "host_wait", "read_value"):
+        semaphore: xsem.Semaphore = here.get(context.semaphore(context.some_type()).here)
+        return {"host_signal": lambda: semaphore.host_signal(1), "host_wait": lambda: semaphore.host_wait(1),
+                "read_value": semaphore.value}[what]
+    if what in ("image", "mipmapped_array"):
+        memory: xsem.Memory = here.get(context.memory().here)
+        return lambda: memory.map_mipmapped_array(
+            _IMAGE if what == "image" else dataclasses.replace(_IMAGE, levels=2))
+    if what == "recording":
+        commands: xsem.CommandList = here.get(here.new_list())
+        return commands.record
+    return lambda: context.device.event(object())
+
+
+_CALLS: Final[dict[str, Callable[[CaseContext, str], Callable[[], object]]]] = {
     "semaphore_import": _import_semaphore,
     "semaphore_export": _create_semaphore,
     "memory_import": _import_memory,

@@ -273,7 +273,7 @@ class Workers:
             last._said.close()
 
     def refusal(self, capability: str, deadline_s: float = 30) -> Result:
-        """Ask the driver for an undeclared capability; the outcome is UNSUPPORTED if the driver refuses it."""
+        """Ask the device for an undeclared capability; the outcome is UNSUPPORTED if it is refused."""
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Run:
     results : list of Result
         One for each case.
     refusals : list of Result
-        One for each undeclared capability: UNSUPPORTED if the driver refuses it. They decide the outcome of the cases
+        One for each undeclared capability: UNSUPPORTED if it is refused. They decide the outcome of the cases
         that need the capability. They enter the verdict only through these cases, so a waiver of the cases is enough.
     problems : list of str
         Problems outside the cases: waivers, and capabilities that the profile needs.
@@ -83,7 +83,7 @@ class Survey:
 
     @property
     def undeclared(self) -> list[str]:
-        """The undeclared capabilities that the driver must refuse."""
+        """The undeclared capabilities that must be refused."""
         if self.capabilities is None:
             return []
         return list(undeclared(self.capabilities))
@@ -182,7 +182,7 @@ def run(
 
 
 def refusal(workers: Workers, capability: str) -> Result:
-    """Ask the driver for an undeclared capability; return the result."""
+    """Ask the device for an undeclared capability; return the result."""
     return _tried(Case(capability), lambda: workers.refusal(capability))
 
 
@@ -200,7 +200,7 @@ def result(
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            unavailable = asked.outcome is Outcome.UNAVAILABLE   # no answer from the driver: not a failure of it
+            unavailable = asked.outcome is Outcome.UNAVAILABLE   # no answer from the device: not a failure of it
             return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.blocked:

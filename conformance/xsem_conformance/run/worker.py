@@ -86,7 +86,8 @@ def main(
 def _run(context: CaseContext, key: str) -> tuple[Outcome, str]:
     try:
         if key.startswith(REFUSAL):
-            return refuses(context.driver, key.removeprefix(REFUSAL))
+            with context.fresh():
+                return refuses(context, key.removeprefix(REFUSAL))
         case = Case.from_key(key)
         kind, _, plain = case.handle_type.rpartition(".")
         case = Case(case.requirement, plain, case.exporter, case.direction, kind)

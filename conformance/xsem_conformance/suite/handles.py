@@ -17,8 +17,9 @@ from xsem.types import (
     SignalParams,
 )
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import IN, CaseContext, Shared, duplicate, soon, value_of
-from xsem_conformance.case.descriptors import identity, is_open
+from xsem_conformance.case.context import IN, CaseContext, Shared, soon, value_of
+from xsem_conformance.case.descriptors import is_open
+from xsem_conformance.case.direct import Given
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
@@ -41,20 +42,18 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 
 @check("XSEM-IMP-005")
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
-    """A handle with the number 0 imports and works, and its fate is the one that the driver reports."""
+    """A handle with the number 0 imports and works, and its reported state is true."""
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
     driver = context.driver
-    with desc, duplicate(desc) as own, _number_0(own.fileno()) as (zero, put_back):
-        before = identity(0)
-        given = dataclasses.replace(desc, handle=zero)
-        token = (driver.import_memory if memory else driver.import_semaphore)(given, zero)   # type: ignore[arg-type]
-        if not zero.closed:
-            kept = identity(0) == before
-            # The caller closes it, as the facade does: the import does not depend on the number.
-            zero.close() if kept else zero.detach()
-            expect(kept, "the driver closed number 0 and did not report it")
+    assert isinstance(desc.handle, OwnedHandle)
+    with desc, _number_0(desc.handle.fileno()) as put_back, Given(OwnedHandle(0)) as zero:
+        token = zero.imported_by(driver, dataclasses.replace(desc, handle=zero.handle))
+        kept = zero.is_open()
+        # The caller closes it, as the facade does: the import does not depend on the number.
+        zero.close()
+        expect(kept or zero.state != "left", "the driver reports that it left number 0, but closed it")
         put_back()
         if memory:
             _fills(context, token, shared)
@@ -64,11 +63,10 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
 
 
 @contextlib.contextmanager
-def _number_0(handle: int) -> Iterator[tuple[OwnedHandle, Callable[[], None]]]:
-    """Give the handle the number 0; yield it, and a function that restores standard input once the number is free."""
+def _number_0(handle: int) -> Iterator[Callable[[], None]]:
+    """Duplicate the handle to the number 0; yield a function that restores standard input once the number is free."""
     aside = os.dup(0) if is_open(0) else None
     os.dup2(handle, 0)
-    zero = OwnedHandle(0)
 
     def put_back() -> None:
         # Another file, for example of the driver, may use the number in the meantime: it stays.
@@ -76,21 +74,19 @@ def _number_0(handle: int) -> Iterator[tuple[OwnedHandle, Callable[[], None]]]:
             os.dup2(aside, 0)
 
     try:
-        yield zero, put_back
+        yield put_back
     finally:
-        if not zero.closed:
-            zero.close()
         put_back()
         if aside is not None:
             os.close(aside)
 
 
 def _fills(context: CaseContext, token: object, shared: Shared) -> None:
-    buffer, address = context.driver.map_buffer(token, 0, 4096)
+    buffer, _ = context.driver.map_buffer(token, 0, 4096)
     commands = context.driver.create_queue()
-    point = commands.append_fill(address, b"\x5a", 256, (), True)
-    soon(lambda: context.driver.query_fence(point), "a fill is not done", context.patience_s)
-    context.driver.release_fence(point)
+    fence = commands.append_fill(buffer, 0, b"\x5a", 256, (), True)
+    soon(lambda: context.driver.query_fence(fence), "a fill is not done", context.patience_s)
+    context.driver.release_fence(fence)
     commands.close()
     context.driver.unmap_buffer(buffer)
     expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
@@ -99,9 +95,9 @@ def _fills(context: CaseContext, token: object, shared: Shared) -> None:
 def _signals(context: CaseContext, token: object, shared: Shared, type: str) -> None:
     value = value_of(type)
     commands = context.driver.create_queue()
-    point = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
-    soon(lambda: context.driver.query_fence(point), "a signal is not done", context.patience_s)
-    context.driver.release_fence(point)
+    fence = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
+    soon(lambda: context.driver.query_fence(fence), "a signal is not done", context.patience_s)
+    context.driver.release_fence(fence)
     commands.close()
     context.arrives(shared, value)
 

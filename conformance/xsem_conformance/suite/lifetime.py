@@ -1,18 +1,19 @@
-"""Import and release: the fate of handles, the waits of a release, and leaks."""
+"""Import and release: the state of handles, the waits of a release, and leaks."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import time
-from typing import Final
+from typing import Final, get_args
 
 import xsem
 from xsem.data.handles import OwnedHandle
-from xsem.spi import ImportFailure
+from xsem.spi import HandleState, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.case.context import IN, CaseContext, duplicate, soon, value_of
-from xsem_conformance.case.descriptors import count, identity, is_open, null, others
+from xsem_conformance.case.context import IN, CaseContext, soon, value_of
+from xsem_conformance.case.descriptors import count, is_open, null, others
+from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, expect
@@ -122,27 +123,27 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
 # ---- ownership: calls of the driver itself
 @check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
-    """After an import the driver has detached the handle if and only if the caller must no longer close the number."""
+    """After an import the reported state of the handle is true.
+
+    A handle that is reported as taken and stays open after the release of the object is a leak: XSEM-OWN-006 counts.
+    """
     memory = case.kind == "memory"
     shared = context.memory() if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
     with desc:
-        own = duplicate(desc)
-        number = own.fileno()
-        token = (context.driver.import_memory if memory else context.driver.import_semaphore)(desc, own)  # type: ignore[arg-type]
-        taken = own.closed
-        alive = is_open(number)
-        if alive and not taken:
-            own.close()
+        with duplicate(desc) as given:
+            token = given.imported_by(context.driver, desc)
+            alive = given.is_open()
         (context.driver.release_memory if memory else context.driver.release_semaphore)(token)
-        expect(taken or alive, "the driver closed the handle without a report: the caller would close another file")
+        expect(given.state in get_args(HandleState), f"the driver reports the state {given.state!r} of the handle")
+        expect(alive or given.state != "left", "the driver reports that it left the handle, but closed it")
         assert isinstance(desc.handle, OwnedHandle)
         expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
 
 
 @check("XSEM-OWN-005")
 def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case) -> None:
-    """A handle of the wrong kind is refused with `ImportFailure`, and the reported fate of the handle is true."""
+    """A handle of the wrong kind is refused with `ImportFailure`, and the reported state of the handle is true."""
     _refused(context, case, null(), "/dev/null")
 
 
@@ -178,37 +179,31 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
 
 
 def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.XsemError:
-    """Give the driver a handle of another file; check the reported fate, and return the error of the refusal."""
-    before = identity(number)
-    own = OwnedHandle(number)
+    """Give the driver a handle of another file; check the reported state, and return the error of the refusal."""
     uuid = context.device.info.uuid
-    try:
+    with Given(OwnedHandle(number)) as given:
+        desc: SemaphoreDesc | MemoryDesc
         if case.kind == "memory":
             memory = MemoryHandleType(case.handle_type)
-            context.driver.import_memory(MemoryDesc(type=memory, handle=own, allocation_size=4096,
-                                                    device_uuid=uuid if memory.device_bound else None), own)
+            desc = MemoryDesc(type=memory, handle=given.handle, allocation_size=4096,
+                              device_uuid=uuid if memory.device_bound else None)
         else:
             semaphore = SemaphoreHandleType(case.handle_type)
-            context.driver.import_semaphore(SemaphoreDesc(type=semaphore, handle=own,
-                                                          device_uuid=uuid if semaphore.device_bound else None), own)
-    except ImportFailure as failure:
-        alive = identity(number) == before
-        if failure.fate == "left":
-            expect(alive, f"{what}: the driver reports that it left the handle, but closed it")
-        elif failure.fate == "taken":
-            expect(own.closed or not alive, f"{what}: the driver reports that it took the handle, but left it open")
-        if not isinstance(failure.error, xsem.XsemError):
-            raise BrokenError(f"{what}: the error is {failure.error!r}, not an error of xsem") from failure
-        return failure.error
-    except BrokenError:
-        raise
-    except Exception as error:
-        raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
-    finally:
-        if identity(number) == before:
-            own.close()
-        elif not own.closed:
-            own.detach()
+            desc = SemaphoreDesc(type=semaphore, handle=given.handle,
+                                 device_uuid=uuid if semaphore.device_bound else None)
+        try:
+            given.imported_by(context.driver, desc)
+        except ImportFailure as failure:
+            alive = given.is_open()
+            if given.state == "left":
+                expect(alive, f"{what}: the driver reports that it left the handle, but closed it")
+            elif given.state == "taken":
+                expect(not alive, f"{what}: the driver reports that it took the handle, but left it open")
+            if not isinstance(failure.error, xsem.XsemError):
+                raise BrokenError(f"{what}: the error is {failure.error!r}, not an error of xsem") from failure
+            return failure.error
+        except Exception as error:
+            raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
     raise AssertionError(f"the driver imported {what}")
 
 

@@ -208,7 +208,8 @@ def point_is_not_done_while_its_operation_is_held(context: CaseContext, case: Ca
         hold.pending(lambda: context.driver.wait_fence(fence, 20_000_000), "waiting for the fence of a held wait")
         expect(time.monotonic() - began < context.patience_s, "waiting for a fence takes longer than its timeout")
     soon(lambda: context.driver.query_fence(fence), "a fence is never reached", context.patience_s)
-    expect(context.driver.query_fence(fence) and context.driver.wait_fence(fence, 0), "a reached fence is not reached any more")
+    expect(context.driver.query_fence(fence) and context.driver.wait_fence(fence, 0),
+           "a reached fence is not reached any more")
     context.driver.release_fence(fence)
     context.driver.release_semaphore(token)
     commands.close()

@@ -14,7 +14,8 @@ from xsem.errors import WaitTimeoutError
 from xsem.spi import Token
 from xsem.types import Feature, SignalParams, WaitParams
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, duplicate, soon, value_of
+from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, soon, value_of
+from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
@@ -66,7 +67,8 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     alone = context.device.capabilities.independent_lists < 2
     if not alone:
         beside = works.append_signal([other], [SignalParams(value=value)], (), (), True)
-        soon(lambda: driver.query_fence(beside), "another list's signal is not done while a thread waits", context.patience_s)
+        soon(lambda: driver.query_fence(beside), "another list's signal is not done while a thread waits",
+             context.patience_s)
         driver.release_fence(beside)
     marker = waits.append_barrier((), True)   # the waiting list itself also accepts appends
     expect(not driver.query_fence(marker), "a barrier behind a held wait is done")
@@ -79,8 +81,8 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     thread.join(context.patience_s)
     expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait")
     # The wait may be met before the signalling list is idle. The list must be idle before its close.
-    soon(lambda: all(driver.query_fence(each) for each in last), "a barrier behind a met wait or the signal that met it is "
-         "not done", context.patience_s)
+    soon(lambda: all(driver.query_fence(each) for each in last),
+         "a barrier behind a met wait or the signal that met it is not done", context.patience_s)
     for each in (fence, *last):
         driver.release_fence(each)
     for commands in (waits, works):
@@ -99,8 +101,8 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     commands = driver.create_queue()
 
     def work() -> None:
-        buffer, address = driver.map_buffer(mine, 0, 4096)
-        commands.append_fill(address, b"\x5a", 256, (), False)
+        buffer, _ = driver.map_buffer(mine, 0, 4096)
+        commands.append_fill(buffer, 0, b"\x5a", 256, (), False)
         fence = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
         soon(lambda: driver.query_fence(fence), "the appends of another thread are not done", context.patience_s)
         driver.release_fence(fence)
@@ -128,8 +130,8 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
           context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
 
         def calls() -> None:
-            made["semaphore"] = driver.import_semaphore(desc, own)
-            made["memory"] = driver.import_memory(memory_desc, other)
+            made["semaphore"] = own.imported_by(driver, desc)
+            made["memory"] = other.imported_by(driver, memory_desc)
             made["buffer"], _ = driver.map_buffer(made["memory"], 0, 4096)
             made["list"] = driver.create_queue()
             made["done"] = driver.query_fence(fence)

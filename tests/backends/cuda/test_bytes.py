@@ -54,19 +54,26 @@ def own_fd(exported):
     mark(f"fd {{own.fileno()}}")
     return own
 
+def taken(imported, own):
+    assert imported.handle == "taken"
+    own.detach()
+    return imported.token
+
 def semaphore(type):
     if type.os_handle_kind is not OsHandleKind.FD:
-        return device.import_semaphore(SemaphoreDesc(type=type, handle=HANDLE + type.native["cuda"][1]), None)
+        return device.import_semaphore(SemaphoreDesc(type=type, handle=HANDLE + type.native["cuda"][1]), None).token
     with host.create_semaphore(type).export() as exported:
         own = own_fd(exported)
-        return device.import_semaphore(SemaphoreDesc(type=type, handle=own.fileno()), own)
+        imported = device.import_semaphore(SemaphoreDesc(type=type, handle=own.fileno()), own)
+        return taken(imported, own)
 
 def memory(type, size=SIZE, **more):
     if type.os_handle_kind is not OsHandleKind.FD:
-        return device.import_memory(MemoryDesc(type=type, handle=HANDLE, allocation_size=size, **more), None)
+        return device.import_memory(MemoryDesc(type=type, handle=HANDLE, allocation_size=size, **more), None).token
     with host.create_memory(M.OPAQUE_FD, 1 << 20).export() as exported:
         own = own_fd(exported)
-        return device.import_memory(MemoryDesc(type=type, handle=own.fileno(), allocation_size=size, **more), own)
+        imported = device.import_memory(MemoryDesc(type=type, handle=own.fileno(), allocation_size=size, **more), own)
+        return taken(imported, own)
 
 def under(label, act, *args, **more):
     mark("> " + label)
@@ -108,7 +115,7 @@ ON_TEGRA = """
 fences = np.zeros(4, "uint64")
 first, second = fences.ctypes.data, fences.ctypes.data + 16
 mark(f"fences {first}")
-one, other = (device.import_semaphore(SemaphoreDesc.nvscisync(each), None) for each in (0x1000, 0x2000))
+one, other = (device.import_semaphore(SemaphoreDesc.nvscisync(each), None).token for each in (0x1000, 0x2000))
 timeline = semaphore(S.TIMELINE_SEMAPHORE_FD)
 commands = device.create_queue()
 under("batch of signals", commands.append_signal, [one, timeline, other], [

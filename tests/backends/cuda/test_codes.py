@@ -81,6 +81,10 @@ def world() -> Iterator[World]:
         yield World(host, cuda, semaphore(host, cuda), memory(host, cuda))
 
 
+def driver_of(at: World) -> Any:
+    return at.cuda._device_state.driver
+
+
 def semaphore(host: xsem.Device, cuda: xsem.Device) -> xsem.Semaphore:
     with host.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD).export(for_device=cuda) as desc:
         return cuda.import_semaphore(desc)
@@ -93,8 +97,8 @@ def memory(host: xsem.Device, cuda: xsem.Device) -> xsem.Memory:
 
 IMAGE = MipmapDesc(extent=(16, 8, 0), format="uint8", channels=4)
 ACTS: Mapping[str, Callable[[World], object]] = {
-    "cuDestroyExternalMemory": lambda at: at.cuda._device_state.driver.release_memory(at.memory._memory),
-    "cuDestroyExternalSemaphore": lambda at: at.cuda._device_state.driver.release_semaphore(at.semaphore._state.token),
+    "cuDestroyExternalMemory": lambda at: driver_of(at).release_memory(at.memory._memory),
+    "cuDestroyExternalSemaphore": lambda at: driver_of(at).release_semaphore(at.semaphore._state.token),
     "cuExternalMemoryGetMappedBuffer": lambda at: at.memory.map_buffer(),
     "cuExternalMemoryGetMappedMipmappedArray": lambda at: at.memory.map_mipmapped_array(IMAGE),
     "cuImportExternalMemory": lambda at: memory(at.host, at.cuda),

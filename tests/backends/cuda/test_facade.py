@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -331,6 +332,66 @@ mark("closed")
     assert all(released < index < closed for index in destroyed)
     assert sum(line.startswith("cuDevicePrimaryCtxRelease") for line in calls[:closed]) == 1
     assert [line for line in calls if line.startswith("->") and not line.endswith(" 600")] == []
+
+
+def calls_between(calls: list[str], begin: str, end: str) -> list[str]:
+    """Return the names of the driver calls between two marks."""
+    return [line.split()[0] for line in calls[calls.index(begin) + 1:calls.index(end)]]
+
+
+EXCHANGE = "cuThreadExchangeStreamCaptureMode"
+
+
+@pytest.mark.parametrize("current", [False, True])
+def test_import_and_free_make_only_these_driver_calls(tmp_path: Path, current: bool) -> None:
+    calls = script(f"""
+from cuda.bindings import driver as cu
+if {current}:
+    cu.cuCtxPushCurrent(cu.CUcontext(cuda.native_handle))
+
+def gone():
+    deadline = time.monotonic() + 20
+    while cuda.releasing() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+memory = host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+semaphore()[1].release()   # the first release starts the releasing thread
+gone()
+there = host.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+with there.export(for_device=cuda) as desc, memory.export(for_device=cuda) as memory_desc:
+    mark("import of a semaphore")
+    here = cuda.import_semaphore(desc)
+    mark("free of a semaphore")
+    here.release()
+    gone()
+    mark("import of memory")
+    imported = cuda.import_memory(memory_desc)
+    mark("mapping")
+    buffer = imported.map_buffer()
+    mark("free of memory")
+    buffer.release()
+    imported.release()
+    gone()
+    mark("end")
+cuda.release()
+host.release()
+""", tmp_path / "log")
+    marks = ["import of a semaphore", "free of a semaphore", "import of memory", "mapping", "free of memory", "end"]
+    parts = {begin: calls_between(calls, begin, end) for begin, end in itertools.pairwise(marks)}
+
+    def in_context(call: str) -> list[str]:
+        inside = [EXCHANGE, call, EXCHANGE]
+        return ["cuCtxGetCurrent", *inside] if current else ["cuCtxGetCurrent", "cuCtxPushCurrent_v2", *inside,
+                                                             "cuCtxPopCurrent_v2"]
+
+    assert parts["import of a semaphore"] == in_context("cuImportExternalSemaphore")
+    assert parts["free of a semaphore"] == [EXCHANGE, "cuDestroyExternalSemaphore", EXCHANGE]
+    assert parts["import of memory"] == in_context("cuImportExternalMemory")
+    assert parts["mapping"] == in_context("cuExternalMemoryGetMappedBuffer")
+    # The releasing thread has no context.
+    assert parts["free of memory"] == [
+        EXCHANGE, "cuMemFree_v2", EXCHANGE, "cuCtxGetCurrent", "cuCtxPushCurrent_v2", EXCHANGE,
+        "cuDestroyExternalMemory", EXCHANGE, "cuCtxPopCurrent_v2"]
 
 
 @pytest.mark.parametrize("events", [False, True])

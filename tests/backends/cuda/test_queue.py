@@ -12,9 +12,10 @@ from support.cuda_recorder import Recorder
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, WrongDeviceError
 from xsem.types import SemaphoreKind
-from xsem_cuda.context import Context, Quiet
-from xsem_cuda.fences import Fence, Fences, native_event
-from xsem_cuda.queue import PerThreadList, StreamList
+from xsem_cuda.context import Context
+from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
+from xsem_cuda.handles import DriverObject
+from xsem_cuda.queue import DefaultStreamQueue, PerThreadQueue, StreamQueue
 from xsem_cuda.semaphores import SemaphoreToken
 from xsem_cuda.streams import LEGACY, ParsedStream, check_stream_device, parse_stream
 
@@ -48,8 +49,9 @@ class Rig:
         self.context = Context(self.driver, cuda.CUcontext(OURS))
         self.fences = Fences(self.driver, self.context)
 
-    def stream(self, handle: int = STREAM, lent: object | None = None) -> StreamList:
-        return StreamList(self.driver, self.context, self.fences, handle, lent=lent)
+    def stream(self, handle: int = STREAM, lent: object | None = None) -> StreamQueue:
+        kind = DefaultStreamQueue if handle == LEGACY else StreamQueue
+        return kind(self.driver, self.context, self.fences, handle, lent=lent)
 
     def note_context(self, function: str, seen: list[int]) -> None:
         """Have `function` append the current context to `seen` at each call."""
@@ -60,8 +62,8 @@ class Rig:
 
         self.driver.answers[function] = note
 
-    def per_thread(self) -> PerThreadList:
-        return PerThreadList(self.driver, self.context, self.fences, lent=object())
+    def per_thread(self) -> PerThreadQueue:
+        return PerThreadQueue(self.driver, self.context, self.fences, lent=object())
 
     def new_calls(self, work: Callable[[], object]) -> list[str]:
         before = len(self.driver.calls)
@@ -76,6 +78,10 @@ def rig() -> Rig:
 
 def token(kind: SemaphoreKind = SemaphoreKind.TIMELINE) -> SemaphoreToken:
     return SemaphoreToken(cuda.CUexternalSemaphore(0x77), kind)
+
+
+def buffer(address: int) -> DriverObject:
+    return DriverObject(cuda.CUdeviceptr(address))
 
 
 def recorded(fence: object) -> Fence:
@@ -136,7 +142,7 @@ def test_failed_push_leaves_nothing_to_pop(rig: Rig) -> None:
 
 # ---- capture mode
 def test_quiet_is_relaxed_inside_and_as_before_afterwards(rig: Rig) -> None:
-    quiet = Quiet(rig.driver, rig.context)
+    quiet = rig.context.quiet
     local = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
     rig.driver._cuThreadExchangeStreamCaptureMode(local)
     with quiet:
@@ -150,13 +156,13 @@ def test_quiet_is_relaxed_inside_and_as_before_afterwards(rig: Rig) -> None:
 
 def test_quiet_is_restored_after_an_error(rig: Rig) -> None:
     before = rig.driver.mode
-    with pytest.raises(KeyError), Quiet(rig.driver, rig.context):
+    with pytest.raises(KeyError), rig.context.quiet:
         raise KeyError
     assert rig.driver.mode == before
 
 
 def test_quiet_of_one_thread_is_not_anothers(rig: Rig) -> None:
-    quiet = Quiet(rig.driver, rig.context)
+    quiet = rig.context.quiet
 
     def work() -> Any:
         with quiet:
@@ -176,7 +182,7 @@ def test_quiet_takes_the_context_where_the_driver_asks_for_one(rig: Rig) -> None
         return tuple(exchange(mode))
 
     needs_context.__name__ = "cuThreadExchangeStreamCaptureMode"
-    quiet = Quiet(rig.driver, rig.context)
+    quiet = rig.context.quiet
     quiet._exchange = needs_context
     with quiet:
         assert rig.driver.mode == cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -185,7 +191,7 @@ def test_quiet_takes_the_context_where_the_driver_asks_for_one(rig: Rig) -> None
 
 
 def test_quiet_passes_other_errors_on_and_is_usable_afterwards(rig: Rig) -> None:
-    quiet = Quiet(rig.driver, rig.context)
+    quiet = rig.context.quiet
     rig.driver.codes["cuThreadExchangeStreamCaptureMode"] = 3
     with pytest.raises(DriverError), quiet:
         pass
@@ -209,8 +215,20 @@ def test_points_are_waited_for_first_and_recorded_last(rig: Rig) -> None:
     commands = rig.stream()
     before = recorded(commands.append_barrier((), True))
     names = rig.new_calls(lambda: commands.append_signal([token()], [xsem.SignalParams(value=1)], [before], (), True))
-    assert [name for name in names if "Ctx" not in name] == [
+    assert [name for name in names if "Ctx" not in name and "CaptureMode" not in name] == [
         "cuEventCreate", "cuStreamWaitEvent", "cuSignalExternalSemaphoresAsync", "cuEventRecord"]
+
+
+def test_append_with_a_recycled_event_makes_no_other_calls(rig: Rig) -> None:
+    commands = rig.stream()
+    before = recorded(commands.append_barrier((), True))
+    rig.fences.release(recorded(commands.append_barrier((), True)))
+    signal, wait = [xsem.SignalParams(value=1)], [xsem.WaitParams(value=1)]
+    assert rig.new_calls(lambda: commands.append_signal([token()], signal, [before], (), True)) == [
+        "cuStreamWaitEvent", "cuSignalExternalSemaphoresAsync", "cuEventRecord"]
+    assert rig.new_calls(lambda: commands.append_wait([token()], wait, [before], (), False)) == [
+        "cuStreamWaitEvent", "cuWaitExternalSemaphoresAsync"]
+    assert rig.new_calls(lambda: commands.append_barrier([before], False)) == ["cuStreamWaitEvent"]
 
 
 def test_legacy_stream_is_used_in_the_devices_context(rig: Rig) -> None:
@@ -241,14 +259,6 @@ def test_events_are_recycled_and_destroyed_at_the_end(rig: Rig) -> None:
     assert rig.driver.names.count("cuEventDestroy") == 1
 
 
-def test_point_is_given_back_once(rig: Rig) -> None:
-    fence = recorded(rig.stream().append_barrier((), True))
-    rig.fences.release(fence)
-    rig.fences.release(fence)
-    rig.fences.close()
-    assert rig.driver.names.count("cuEventDestroy") == 1
-
-
 def test_barrier_without_points_calls_nothing(rig: Rig) -> None:
     assert rig.new_calls(lambda: rig.stream().append_barrier((), False)) == []
 
@@ -266,10 +276,10 @@ def test_copy_and_fill_are_one_call_each_in_the_context(rig: Rig) -> None:
     contexts: list[int] = []
     for name in ("cuMemcpyAsync", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async"):
         rig.note_context(name, contexts)
-    commands.append_copy(0x100, 0x200, 64, (), False)
-    commands.append_fill(0x101, b"\x07" * 8, 24, (), False)
-    commands.append_fill(0x102, b"\x01\x02", 24, (), False)
-    commands.append_fill(0x104, b"\x01\x02\x03\x04", 24, (), False)
+    commands.append_copy(buffer(0xF0), 0x10, buffer(0x1C0), 0x40, 64, (), False)
+    commands.append_fill(buffer(0x100), 1, b"\x07", 24, (), False)
+    commands.append_fill(buffer(0x102), 0, b"\x01\x02", 24, (), False)
+    commands.append_fill(buffer(0x100), 4, b"\x01\x02\x03\x04", 24, (), False)
     work = [(name, args[:3]) for _, name, args in rig.driver.calls if name.startswith("cuMem")]
     assert work == [
         ("cuMemcpyAsync", (0x100, 0x200, 64)), ("cuMemsetD8Async", (0x101, 7, 24)),
@@ -278,18 +288,19 @@ def test_copy_and_fill_are_one_call_each_in_the_context(rig: Rig) -> None:
     assert contexts == [OURS] * 4
 
 
-@pytest.mark.parametrize(("dst", "pattern"), [(0x100, b"\x01\x02\x03"), (0x100, b"\x01\x02\x03\x04\x05\x06\x07\x08"),
-                                             (0x101, b"\x01\x02"), (0x102, b"\x01\x02\x03\x04")])
-def test_fill_refuses_what_one_call_cannot_do(rig: Rig, dst: int, pattern: bytes) -> None:
+@pytest.mark.parametrize(("dst", "offset", "pattern"), [
+    (0x100, 0, b"\x01\x02\x03"), (0x100, 0, b"\x01\x02\x03\x04\x05\x06\x07\x08"), (0x101, 0, b"\x01\x02"),
+    (0x100, 2, b"\x01\x02\x03\x04")])
+def test_fill_refuses_what_one_call_cannot_do(rig: Rig, dst: int, offset: int, pattern: bytes) -> None:
     with pytest.raises(BadArgumentError) as caught:
-        rig.stream().append_fill(dst, pattern, 24, (), False)
+        rig.stream().append_fill(buffer(dst), offset, pattern, 24, (), False)
     assert caught.value.reason == "bad_pattern"
     assert rig.driver.calls == []
 
 
-def test_own_stream_is_destroyed_once_and_a_borrowed_one_is_not(rig: Rig) -> None:
+def test_own_stream_is_destroyed_and_a_borrowed_one_is_not(rig: Rig) -> None:
     own, borrowed = rig.stream(), rig.stream(0x6000, lent=object())
-    for commands in (own, own, borrowed):
+    for commands in (own, borrowed):
         commands.close()
     assert [(name, int(args[0])) for _, name, args in rig.driver.calls if name == "cuStreamDestroy"] == [
         ("cuStreamDestroy", STREAM)]
@@ -343,7 +354,7 @@ def test_event_of_a_capture_is_not_recycled(rig: Rig) -> None:
     capturing(rig)
     commands.is_capturing()
     rig.fences.release(recorded(commands.append_barrier((), True)))
-    assert rig.driver.names[-1] == "cuEventDestroy"
+    assert rig.driver.names.count("cuEventDestroy") == 1
     commands.append_barrier((), True)
     assert rig.driver.names.count("cuEventCreate") == 2
 
@@ -355,7 +366,7 @@ def test_per_thread_lists_of_two_threads_have_different_keys(rig: Rig) -> None:
     assert hash(here) == hash(again)
     assert here != there
     assert here != 2
-    assert int(here) == int(there) == 2
+    assert rig.per_thread().native_handle == 2
 
 
 def test_per_thread_list_refuses_appends_of_another_thread(rig: Rig) -> None:
@@ -383,6 +394,32 @@ def test_marker_from_another_thread_includes_application_work(rig: Rig) -> None:
     commands.append_work(lambda: done.append("work"))
     assert done == ["work"]
     assert rig.driver.names[-2:] == ["cuEventRecord", "cuCtxPopCurrent"]
+
+
+def test_events_of_a_per_thread_queue_are_recycled(rig: Rig) -> None:
+    commands = rig.per_thread()
+    for _ in range(10):
+        fence = recorded(commands.append_signal([token()], [xsem.SignalParams(value=1)], (), (), True))
+        commands.append_signal([token()], [xsem.SignalParams(value=1)], (), (), False)
+        marker = recorded(on_thread(lambda: commands.append_barrier((), True)))
+        rig.fences.release(fence)
+        rig.fences.release(marker)
+    commands.close()
+    rig.fences.close()
+    created = rig.driver.names.count("cuEventCreate")
+    assert created <= 3
+    assert rig.driver.names.count("cuEventDestroy") == created
+
+
+def test_event_of_a_per_thread_queue_is_not_recycled_while_a_fence_uses_it(rig: Rig) -> None:
+    commands = rig.per_thread()
+    fence = recorded(commands.append_barrier((), True))
+    rig.fences.release(fence)
+    # The released fence was the newest one. Its event still tells when the work of the queue is done.
+    marker = recorded(on_thread(lambda: commands.append_barrier((), True)))
+    commands.append_barrier((), False)
+    other = recorded(rig.stream(0x6000).append_barrier((), True))
+    assert int(other.event) != int(marker.event)
 
 
 def test_marker_of_an_unused_per_thread_list_is_not_recorded(rig: Rig) -> None:
@@ -431,10 +468,22 @@ class PyOpenCL:
     int_ptr = 0x700
 
 
-@pytest.mark.parametrize("stream", [PyOpenCL(), True, "1", None])
-def test_other_frameworks_stream_is_a_type_error(stream: object) -> None:
-    with pytest.raises(TypeError):
+class Malformed:
+    """An object whose ``__cuda_stream__`` does not return a version and a handle."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def __cuda_stream__(self) -> object:
+        return self.answer
+
+
+@pytest.mark.parametrize("stream", [
+    PyOpenCL(), True, "1", None, Malformed(None), Malformed((0,)), Malformed((0, None)), Malformed("stream")])
+def test_other_frameworks_stream_is_refused(stream: object) -> None:
+    with pytest.raises(BadArgumentError) as caught:
         parse_stream(stream)
+    assert caught.value.reason == "not_a_stream"
 
 
 def test_stream_of_another_device_is_refused(rig: Rig) -> None:
@@ -472,9 +521,10 @@ def test_events_of_other_libraries(event: object) -> None:
 
 
 @pytest.mark.parametrize("event", [True, "x", None, Attr(int_ptr=0x900)])
-def test_other_frameworks_event_is_a_type_error(event: object) -> None:
-    with pytest.raises(TypeError):
+def test_other_frameworks_event_is_refused(event: object) -> None:
+    with pytest.raises(BadArgumentError) as caught:
         native_event(cuda, event)
+    assert caught.value.reason == "not_an_event"
 
 
 def test_event_that_was_not_recorded_is_refused() -> None:
@@ -485,7 +535,7 @@ def test_event_that_was_not_recorded_is_refused() -> None:
 
 def test_borrowed_event_is_kept_alive_and_never_destroyed(rig: Rig) -> None:
     native = Attr(cuda_event=0x900)
-    fence = Fence(native_event(cuda, native), source=native)
+    fence = BorrowedFence(native_event(cuda, native), native)
     assert fence.source is native
     rig.fences.release(fence)
     rig.fences.close()

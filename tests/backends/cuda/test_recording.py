@@ -15,7 +15,7 @@ import xsem
 from xsem.types import Feature, SemaphoreHandleType
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fences
-from xsem_cuda.queue import StreamList
+from xsem_cuda.queue import StreamQueue
 
 BINARY = SemaphoreHandleType.OPAQUE_FD
 
@@ -33,36 +33,35 @@ class Calls(Recorder):
         return (self._types.CUgraphExec(self._new()),)
 
 
-def recorded_calls(work: Callable[[StreamList], object], **codes: int) -> list[str]:
+def recorded_calls(work: Callable[[StreamQueue], object], **codes: int) -> list[str]:
     """Return the driver's functions that `work` calls on a list, without those for contexts."""
     cuda = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     calls = Calls(cuda)
     calls.codes.update(codes)
     context = Context(calls, cuda.CUcontext(0xC0))
-    work(StreamList(calls, context, Fences(calls, context), 0x5000))
+    work(StreamQueue(calls, context, Fences(calls, context), 0x5000))
     return [name for name in calls.names if not name.startswith("cuCtx")]
 
 
 # ---- driver calls
 def test_recording_is_a_capture_an_instance_and_its_launches() -> None:
-    def work(commands: StreamList) -> None:
+    def work(commands: StreamQueue) -> None:
         commands.begin_recording()
         recording = commands.end_recording()
         commands.replay(recording, [])
         commands.replay(recording, [])
-        commands.release_recording(recording)
         commands.release_recording(recording)
 
     mode = "cuThreadExchangeStreamCaptureMode"
     assert recorded_calls(work) == [
         "cuStreamIsCapturing", "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphGetNodes", mode,
         "cuGraphInstantiate", mode, "cuGraphLaunch", "cuGraphLaunch", mode, "cuGraphExecDestroy", "cuGraphDestroy",
-        mode, mode, mode]
+        mode]
 
 
 @pytest.mark.parametrize("function", ["cuGraphGetNodes", "cuGraphInstantiate"])
 def test_graph_that_cannot_be_used_is_destroyed(function: str) -> None:
-    def work(commands: StreamList) -> None:
+    def work(commands: StreamQueue) -> None:
         commands.begin_recording()
         with pytest.raises(xsem.OutOfMemoryError):
             commands.end_recording()
@@ -71,7 +70,7 @@ def test_graph_that_cannot_be_used_is_destroyed(function: str) -> None:
 
 
 def test_graph_is_destroyed_also_where_its_instance_cannot_be() -> None:
-    def work(commands: StreamList) -> None:
+    def work(commands: StreamQueue) -> None:
         commands.begin_recording()
         recording = commands.end_recording()
         with pytest.raises(xsem.OutOfMemoryError):

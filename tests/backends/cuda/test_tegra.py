@@ -205,8 +205,6 @@ def test_attributes_are_unsupported_where_nvscisync_is() -> None:
         with pytest.raises(xsem.UnsupportedError) as caught:
             device.nvscisync_attributes(4096, signal=True)
         assert (caught.value.reason, caught.value.capability) == ("unsupported", "semaphore.import.nvscisync")
-        with pytest.raises(xsem.UnsupportedError):
-            device._device_state.driver.nvscisync_attributes(4096, True, True)
 
 
 @on_stand_in(SIMCUDA_PLATFORM="tegra", SIMCUDA_MISSING="cuDeviceGetNvSciSyncAttributes")

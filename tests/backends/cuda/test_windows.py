@@ -85,13 +85,13 @@ def test_semaphore_of_each_type_is_imported_by_handle_and_used(handle_type: Sema
     with windows_device() as device:
         assert handle_type in device.capabilities.semaphore_import
         if handle_type in (S.OPAQUE_WIN32_KMT, S.D3D11_KEYED_MUTEX_KMT):
-            semaphore = device.import_semaphore(SemaphoreDesc(type=handle_type, handle=KMT), None)
+            semaphore = device.import_semaphore(SemaphoreDesc(type=handle_type, handle=KMT), None).token
         else:
             with nt_handle() as handle:
-                semaphore = device.import_semaphore(SemaphoreDesc(type=handle_type, handle=handle.fileno()), handle)
+                desc = SemaphoreDesc(type=handle_type, handle=handle.fileno())
+                semaphore = device.import_semaphore(desc, handle).token
         use(device, semaphore, handle_type.kind)
         device.release_semaphore(semaphore)
-        device.release_semaphore(semaphore)  # freed once: a second destroy would end the process
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows")
@@ -99,11 +99,11 @@ def test_signed_handle_reaches_the_driver_as_the_same_bits() -> None:
     # The bindings themselves raise a TypeError for a negative int.
     signed = -0x3FFF_FFC0   # a KMT handle of 32 bits, read as a signed int
     with windows_device() as device:
-        semaphore = device.import_semaphore(SemaphoreDesc(type=S.OPAQUE_WIN32_KMT, handle=signed), None)
+        semaphore = device.import_semaphore(SemaphoreDesc(type=S.OPAQUE_WIN32_KMT, handle=signed), None).token
         use(device, semaphore, SemaphoreKind.BINARY)
         device.release_semaphore(semaphore)
-        memory = device.import_memory(MemoryDesc(type=M.OPAQUE_WIN32_KMT, handle=signed, allocation_size=8192), None)
-        device.release_memory(memory)
+        desc = MemoryDesc(type=M.OPAQUE_WIN32_KMT, handle=signed, allocation_size=8192)
+        device.release_memory(device.import_memory(desc, None).token)
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows")
@@ -113,7 +113,7 @@ def test_signed_handle_reaches_the_driver_as_the_same_bits() -> None:
 def test_semaphores_of_one_name_are_one(handle_type: SemaphoreHandleType) -> None:
     with windows_device() as device:
         desc = SemaphoreDesc(type=handle_type, name="Local\\frames-ß")
-        first, second = device.import_semaphore(desc, None), device.import_semaphore(desc, None)
+        first, second = device.import_semaphore(desc, None).token, device.import_semaphore(desc, None).token
         commands = device.create_queue()
         if handle_type.kind is SemaphoreKind.KEYED_MUTEX:
             commands.append_wait([first], [WaitParams(key=0)], (), (), False)
@@ -164,7 +164,7 @@ def frames() -> Iterator[Frames]:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_timeout_of_a_keyed_mutex_fails_the_list_of_its_wait() -> None:
     with frames() as at:
-        commands, other = at.device.create_queue(), at.device.create_command_list()
+        commands, other = at.device.create_command_list(), at.device.create_command_list()
         commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))   # no release uses this key
         ran = at.device.create_event()
         commands.append_barrier(signal_event=ran)
@@ -206,7 +206,7 @@ TOLD_BY: dict[str, tuple[str, Callable[[Frames, xsem.CommandList], object]]] = {
 def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
     name, call = TOLD_BY[told_by]
     with frames() as at:
-        commands, other = at.device.create_queue(), at.device.create_command_list()
+        commands, other = at.device.create_command_list(), at.device.create_command_list()
         for value in (2, 4):   # the second signal with only values is a prepared one
             other.append_signal(at.timeline, value)
         commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
@@ -216,7 +216,7 @@ def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
             other.append_wait(at.timeline, 5)   # the driver has the signal
         at.all_arrive_but_those_of(commands, other)
         commands.release()
-        fresh = at.device.create_queue()
+        fresh = at.device.create_command_list()
         fresh.append_signal(at.mutex, SignalParams(key=0))
         fresh.synchronize(timeout_s=BOUND_S)
 
@@ -224,7 +224,7 @@ def test_call_that_tells_of_a_keyed_mutex_is_made_again(told_by: str) -> None:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_timeout_in_a_replay_fails_the_list_of_the_replay() -> None:
     with frames() as at:
-        commands = at.device.create_queue()
+        commands = at.device.create_command_list()
         with commands.record() as recording:
             commands.append_wait(at.mutex, WaitParams(key=9, timeout_ms=20))
         commands.synchronize(timeout_s=BOUND_S)   # recorded operations do not run
@@ -238,7 +238,7 @@ def test_timeout_in_a_replay_fails_the_list_of_the_replay() -> None:
 @on_stand_in(SIMCUDA_PLATFORM="windows")
 def test_mutex_that_is_acquired_in_time_is_not_suspected_later() -> None:
     with frames() as at:
-        commands = at.device.create_queue()
+        commands = at.device.create_command_list()
         commands.append_wait(at.mutex, WaitParams(key=0, timeout_ms=1))
         commands.append_signal(at.mutex, SignalParams(key=0))
         commands.synchronize(timeout_s=BOUND_S)
@@ -268,19 +268,18 @@ def test_memory_of_each_type_is_imported_mapped_and_used(handle_type: MemoryHand
     with windows_device() as device:
         assert handle_type in device.capabilities.memory_import
         if handle_type in (M.OPAQUE_WIN32_KMT, M.D3D11_RESOURCE_KMT):
-            memory = device.import_memory(MemoryDesc(type=handle_type, handle=KMT, allocation_size=8192), None)
+            memory = device.import_memory(MemoryDesc(type=handle_type, handle=KMT, allocation_size=8192), None).token
         else:
             with nt_handle() as handle:
                 desc = MemoryDesc(type=handle_type, handle=handle.fileno(), allocation_size=8192)
-                memory = device.import_memory(desc, handle)
-        buffer, address = device.map_buffer(memory, 4096, 4096)
+                memory = device.import_memory(desc, handle).token
+        buffer, _ = device.map_buffer(memory, 4096, 4096)
         commands = device.create_queue()
-        commands.append_fill(address, b"\x07", 4096, (), False)
+        commands.append_fill(buffer, 0, b"\x07", 4096, (), False)
         assert is_done(device, commands)
         commands.close()
-        for _ in range(2):
-            device.unmap_buffer(buffer)
-            device.release_memory(memory)
+        device.unmap_buffer(buffer)
+        device.release_memory(memory)
 
 
 @on_stand_in(SIMCUDA_PLATFORM="windows", SIMCUDA_DEVICES="2")

@@ -9,18 +9,18 @@ from typing import Any
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo
 
-__all__ = ["FAULTS", "Driver", "Fault", "List", "a_driver", "a_list", "named", "plus"]
+__all__ = ["DRIVER_CALLS", "FAULTS", "LIST_CALLS", "Driver", "Fault", "List", "a_driver", "a_list", "named", "plus"]
 
-_DRIVER_CALLS = (
-    "done", "release_fence", "close", "import_semaphore", "release_semaphore", "import_memory", "map_buffer",
-    "unmap_buffer", "release_memory", "map_mipmapped_array", "mipmap_level", "release_array",
-    "create_semaphore", "export_semaphore", "create_memory", "export_memory", "semaphore_value",
-    "host_signal", "host_wait", "nvscisync_attributes", "host_buffer", "release_host_buffer", "borrow_event", "wait",
-    "native_handle", "dlpack_device", "quiet",
+DRIVER_CALLS = (
+    "query_fence", "wait_fence", "release_fence", "close", "native_handle",
+    "import_semaphore", "create_semaphore", "export_semaphore", "release_semaphore",
+    "semaphore_value", "host_signal", "host_wait",
+    "import_memory", "create_memory", "export_memory", "map_buffer", "unmap_buffer", "release_memory", "dlpack_device",
+    "host_buffer", "release_host_buffer", "borrow_event",
 )
-_LIST_CALLS = (
-    "append_barrier", "close", "append_wait", "append_signal", "append_copy", "append_fill", "append_level_copy",
-    "begin_recording", "end_recording", "replay", "release_recording", "append_work", "is_capturing",
+LIST_CALLS = (
+    "append_barrier", "close", "append_work", "is_capturing", "append_wait", "append_signal", "append_copy",
+    "append_fill",
 )
 
 
@@ -34,31 +34,37 @@ def _passing(calls: Sequence[str]) -> dict[str, Any]:
     return {name: passer(name) for name in calls}
 
 
-class _ListBase(spi.QueueDriver):
-    locals().update(_passing(_LIST_CALLS))
+class _ListBase(spi.SemaphoreQueue, spi.CopyQueue):
+    """A queue with the abilities of a queue of `host`."""
+
+    locals().update(_passing(LIST_CALLS))
 
     def __init__(self, inner: spi.QueueDriver, driver: Driver) -> None:
-        self.inner = inner
+        self.inner: Any = inner
         self.driver = driver
         self.identity = inner.identity
+        self.native_handle = inner.native_handle
+        self.callers = inner.callers
 
 
-class _DriverBase(spi.DeviceDriver):
-    locals().update(_passing(_DRIVER_CALLS))
+class _DriverBase(
+    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
+    spi.HostMemory, spi.BorrowedEvents,
+):
+    """A driver with the abilities of `host`."""
+
+    locals().update(_passing(DRIVER_CALLS))
     list_type: type[_ListBase]
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
-        self.inner = inner
+        self.inner: Any = inner
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
+        return self.inner.capabilities   # type: ignore[no-any-return]
 
     def create_queue(self) -> spi.QueueDriver:
         return self.list_type(self.inner.create_queue(), self)  # type: ignore[arg-type]
-
-    def borrow_queue(self, stream: object, in_order: bool) -> spi.QueueDriver:
-        return self.list_type(self.inner.borrow_queue(stream, in_order), self)  # type: ignore[arg-type]
 
 
 class List(_ListBase):
@@ -80,7 +86,7 @@ class Fault:
     info: Callable[[DeviceInfo], DeviceInfo] = lambda info: info
 
 
-FAULTS: dict[str, Fault] = {"none": Fault(Driver, "no fault: must conform")}
+FAULTS: dict[str, Fault] = {}
 
 
 def a_driver(cls: type[_DriverBase]) -> type[_DriverBase]:

@@ -36,7 +36,7 @@ class NothingDeclared(spi.DeviceDriver):
         return _Bare(self.inner.create_queue())
 
     def query_fence(self, fence: spi.Token) -> bool:
-        return self.inner.done(fence)
+        return self.inner.query_fence(fence)
 
     def release_fence(self, fence: spi.Token) -> None:
         self.inner.release_fence(fence)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from typing import Any
 
 from faults.base import Driver, a_driver
@@ -25,7 +23,7 @@ class ZeroIsNoHandle(Driver):
 
 def _unless_0(handle: OwnedHandle | None) -> OwnedHandle | None:
     if handle is not None and not handle.fileno():
-        raise spi.ImportFailure(BadHandleError("no handle", reason="no_handle"), fate="left")
+        raise spi.ImportFailure(BadHandleError("no handle", reason="no_handle"), handle="left")
     return handle
 
 
@@ -37,17 +35,7 @@ class DedicatedIsElsewhere(Driver):
         if not desc.dedicated:
             return self.inner.import_memory(desc, handle)
         made, _ = self.inner.create_memory(desc.type, desc.allocation_size, True)
-        return made
-
-
-@a_driver
-class SizeUnchecked(Driver):
-    """The allocation size of an import is not checked."""
-
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
-        assert handle is not None
-        size = os.fstat(handle.fileno()).st_size
-        return self.inner.import_memory(dataclasses.replace(desc, allocation_size=size or desc.allocation_size), handle)
+        return spi.Imported(made, handle="left")
 
 
 @a_driver
@@ -66,7 +54,7 @@ class ExportsOneHandle(Driver):
 
 
 @a_driver
-class AnythingIsAStream(Driver):
+class AnythingIsAStream(Driver, spi.BorrowedQueues):
     """Any object is accepted as a stream."""
 
     def borrow_queue(self, stream: object, in_order: bool) -> spi.QueueDriver:

@@ -8,8 +8,7 @@ from typing import Any
 
 from faults.base import Driver, a_driver
 from xsem import spi
-from xsem.errors import DriverError, UnsupportedError
-from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreKind
 
 
 # ---- import
@@ -23,16 +22,46 @@ class FdLeaked(Driver):
         return self.inner.import_semaphore(desc, handle)
 
 
+class _Elsewhere(Driver):
+    """Imports another duplicate of the handle. The handle itself stays open."""
+
+    def elsewhere(self, act: Callable[..., Any], desc: Any, handle: OwnedHandle | None) -> Any:
+        assert handle is not None
+        own = OwnedHandle(os.dup(handle.fileno()))
+        imported = act(desc, own)
+        if imported.handle == "taken":
+            own.detach()
+        else:
+            own.close()
+        return imported.token
+
+
 @a_driver
-class FdClosedUnsaid(Driver):
-    """A successful import closes the handle and does not report it."""
+class SaysLeftButTookIt(_Elsewhere):
+    """A successful import closes the handle and reports that it was left."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        return self._closing(self.inner.import_semaphore, desc, handle)
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        return self._closing(self.inner.import_memory, desc, handle)
+
+    def _closing(self, act: Callable[..., Any], desc: Any, handle: OwnedHandle | None) -> Any:
+        token = self.elsewhere(act, desc, handle)
         assert handle is not None
-        with OwnedHandle(os.dup(handle.fileno())) as own:
-            token = self.inner.import_semaphore(desc, own)
         os.close(handle.fileno())
-        return token
+        return spi.Imported(token, handle="left")
+
+
+@a_driver
+class SaysTakenButLeavesIt(_Elsewhere):
+    """A successful import leaves the handle and reports that it was taken."""
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        return spi.Imported(self.elsewhere(self.inner.import_semaphore, desc, handle), handle="taken")
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        return spi.Imported(self.elsewhere(self.inner.import_memory, desc, handle), handle="taken")
 
 
 @a_driver
@@ -49,10 +78,10 @@ class FdClosedOnFailure(Driver):
         try:
             return act(desc, handle)
         except spi.ImportFailure as failure:
-            if isinstance(failure.error, UnsupportedError) or handle is None or handle.closed:
+            if handle is None:
                 raise
             os.close(handle.fileno())
-            raise spi.ImportFailure(failure.error, fate="left") from failure
+            raise spi.ImportFailure(failure.error, handle="left") from failure
 
 
 @a_driver
@@ -62,18 +91,14 @@ class ErrorSwallowed(Driver):
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         try:
             return self.inner.import_semaphore(desc, handle)
-        except spi.ImportFailure as failure:
-            if isinstance(failure.error, UnsupportedError):
-                raise
-            return object()
+        except spi.ImportFailure:
+            return spi.Imported(object(), handle="left")
 
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
         try:
             return self.inner.import_memory(desc, handle)
-        except spi.ImportFailure as failure:
-            if isinstance(failure.error, UnsupportedError):
-                raise
-            return object()
+        except spi.ImportFailure:
+            return spi.Imported(object(), handle="left")
 
     def release_semaphore(self, semaphore: Any) -> None:
         if type(semaphore) is not object:
@@ -82,36 +107,6 @@ class ErrorSwallowed(Driver):
     def release_memory(self, memory: Any) -> None:
         if type(memory) is not object:
             self.inner.release_memory(memory)
-
-
-@a_driver
-class UndeclaredAccepted(Driver):
-    """Undeclared types are accepted."""
-
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
-        if desc.type not in self.capabilities.semaphore_import:
-            return None
-        return self.inner.import_semaphore(desc, handle)
-
-
-@a_driver
-class UndeclaredExported(Driver):
-    """Semaphores of types that are not declared for export are created."""
-
-    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
-        if type not in self.capabilities.semaphore_export:
-            return object()
-        return self.inner.create_semaphore(type, initial_value)
-
-
-@a_driver
-class RefusedWithAnotherError(Driver):
-    """Undeclared types are refused, with the wrong class of error."""
-
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
-        if desc.type not in self.capabilities.memory_import:
-            raise DriverError("no", reason="driver_error")
-        return self.inner.import_memory(desc, handle)
 
 
 @a_driver
@@ -128,10 +123,10 @@ class StaleAfterReimport(Driver):
         kept = self._kept.get(desc.type)
         if kept is not None and desc.type.kind is SemaphoreKind.TIMELINE:
             kept[1] += 1
-            return kept[0]
-        token = self.inner.import_semaphore(desc, handle)
-        self._kept[desc.type] = [token, 1]
-        return token
+            return spi.Imported(kept[0], handle="left")
+        imported = self.inner.import_semaphore(desc, handle)
+        self._kept[desc.type] = [imported.token, 1]
+        return imported
 
     def release_semaphore(self, semaphore: Any) -> None:
         for type, kept in list(self._kept.items()):

@@ -24,8 +24,9 @@ class EventsIgnored(List):
     def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
         return self.inner.append_barrier((), want_fence)
 
-    def append_copy(self, dst, src, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_copy(dst, src, size, (), want_fence)
+    def append_copy(self, *args):  # type: ignore[no-untyped-def]
+        *copy, _, want_fence = args
+        return self.inner.append_copy(*copy, (), want_fence)
 
 
 @a_driver
@@ -74,7 +75,7 @@ class _Unclosed(List):
 class SignalOvertakes(List):
     """Signals go to a separate queue and overtake earlier work."""
 
-    other: spi.QueueDriver | None = None
+    other: Any = None
 
     def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         if self.other is None:
@@ -91,12 +92,13 @@ class SignalOvertakes(List):
 class CopyOvertakes(List):
     """Copies go to a separate queue and overtake earlier waits."""
 
-    other: spi.QueueDriver | None = None
+    other: Any = None
 
-    def append_copy(self, dst, src, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+    def append_copy(self, *args):  # type: ignore[no-untyped-def]
+        *copy, want_fence = args
         if self.other is None:
             self.other = self.driver.inner.create_queue()
-        self.other.append_copy(dst, src, size, wait_fences, False)
+        self.other.append_copy(*copy, False)
         return self.inner.append_barrier((), want_fence) if want_fence else None
 
     def close(self) -> None:
@@ -109,7 +111,8 @@ class CopyOvertakes(List):
 class CopyDropped(List):
     """Copies are accepted and never done."""
 
-    def append_copy(self, dst, src, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+    def append_copy(self, *args):  # type: ignore[no-untyped-def]
+        *_, wait_fences, want_fence = args
         return self.inner.append_barrier(wait_fences, want_fence)
 
 
@@ -120,7 +123,7 @@ class AppendBlocks(List):
     def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
         self.inner.append_wait(semaphores, params, wait_fences, acquire, False)
         fence = self.inner.append_barrier((), True)
-        while not self.driver.inner.done(fence):
+        while not self.driver.inner.query_fence(fence):
             time.sleep(0.001)
         return fence if want_fence else None
 

@@ -35,4 +35,4 @@ class ReleaseTooEarly(Driver):
         return True   # so everything looks idle to the facade, and it frees
 
     def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
-        return self.inner.wait(fence, timeout_ns)
+        return self.inner.wait_fence(fence, timeout_ns)

@@ -29,7 +29,7 @@ from xsem.types import OwnedHandle, SemaphoreDesc, SemaphoreHandleType as T
 life, ready, fd, value = map(int, sys.argv[1:])
 handle, type = OwnedHandle(fd), T.TIMELINE_SEMAPHORE_FD if value else T.OPAQUE_FD
 driver = HostDevice()
-semaphore = driver.import_semaphore(SemaphoreDesc(type=type, handle=handle), handle)
+semaphore = driver.import_semaphore(SemaphoreDesc(type=type, handle=handle), handle).token
 os.write(ready, b".")
 if not os.read(life, 1):   # a byte where the other process ends in order
     driver.host_signal(semaphore, value or None)

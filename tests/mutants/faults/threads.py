@@ -22,11 +22,11 @@ class WaitHoldsTheDriver(Driver):
 
     def query_fence(self, fence: Any) -> bool:
         with self._one:
-            return self.inner.done(fence)
+            return self.inner.query_fence(fence)
 
     def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         with self._one:
-            return self.inner.wait(fence, timeout_ns)
+            return self.inner.wait_fence(fence, timeout_ns)
 
 
 @a_list
@@ -57,7 +57,7 @@ class _Pending(Driver):
     def until_none_is_pending(self) -> None:
         for driver in list(_Pending.made):
             for fence in list(driver.fences):
-                while not driver.inner.done(fence):
+                while not driver.inner.query_fence(fence):
                     time.sleep(0.001)
 
 
@@ -103,7 +103,7 @@ class AppendsHeldAfterMany(List):
 
     def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
         self.count += 1
-        while self.count >= 200 and self.fence is not None and not self.driver.inner.done(self.fence):
+        while self.count >= 200 and self.fence is not None and not self.driver.inner.query_fence(self.fence):
             time.sleep(0.001)
         return self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
 
@@ -119,7 +119,7 @@ class InterruptSignals(Driver):
 
     def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         try:
-            return self.inner.wait(fence, timeout_ns)
+            return self.inner.wait_fence(fence, timeout_ns)
         except KeyboardInterrupt:
             for semaphore, param in self.last:   # type: ignore[attr-defined]
                 self.inner.host_signal(semaphore, param.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any
 
@@ -10,7 +9,7 @@ import xsem_cuda.device as device
 import xsem_cuda.semaphores as semaphores
 from patches.base import instead, patch
 from xsem.spi import ImportFailure
-from xsem.types import MemoryDesc, SemaphoreHandleType
+from xsem.types import MemoryDesc
 from xsem_cuda.device import CudaDevice
 
 
@@ -27,10 +26,11 @@ class _Handle:
 
 @patch
 def fd_not_detached() -> None:
-    """After an import the caller still closes the descriptor, which then belongs to the driver."""
+    """A successful import reports that the driver left the descriptor, which belongs to the driver."""
     @instead(CudaDevice, "_import")
-    def import_(before: Any, self: Any, function: Any, describe: Any, desc: Any, handle: Any) -> Any:
-        return before(self, function, describe, desc, handle and _Handle(handle, detach=lambda: None))
+    def import_(before: Any, self: Any, *args: Any) -> Any:
+        native, _ = before(self, *args)
+        return native, "left"
 
 
 @patch
@@ -56,7 +56,7 @@ def _failing(act: Any) -> None:
 def fate_taken_on_failure() -> None:
     """A failed import reports that the driver took the handle."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
-        raise ImportFailure(failure.error, fate="taken") from failure
+        raise ImportFailure(failure.error, handle="taken") from failure
 
     _failing(act)
 
@@ -66,7 +66,7 @@ def fate_of_memory_left() -> None:
     """A failed import of memory reports that the handle was left, even if the driver closed it."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
         if isinstance(desc, MemoryDesc):
-            raise ImportFailure(failure.error, fate="left") from failure
+            raise ImportFailure(failure.error, handle="left") from failure
 
     _failing(act)
 
@@ -94,27 +94,9 @@ def failure_without_a_fate() -> None:
 def failure_of_no_class() -> None:
     """A failed import raises an error outside xsem's tree."""
     def act(failure: ImportFailure, desc: Any, handle: Any) -> None:
-        raise ImportFailure(ValueError("no"), fate=failure.fate) from failure  # type: ignore[arg-type]
+        raise ImportFailure(ValueError("no"), handle=failure.handle) from failure  # type: ignore[arg-type]
 
     _failing(act)
-
-
-@patch
-def undeclared_not_refused() -> None:
-    """Undeclared types reach the driver."""
-    @instead(CudaDevice, "_refuse")
-    def refuse(before: Any, self: Any, *args: Any) -> None:
-        return None
-
-
-@patch
-def undeclared_taken_as_opaque() -> None:
-    """Undeclared types of semaphores are imported as OPAQUE_FD."""
-    @instead(CudaDevice, "import_semaphore")
-    def import_semaphore(before: Any, self: Any, desc: Any, handle: Any) -> Any:
-        if desc.type not in self.capabilities.semaphore_import:
-            desc = dataclasses.replace(desc, type=SemaphoreHandleType.OPAQUE_FD)
-        return before(self, desc, handle)
 
 
 @patch
@@ -162,13 +144,14 @@ def imports_are_cached() -> None:
 
     @instead(CudaDevice, "import_semaphore")
     def import_semaphore(before: Any, self: Any, desc: Any, handle: Any) -> Any:
-        token = before(self, desc, handle)
-        return kept.setdefault((self, desc.type), token)
+        imported = before(self, desc, handle)
+        return kept.setdefault((self, desc.type), imported)
 
 
 @patch
 def release_not_called() -> None:
     """Releasing a semaphore or memory leaves the driver's object alive."""
-    @instead(CudaDevice, "_give_up")
-    def give_up(before: Any, self: Any, *args: Any) -> None:
-        return None
+    for name in ("release_semaphore", "release_memory", "unmap_buffer", "release_host_buffer", "release_array"):
+        @instead(CudaDevice, name)
+        def release(before: Any, self: Any, token: Any) -> None:
+            return None

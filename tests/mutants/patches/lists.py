@@ -7,7 +7,7 @@ from typing import Any
 from patches.base import instead, patch
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.fences import Fence, Fences
-from xsem_cuda.queue import StreamList
+from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import call
 from xsem_cuda.streams import LEGACY
 
@@ -15,7 +15,7 @@ from xsem_cuda.streams import LEGACY
 @patch
 def wait_fences_dropped() -> None:
     """An append does not wait for its fences."""
-    @instead(StreamList, "_issue")
+    @instead(StreamQueue, "_issue")
     def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
         return before(self, function, arguments, (), want_fence)
 
@@ -23,7 +23,7 @@ def wait_fences_dropped() -> None:
 @patch
 def wait_fences_of_a_barrier_dropped() -> None:
     """A barrier does not wait for its fences."""
-    @instead(StreamList, "append_barrier")
+    @instead(StreamQueue, "append_barrier")
     def append_barrier(before: Any, self: Any, wait_fences: Any, want_fence: bool) -> Any:
         return before(self, (), want_fence)
 
@@ -31,7 +31,7 @@ def wait_fences_of_a_barrier_dropped() -> None:
 @patch
 def wait_fences_after_the_operation() -> None:
     """An append waits for its fences after its operation."""
-    @instead(StreamList, "_issue")
+    @instead(StreamQueue, "_issue")
     def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
         before(self, function, arguments, (), False)
         return before(self, None, (), wait_fences, want_fence)
@@ -40,7 +40,7 @@ def wait_fences_after_the_operation() -> None:
 @patch
 def point_before_the_operation() -> None:
     """The fence of an operation is recorded before the operation."""
-    @instead(StreamList, "_issue")
+    @instead(StreamQueue, "_issue")
     def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
         fence = before(self, None, (), wait_fences, want_fence)
         before(self, function, arguments, (), False)
@@ -50,16 +50,16 @@ def point_before_the_operation() -> None:
 @patch
 def point_not_recorded() -> None:
     """The event of a fence is created and never recorded."""
-    @instead(StreamList, "_issue")
+    @instead(StreamQueue, "_issue")
     def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
         before(self, function, arguments, wait_fences, False)
-        return Fence(self._fences.take(), captured=self._captured) if want_fence else None
+        return Fence(self._fences.take(), self._captured) if want_fence else None
 
 
 @patch
 def event_recycled_at_once() -> None:
     """The event of a fence is reused for the next fence while it is in use."""
-    @instead(StreamList, "_issue")
+    @instead(StreamQueue, "_issue")
     def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
         fence = before(self, function, arguments, wait_fences, want_fence)
         if fence is not None:
@@ -90,13 +90,13 @@ def stream_shared() -> None:
     def create(before: Any, self: Any) -> Any:
         first = self.__dict__.setdefault("_first", None) or before(self)
         self._first = first
-        return StreamList(self._driver, self._context, self._fences, first.identity, lent=first)
+        return StreamQueue(self._driver, self._context, self._fences, first.native_handle, lent=first)
 
 
 @patch
 def signal_on_another_stream() -> None:
     """Signals go to a separate stream and overtake earlier work."""
-    @instead(StreamList, "append_signal")
+    @instead(StreamQueue, "append_signal")
     def append_signal(before: Any, self: Any, *args: Any) -> Any:
         mine = self._stream
         if not hasattr(self, "_other"):
@@ -112,7 +112,7 @@ def signal_on_another_stream() -> None:
 @patch
 def copy_on_the_legacy_stream() -> None:
     """Copies go to the legacy stream, which does not wait for the streams of lists."""
-    @instead(StreamList, "append_copy")
+    @instead(StreamQueue, "append_copy")
     def append_copy(before: Any, self: Any, *args: Any) -> Any:
         mine, self._stream = self._stream, self._driver.CUstream(LEGACY)
         try:
@@ -125,7 +125,7 @@ def copy_on_the_legacy_stream() -> None:
 @patch
 def append_waits_for_the_end() -> None:
     """The append of a wait returns when the wait is met."""
-    @instead(StreamList, "append_wait")
+    @instead(StreamQueue, "append_wait")
     def append_wait(before: Any, self: Any, *args: Any) -> Any:
         fence = before(self, *args)
         call(self._driver.cuStreamSynchronize, self._stream)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import xsem_cuda.device as device
-import xsem_cuda.queue as lists
 from patches.base import instead, patch
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.images import LevelToken
-from xsem_cuda.queue import StreamList
+from xsem_cuda.queue import StreamQueue
 
 
 @patch
@@ -48,41 +47,45 @@ def address_off_by_one() -> None:
 @patch
 def copy_backwards() -> None:
     """Source and destination of a copy are exchanged."""
-    @instead(StreamList, "append_copy")
-    def append_copy(before: Any, self: Any, dst: int, src: int, *rest: Any) -> Any:
-        return before(self, src, dst, *rest)
+    @instead(StreamQueue, "append_copy")
+    def append_copy(
+        before: Any, self: Any, dst: Any, dst_offset: int, src: Any, src_offset: int, *rest: Any
+    ) -> Any:
+        return before(self, src, src_offset, dst, dst_offset, *rest)
 
 
 @patch
 def copy_one_short() -> None:
     """A copy leaves out the last byte."""
-    @instead(StreamList, "append_copy")
-    def append_copy(before: Any, self: Any, dst: int, src: int, size: int, *rest: Any) -> Any:
-        return before(self, dst, src, size - 1, *rest)
+    @instead(StreamQueue, "append_copy")
+    def append_copy(
+        before: Any, self: Any, dst: Any, dst_offset: int, src: Any, src_offset: int, size: int, *rest: Any
+    ) -> Any:
+        return before(self, dst, dst_offset, src, src_offset, size - 1, *rest)
 
 
 @patch
 def fill_of_one_byte() -> None:
     """A fill repeats the first byte of its pattern."""
-    @instead(lists, "_shortest_period")
-    def period(before: Any, pattern: bytes) -> bytes:
-        return pattern[:1]
+    @instead(StreamQueue, "append_fill")
+    def append_fill(before: Any, self: Any, dst: Any, offset: int, pattern: bytes, *rest: Any) -> Any:
+        return before(self, dst, offset, pattern[:1], *rest)
 
 
 @patch
 def fill_backwards() -> None:
     """The pattern of a fill is read as a big-endian number."""
-    @instead(lists, "_shortest_period")
-    def period(before: Any, pattern: bytes) -> bytes:
-        return bytes(before(pattern)[::-1])
+    @instead(StreamQueue, "append_fill")
+    def append_fill(before: Any, self: Any, dst: Any, offset: int, pattern: bytes, *rest: Any) -> Any:
+        return before(self, dst, offset, pattern[::-1], *rest)
 
 
 @patch
 def fill_counts_bytes() -> None:
     """A fill of words gets its size in bytes."""
-    @instead(StreamList, "append_fill")
-    def append_fill(before: Any, self: Any, dst: int, pattern: bytes, size: int, *rest: Any) -> Any:
-        return before(self, dst, pattern, size * len(lists._shortest_period(pattern)), *rest)
+    @instead(StreamQueue, "append_fill")
+    def append_fill(before: Any, self: Any, dst: Any, offset: int, pattern: bytes, size: int, *rest: Any) -> Any:
+        return before(self, dst, offset, pattern, size * len(pattern), *rest)
 
 
 @patch
@@ -107,9 +110,11 @@ def level_rows_doubled() -> None:
 @patch
 def level_not_written() -> None:
     """Writing a level does nothing."""
-    @instead(StreamList, "append_level_copy")
-    def append_level_copy(before: Any, self: Any, level: Any, address: Any, read: bool, *args: Any) -> Any:
-        return before(self, level, address, read, *args) if read else self.append_barrier(*args)
+    @instead(StreamQueue, "append_level_copy")
+    def append_level_copy(
+        before: Any, self: Any, level: Any, buffer: Any, offset: int, read: bool, *args: Any
+    ) -> Any:
+        return before(self, level, buffer, offset, read, *args) if read else self.append_barrier(*args)
 
 
 @patch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from patches.base import instead, patch
-from xsem_cuda.queue import StreamList
+from xsem_cuda.queue import StreamQueue
 from xsem_cuda.recording import Graphs, Recorded
 
 
@@ -36,7 +36,7 @@ def replay_not_launched() -> None:
 @patch
 def recorded_runs_at_once() -> None:
     """Recorded operations run once when the recording ends."""
-    @instead(StreamList, "end_recording")
+    @instead(StreamQueue, "end_recording")
     def end_recording(before: Any, self: Any) -> Any:
         recorded = before(self)
         self.replay(recorded, [])

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from patches.base import instead, patch
-from xsem_cuda.queue import StreamList
+from xsem_cuda.queue import StreamQueue
 from xsem_cuda.semaphores import Batches
 
 
@@ -38,14 +38,16 @@ def values_of_a_batch_not_written() -> None:
 @patch
 def value_of_32_bits() -> None:
     """Waits get only the low 32 bits of their value."""
-    @instead(StreamList, "append_wait")
+    @instead(StreamQueue, "append_wait")
     def append_wait(before: Any, self: Any, semaphores: Any, params: Any, *rest: Any) -> Any:
         low = [each if each.value is None else _with_value(each, each.value & 0xFFFFFFFF) for each in params]
         return before(self, semaphores, low, *rest)
 
-    @instead(StreamList, "prepare_wait")
+    @instead(StreamQueue, "prepare_wait")
     def prepare_wait(before: Any, self: Any, semaphores: Any) -> Any:
         call = before(self, semaphores)
+        if call is None:
+            return None
 
         def low(values: Any, *rest: Any) -> Any:
             cut = values & 0xFFFFFFFF if isinstance(values, int) else values
@@ -57,7 +59,7 @@ def value_of_32_bits() -> None:
 @patch
 def value_one_more() -> None:
     """Signals set one more than requested."""
-    @instead(StreamList, "append_signal")
+    @instead(StreamQueue, "append_signal")
     def append_signal(before: Any, self: Any, semaphores: Any, params: Any, *rest: Any) -> Any:
         more = [each if each.value in (None, 2**64 - 1) else _with_value(each, each.value + 1) for each in params]
         return before(self, semaphores, more, *rest)
@@ -101,7 +103,7 @@ def count_of_one() -> None:
 @patch
 def signal_and_wait_swapped() -> None:
     """A signal calls the driver's wait, and a wait its signal."""
-    @instead(StreamList, "__init__")
+    @instead(StreamQueue, "__init__")
     def init(before: Any, self: Any, *args: Any, **named: Any) -> None:
         before(self, *args, **named)
         self._signal, self._wait = self._wait, self._signal

@@ -1,0 +1,109 @@
+"""Direct calls of a driver: types for them, and handles for imports, settled as the facade settles them."""
+
+from __future__ import annotations
+
+import os
+from typing import Self, cast
+
+from xsem.spi import (
+    CopyQueue,
+    DeviceDriver,
+    DriverFd,
+    HandleState,
+    HostSemaphore,
+    Images,
+    ImportFailure,
+    MemoryImport,
+    SemaphoreImport,
+    SemaphoreQueue,
+    Token,
+)
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem_conformance.case.descriptors import identity
+
+__all__ = ["AbleDriver", "AbleQueue", "Given", "duplicate"]
+
+
+class AbleQueue(SemaphoreQueue, CopyQueue):
+    """For the type checker: a queue with the abilities that checks use. A check uses only those that it planned for."""
+
+
+class AbleDriver(DeviceDriver, SemaphoreImport, MemoryImport, HostSemaphore, Images):
+    """For the type checker: a driver with the abilities that checks use, as `AbleQueue`."""
+
+    def create_queue(self) -> AbleQueue:
+        """Create a queue."""
+        raise NotImplementedError
+
+
+class Given:
+    """A handle for one import through a driver, and what became of the handle.
+
+    At the end of the ``with`` block, the number is closed if the driver has left it.
+
+    Parameters
+    ----------
+    handle : OwnedHandle
+        The handle. This object closes it.
+
+    Attributes
+    ----------
+    state : "taken", "left" or "unknown"
+        The state that the driver reported; "unknown" before an import.
+    """
+
+    def __init__(self, handle: OwnedHandle) -> None:
+        self.handle = handle
+        self.state: HandleState = "unknown"
+        self._number = handle.fileno()
+        self._before = identity(self._number)
+        self._kept = OwnedHandle(os.dup(self._number))
+        self._fd = DriverFd(handle, self._kept)
+
+    def imported_by(self, driver: DeviceDriver, desc: SemaphoreDesc | MemoryDesc) -> Token:
+        """Import the handle through the driver; return the token, which the caller releases.
+
+        Raises
+        ------
+        ImportFailure
+            The driver refuses the handle.
+        """
+        able = cast("AbleDriver", driver)
+        try:
+            if isinstance(desc, MemoryDesc):
+                imported = able.import_memory(desc, self.handle)
+            else:
+                imported = able.import_semaphore(desc, self.handle)
+        except ImportFailure as failure:
+            self.state = failure.handle
+            raise
+        self.state = imported.handle
+        return imported.token
+
+    def is_open(self) -> bool:
+        """Return whether the number still means the same file."""
+        alive = self._fd.left_open()
+        # The answer of fstat is weaker: all anonymous inodes have one number. It is for kernels that cannot compare.
+        return identity(self._number) == self._before if alive is None else alive
+
+    def close(self) -> None:
+        """Close the number if the driver has left it. A second call has no effect."""
+        if self._kept.closed:
+            return
+        if self.state != "taken" and self.is_open():
+            self.handle.close()
+        elif not self.handle.closed:
+            self.handle.detach()
+        self._kept.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def duplicate(desc: SemaphoreDesc | MemoryDesc) -> Given:
+    """Return a duplicate of the descriptor's handle for an import through a driver."""
+    # A handle from the exporter's process arrives as an OwnedHandle.
+    return Given(OwnedHandle(os.dup(cast("OwnedHandle", desc.handle).fileno())))
