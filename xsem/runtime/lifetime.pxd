@@ -10,6 +10,7 @@ cdef class Lifetime:
 
 cdef class Releaser:
     cdef object __weakref__
+    cdef dict __dict__
     cdef public object _name, lock, releases, lifetimes, ending, _generation, inbox, later, _pending, unsettled, _nap, _ready, _thread
     cdef public object _rounds, _looked
     cdef public bint closing, jobs, _held_back, crowded, _warned

@@ -4,6 +4,7 @@ from xsem.runtime.lifetime cimport Lifetime
 
 cdef class CompletionTracker:
     cdef object __weakref__
+    cdef dict __dict__
     cdef public DeviceState device_state
     cdef public object driver, name, lock, operations, failure
     cdef public object seq, done_seq

@@ -228,7 +228,7 @@ class _OtherKinds(PreparedAppend):
     def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use, and change the state of each semaphore."""
         if self.operation == "wait":
-            super().begin(op, user, recording)
+            PreparedAppend.begin(self, op, user, recording)
             changes = op.change_states()
             for state in self.states:
                 changes.wait(state, resets=self._resets)

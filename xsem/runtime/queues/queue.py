@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.device_state import DeviceState
@@ -74,7 +74,7 @@ class Queue(CompletionTracker):
         self, append: Append, params: Any = None, user: Lifetime | WrapperLifetime | None = None,
         kept: Sequence[Fence] = (), lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
         want_fence: bool = False,
-    ) -> Fence | None:
+    ) -> Any:
         """Append one operation: record the operation, and make the driver's call.
 
         All appends on the device take this path, except markers. An operation that Ctrl-C interrupts inside the
