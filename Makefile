@@ -1,7 +1,7 @@
 # make demo, make test, make lint: each creates the environment that it needs. They need Python >= 3.11. The tests also
 # compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage lint mutants levelzero clean
+.PHONY: help demo test test-all coverage lint mutants levelzero compiled pure clean
 
 # An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -20,6 +20,7 @@ help:
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend, with one fault each; the suite must find every fault"
 	@echo "make levelzero  the Level Zero backend on a simulated driver, behind each available loader; prints the used ways to the functions"
+	@echo "make compiled  compile the append path in place; make pure removes the result (demo and test compile, too, unless XSEM_PURE=1)"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml
@@ -28,17 +29,24 @@ $(READY): pyproject.toml
 	echo "setting up .venv with $$python (a minute or two)"; \
 	{ test -x $(BIN)/python || "$$python" -m venv .venv; } && $(BIN)/python -m pip install --quiet --editable ".[dev]" && touch $@
 
-demo: $(READY)
+# The append path, compiled in place where Cython and a C compiler are. With XSEM_PURE=1, this does nothing.
+compiled: $(READY)
+	@$(BIN)/python hatch_build.py
+
+pure: $(READY)
+	@$(BIN)/python hatch_build.py clean
+
+demo: compiled
 	@$(BIN)/xsem demo
 
 # Without .pyc files each worker compiles all tests again (5 s of CPU), and each process started by a test compiles xsem.
 test test-all coverage: export PYTHONDONTWRITEBYTECODE :=
-test test-all: $(READY)
+test test-all: compiled
 	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
 	@$(BIN)/python -m pytest $(SPREAD) $(if $(filter test,$@),-m "not gpu and not slow") $(ARGS)
 
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
-coverage: $(READY)
+coverage: compiled
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/python -m coverage run -m pytest tests/backends/cuda $(SPREAD) $(ARGS)
 	@$(BIN)/python -m coverage combine --quiet
@@ -47,11 +55,12 @@ coverage: $(READY)
 lint: $(READY)
 	@$(BIN)/python tools/lint.py
 
-mutants: $(READY)
+mutants: compiled
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
 
-levelzero: $(READY)
+levelzero: compiled
 	@tests/drivers/levelzero-paths $(ARGS)
 
 clean:
+	find xsem -name '*.so' -delete
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -29,6 +29,7 @@ LAYERS = {
         spi
         types
         data : errors
+        _sources
     """,
     "xsem.spi": """
         registration
@@ -37,7 +38,7 @@ LAYERS = {
         borrowed
         queue
         semaphores | memory
-        imports | callers
+        imports | callers | native_call
         tokens
     """,
     "xsem.data": """

@@ -6,6 +6,9 @@
 import warnings
 from typing import TYPE_CHECKING
 
+from xsem import _sources as _sources  # the first import: it decides which modules the others find
+
+# isort: split
 from xsem import ipc
 from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr
 from xsem.errors import (

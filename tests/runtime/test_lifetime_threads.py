@@ -12,7 +12,6 @@ from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, failing, memory, rest, threads
 
 from xsem.runtime import lifetime as lifetime_module
-from xsem.runtime.lifetime import Releaser
 
 
 def _out_of_memory(*_: object) -> bool:
@@ -101,7 +100,7 @@ def test_releasing_thread_survives_an_unexpected_error(
     monkeypatch.setattr("xsem.runtime.threads._AGAIN_S", 0.001)
     mem = memory(device)
     with monkeypatch.context() as patched:
-        patched.setattr(Releaser, "_settle", _out_of_memory)
+        patched.setattr(device._device_state.releaser, "_settle", _out_of_memory)
         mem.release()
         until(lambda: "MemoryError" in caplog.text)
     until(lambda: driver.released("release_memory"))   # it continues without another release

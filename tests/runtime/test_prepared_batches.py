@@ -15,8 +15,9 @@ from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError
-from xsem.runtime.lifetime import Releaser
+from xsem.runtime.lifetime import Lifetime, Releaser
 from xsem.runtime.queues.prepared_append import PreparedAppend
+from xsem.spi import compiled
 from xsem.types import MemoryHandleType, SignalParams, WaitParams
 
 CALLS = ["append_signal", "append_wait"]
@@ -379,7 +380,7 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
 
 
 class ObservedReleaser(Releaser):
-    """A releaser that calls `act` at each change of the number of releases."""
+    """A releaser that calls `act` at each change of the number of releases. Only in Python: C code sees no property."""
 
     act: Callable[[], object] = staticmethod(lambda: None)
 
@@ -392,6 +393,17 @@ class ObservedReleaser(Releaser):
     def releases(self, number: int) -> None:
         self.__dict__["releases"] = number
         self.act()
+
+
+class ObservedSet(set[Lifetime]):
+    """A set that calls `act` at each addition. A release adds an object right after the number has changed."""
+
+    act: Callable[[], object] = staticmethod(lambda: None)
+
+    def add(self, element: Lifetime) -> None:
+        if element not in self:
+            super().add(element)
+            self.act()
 
 
 def test_append_during_a_release_does_not_hide_the_release(opened: Opened) -> None:
@@ -408,8 +420,13 @@ def test_append_during_a_release_does_not_hide_the_release(opened: Opened) -> No
         except ReleasedError:
             refused.append(True)
 
-    device._device_state.releaser.__class__ = ObservedReleaser
-    device._device_state.releaser.act = append  # type: ignore[attr-defined]
+    releaser = device._device_state.releaser
+    if compiled():
+        releaser.unsettled = unsettled = ObservedSet()
+        unsettled.act = append
+    else:
+        releaser.__class__ = ObservedReleaser
+        releaser.act = append  # type: ignore[attr-defined]
     sem.release()
     appended = len(values_of(driver))
     with pytest.raises(ReleasedError):

@@ -20,7 +20,7 @@ import xsem
 import xsem.runtime.lifetime
 from xsem.errors import DriverError
 from xsem.facade.resource import Resource
-from xsem.runtime.lifetime import Lifetime, Releaser
+from xsem.runtime.lifetime import Releaser
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.types import MemoryHandleType
 
@@ -207,14 +207,14 @@ def test_held_releases_are_not_tried_one_by_one(
     commands, waited = device.create_command_list(), timeline(device)
     commands.append_wait(waited, 1)
     crowd(device, 500)
-    attempts: list[Lifetime] = []
-    original = Lifetime.free
+    attempts: list[object] = []
+    original = ReleaseGate.release
 
-    def free(lifetime: Lifetime) -> bool:
-        attempts.append(lifetime)
-        return original(lifetime)
+    def release(gate: ReleaseGate, act: Callable[[], object]) -> bool:
+        attempts.append(act)
+        return original(gate, act)
 
-    monkeypatch.setattr(Lifetime, "free", free)
+    monkeypatch.setattr(ReleaseGate, "release", release)
     rounds = asleep._rounds
     woken(asleep, lambda: asleep._rounds >= rounds + 5)
     assert len(attempts) <= asleep._rounds - rounds + 1

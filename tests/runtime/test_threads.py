@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -15,9 +16,6 @@ from support.fake_backend import timeline, until
 from support.fixtures import Opened
 
 import xsem
-from xsem.runtime.lifetime import User
-from xsem.runtime.queues.operations import Operation
-from xsem.runtime.queues.prepared_append import _TimelineSignal
 from xsem.runtime.threads import Background
 from xsem.types import MemoryHandleType
 
@@ -307,15 +305,16 @@ def test_marker_before_an_interrupted_append_does_not_cover_it(
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
     queue, answers = commands._queue, list[bool]()
-    original = _TimelineSignal.begin
 
-    def interrupted(append: _TimelineSignal, op: Operation, user: User, *, recording: bool) -> None:
-        answers.append(commands.query())
-        driver.lists[0].reach_all()
-        answers.append(commands.query())
-        original(append, op, user, recording=recording)
+    class Interrupted(contextlib.nullcontext[None]):
+        """The lock of the values. An append acquires it before the driver's call."""
 
-    monkeypatch.setattr(_TimelineSignal, "begin", interrupted)
+        def __enter__(self) -> None:
+            answers.append(commands.query())
+            driver.lists[0].reach_all()
+            answers.append(commands.query())
+
+    monkeypatch.setattr(sem._state, "lock", Interrupted())
     commands.append_signal(sem, 1)
     assert answers == [False, True]
     assert queue.done_seq == queue.seq - 1

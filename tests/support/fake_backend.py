@@ -7,13 +7,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import xsem
 from xsem import spi
 from xsem.facade.device import Device
+from xsem.runtime.queues.queue_table import QueueTable
 from xsem.types import (
     Capabilities,
     DeviceInfo,
@@ -79,7 +81,7 @@ class FakeList(spi.SemaphoreQueue, spi.CopyQueue):
                 error, self.fail_next = self.fail_next, None
                 raise error
             self.calls.append(call)
-            self.by_marker.append(sys._getframe(2).f_code.co_name == "_mark")
+            self.by_marker.append(call[0] == "barrier" and self.driver.marks(self.identity))
             if not want:
                 return None
             fence = FakeFence(next(self.driver.numbers), call[0])
@@ -158,6 +160,7 @@ class FakeDriver(
 ):
     def __init__(self, capabilities: Capabilities = ALL) -> None:
         self._capabilities = capabilities
+        self.queues: weakref.ref[QueueTable] | None = None
         self.log: list[tuple[Any, ...]] = []
         self.lists: list[FakeList] = []
         self.numbers = itertools.count(1)
@@ -184,6 +187,12 @@ class FakeDriver(
     def complain(self, text: str) -> None:
         self.misuse.append(text)
         raise AssertionError(text)
+
+    def marks(self, identity: Hashable) -> bool:
+        """Return whether an append to the list is a marker of xsem: no append of the application is in progress."""
+        queues = None if self.queues is None else self.queues()
+        queue = None if queues is None else queues._queues.get(identity)
+        return queue is not None and not queue._issuing
 
     def check_open(self, what: str) -> None:
         """Check in each call: not after close(), not from a finalizer."""
@@ -344,7 +353,9 @@ INFO = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake")
 
 def open_fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> tuple[Device, FakeDriver]:
     driver = FakeDriver(capabilities)
-    return Device(info, driver), driver
+    device = Device(info, driver)
+    driver.queues = weakref.ref(device._queues)
+    return device, driver
 
 
 @contextmanager

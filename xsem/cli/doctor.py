@@ -17,7 +17,7 @@ from xsem.cli.text import printable
 from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
-from xsem.spi import failed_check
+from xsem.spi import compiled, failed_check
 from xsem.types import HealthCheck
 
 __all__ = ["run"]
@@ -83,6 +83,7 @@ def _general() -> list[HealthCheck]:
         HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {platform.release()} {platform.machine()}, "
                                                f"Python {platform.python_version()}"),
     ]
+    checks.append(HealthCheck(name="append path", ok=True, detail="compiled" if compiled() else "pure Python"))
     if sys.platform == "linux":
         can = kernel_can_compare()
         checks.append(HealthCheck(

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from xsem.data.layout import DType, Layout
+from xsem.spi import compiled
 
-try:
+if compiled():
     from xsem.facade import dlpack_native as _native  # type: ignore[attr-defined]
-except ImportError:   # pure Python
+else:
     _native = None
 
 __all__ = ["HostArray", "exchange_api", "make_capsule"]

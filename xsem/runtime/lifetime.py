@@ -105,7 +105,6 @@ class Lifetime:
         self._free = free
         self.may_block = may_block
         self.parent = parent
-        self.uses: dict[User, int] = {}
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
         self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
@@ -113,7 +112,8 @@ class Lifetime:
         self._visitors: set[object] = set()
         self._pinned = False
         self._many_uses = _MANY_USES
-        self.released = False   # assigned last: if it is there, `__del__` finds a complete lifetime
+        self.released = False
+        self.uses: dict[User, int] = {}   # assigned last: if it is there, `__del__` finds a complete lifetime
         with releaser.lock:
             releaser.lifetimes.add(self)
             if parent is not None:
@@ -122,7 +122,7 @@ class Lifetime:
 
     def __del__(self) -> None:
         # Ctrl-C came before the lifetime had an owner, so no other code can release it.
-        if not getattr(self, "released", True):
+        if getattr(self, "uses", None) is not None:
             self.drop()
 
     # ---- use

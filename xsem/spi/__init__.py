@@ -38,6 +38,7 @@ from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
+from xsem.spi.native_call import NativeCall, compiled
 from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
@@ -64,6 +65,7 @@ __all__ = [
     "Memory",
     "MemoryExport",
     "MemoryImport",
+    "NativeCall",
     "NvSciSync",
     "PreparedCall",
     "QueueDriver",
@@ -74,6 +76,7 @@ __all__ = [
     "SemaphoreQueue",
     "Semaphores",
     "Token",
+    "compiled",
     "duplicate_fd",
     "failed_check",
     "hookimpl",

@@ -8,11 +8,10 @@ driver's function directly, with arrays that are laid out once.
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from xsem.spi import PreparedCall
+from xsem.spi import NativeCall, PreparedCall
 from xsem_cuda.direct import address_of, check
 from xsem_cuda.fences import Fence
 from xsem_cuda.semaphores import SemaphoreToken
@@ -50,35 +49,14 @@ def prepared(
         return None
     count = len(semaphores)
     natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
-    params = bytearray(_PARAMS_SIZE * count)
-    where = (ctypes.c_char * len(params)).from_buffer(params)
-    # Not stdcall on Windows: 64-bit code has one calling convention. No argtypes: ctypes would check them at each call,
-    # and the arguments are always the same.
-    function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
-    arguments = (ctypes.c_void_p(ctypes.addressof(natives)), ctypes.c_void_p(ctypes.addressof(where)),
-                 ctypes.c_uint(count), ctypes.c_void_p(int(stream)))
-    fence = memoryview(params).cast("Q")
-    # One call writes all values, and again the zeros between the values.
-    write = struct.Struct("=" + f"Q{_PARAMS_SIZE - 8}x" * count).pack_into
+    block = bytearray(_PARAMS_SIZE * count)
+    params = (ctypes.c_char * len(block)).from_buffer(block)
 
-    def one(
-        value: int | None, wait_fences: Sequence[Fence], want_fence: bool, _alive: object = (natives, where)
-    ) -> Fence | None:
-        if wait_fences or want_fence:
-            return issue(one, (value, (), False), wait_fences, want_fence)
-        fence[0] = value or 0   # a binary semaphore has no value
-        while code := function(*arguments):
-            check(driver, name, code)
-        return None
+    def failed(code: int) -> None:
+        check(driver, name, code)
 
-    def several(
-        values: Sequence[int], wait_fences: Sequence[Fence], want_fence: bool, _alive: object = (natives, where)
-    ) -> Fence | None:
-        if wait_fences or want_fence:
-            return issue(several, (values, (), False), wait_fences, want_fence)
-        write(params, 0, *values)
-        while code := function(*arguments):
-            check(driver, name, code)
-        return None
+    def with_fences(call: NativeCall, values: Any, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        return issue(call, (values,), wait_fences, want_fence)
 
-    return one if count == 1 else several
+    return NativeCall(address, (ctypes.addressof(natives), ctypes.addressof(params), count, int(stream)), block,
+                      _PARAMS_SIZE, failed=failed, with_fences=with_fences, kept=(natives, params))

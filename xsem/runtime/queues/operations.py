@@ -144,9 +144,7 @@ class Append:
         The driver's call can itself append to this queue.
     """
 
-    __slots__ = ("lifetimes", "may_wait", "operation")
-
-    reenters = False
+    __slots__ = ("lifetimes", "may_wait", "operation", "reenters")
 
     def __init__(
         self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
@@ -154,8 +152,9 @@ class Append:
         self.operation: OperationName = operation
         self.lifetimes = lifetimes
         self.may_wait = may_wait
+        self.reenters = False
 
-    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+    def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows.
 
         Parameters
@@ -221,10 +220,9 @@ class Work(Append):
 
     __slots__ = ("_driver", "_work")
 
-    reenters = True
-
     def __init__(self, driver: QueueDriver, work: Callable[[], object]) -> None:
         super().__init__("work")
+        self.reenters = True
         self._driver = driver
         self._work = work
 

@@ -116,7 +116,7 @@ class PreparedAppend(Append):
         return self.queue, self.last_seq
 
     # ---- use
-    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+    def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use. Check the values to wait for, if the device limits the difference of values."""
         self.note_use(op, user)
         if self._limit != UINT64_MAX:
@@ -176,7 +176,7 @@ class _TimelineSignal(PreparedAppend):
 
     __slots__ = ()
 
-    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+    def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use, then check and store the values."""
         self.last_seq = op.seq
         if self._seen != self._releaser.releases or self.dropped:
@@ -225,10 +225,10 @@ class _OtherKinds(PreparedAppend):
 
     __slots__ = ()
 
-    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+    def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use, and change the state of each semaphore."""
         if self.operation == "wait":
-            super().begin(op, user, recording=recording)
+            PreparedAppend.begin(self, op, user, recording)
             changes = op.change_states()
             for state in self.states:
                 changes.wait(state, resets=self._resets)

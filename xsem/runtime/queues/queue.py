@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.device_state import DeviceState
@@ -70,23 +70,11 @@ class Queue(CompletionTracker):
         return self._use is not None and self._use() is not None
 
     # ---- appending
-    @overload
     def append(
         self, append: Append, params: Any = None, user: Lifetime | WrapperLifetime | None = None,
-        kept: Sequence[Fence] = (), *, lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
-        want_fence: Literal[True],
-    ) -> Fence: ...
-    @overload
-    def append(
-        self, append: Append, params: Any = None, user: Lifetime | WrapperLifetime | None = None,
-        kept: Sequence[Fence] = (), *, lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
+        kept: Sequence[Fence] = (), lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
         want_fence: bool = False,
-    ) -> Fence | None: ...
-    def append(
-        self, append: Append, params: Any = None, user: Lifetime | WrapperLifetime | None = None,
-        kept: Sequence[Fence] = (), *, lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
-        want_fence: bool = False,
-    ) -> Fence | None:
+    ) -> Any:
         """Append one operation: record the operation, and make the driver's call.
 
         All appends on the device take this path, except markers. An operation that Ctrl-C interrupts inside the
@@ -149,7 +137,7 @@ class Queue(CompletionTracker):
                 if self.failure is not None:
                     self.raise_failure()
                 if kept:
-                    foreign = any(fence.queue is None for fence in kept)
+                    foreign = None in [fence.queue for fence in kept]
                     self.exposed = self.exposed or foreign
                 if self.exposed or self.recording:
                     captured = self.recording or self.driver.is_capturing()
@@ -162,7 +150,7 @@ class Queue(CompletionTracker):
                     if gate.closed:
                         with gate.lock:
                             pass
-                append.begin(op, self, recording=self.recording)
+                append.begin(op, self, self.recording)
                 for lifetime in lifetimes:
                     lifetime.use(self, seq)
                 if self.recording:

@@ -49,9 +49,9 @@ class Replay(Append):
         self._rewinding = rewinding
         self._limit = limit
 
-    def begin(self, op: Operation, user: User, *, recording: bool) -> None:
+    def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use, and change the state of the signalled semaphores."""
-        super().begin(op, user, recording=recording)
+        super().begin(op, user, recording)
         changes = op.change_states()
         for state, value in self._signals.items():
             if value is not None:

@@ -1,0 +1,167 @@
+"""Compile the append path: Cython translates the modules of `MODULES` to C, as they are.
+
+``python hatch_build.py`` compiles in place and skips what is up to date. ``python hatch_build.py clean`` removes the
+compiled modules. The build of a wheel compiles into the wheel. Without Cython, a C compiler or the headers of Python,
+xsem is pure Python. The environment variable XSEM_PURE=1 requests that, too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:   # `python hatch_build.py` needs no hatchling
+    BuildHookInterface = object  # type: ignore[assignment,misc]
+
+ROOT: Final = Path(__file__).parent
+
+MODULES: Final = (
+    "xsem/runtime/device_state.py",
+    "xsem/runtime/lifetime.py",
+    "xsem/runtime/semaphore_state.py",
+    "xsem/runtime/wrapper_lifetime.py",
+    "xsem/runtime/queues/completion.py",
+    "xsem/runtime/queues/operations.py",
+    "xsem/runtime/queues/prepared_append.py",
+    "xsem/runtime/queues/prepared_cache.py",
+    "xsem/runtime/queues/queue.py",
+    "xsem/spi/native_call.pyx",
+    "xsem/facade/dlpack_native.pyx",
+)
+"""The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
+
+# annotation_typing: the types of C fields and variables come from the .pxd files only. nonecheck: an attribute of None
+# raises AttributeError, as in Python. auto_pickle: the objects refuse pickling, as in Python. unraisable_tracebacks: an
+# exception in a finalizer goes to sys.unraisablehook only.
+_DIRECTIVES: Final = ("annotation_typing=False", "nonecheck=True", "auto_pickle=False", "unraisable_tracebacks=False")
+
+
+def obstacle() -> str:
+    """Return why nothing can be compiled here, or an empty string."""
+    if os.environ.get("XSEM_PURE", "0") not in {"", "0"}:
+        return "XSEM_PURE is set"
+    if sys.implementation.name != "cpython" or os.name != "posix":
+        return "only CPython on Linux and macOS is supported"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "the compiled modules need the GIL"
+    if importlib.util.find_spec("Cython") is None:
+        return "Cython is not installed"
+    if not shutil.which(_compiler()[0]):
+        return f"there is no C compiler ({_compiler()[0]})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "the headers of Python are not installed (Debian, Ubuntu: apt-get install python3-dev)"
+    return ""
+
+
+def compile_modules(to: Path, work: Path) -> list[Path]:
+    """Compile the modules that are not up to date, and return the files of all modules.
+
+    Parameters
+    ----------
+    to : Path
+        The root for the compiled modules.
+    work : Path
+        Folder for the C files.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        Cython or the C compiler refused a module. The error has the output.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    declarations = [ROOT / "hatch_build.py", *ROOT.glob("xsem/**/*.pxd")]   # they depend on each other
+    newest = max(path.stat().st_mtime for path in declarations)
+    files = {module: to / (module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")) for module in MODULES}
+    stale = [module for module, file in files.items() if not file.exists()
+             or file.stat().st_mtime < max(newest, (ROOT / module).stat().st_mtime)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda module: _compile(module, files[module], work), stale))
+    return list(files.values())
+
+
+def _compile(module: str, file: Path, work: Path) -> None:
+    name = module.partition(".")[0].replace("/", ".")
+    c = work / f"{name}.c"
+    directives = [word for each in _DIRECTIVES for word in ("--directive", each)]
+    _run(sys.executable, "-m", "cython", "-3", *directives, "--module-name", name, "-o", str(c), module)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        made = Path(folder, file.name)
+        _run(*_compiler(), *shlex.split(os.environ.get("CFLAGS", "-O2")), "-fPIC", "-w",
+             f"-I{sysconfig.get_path('include')}", str(c), "-o", str(made))
+        made.replace(file)   # in one step: another process may import the old one now
+
+
+def _compiler() -> list[str]:
+    """Return the command that compiles and links a shared object."""
+    command = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
+    return [*shlex.split(os.environ["CC"]), *command[1:]] if "CC" in os.environ else command
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, cwd=ROOT, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                   stderr=subprocess.STDOUT, text=True)
+
+
+def clean() -> None:
+    """Remove the compiled modules from the source tree."""
+    for module in MODULES:
+        for file in (ROOT / module).parent.glob(f"{Path(module).stem}.*.so"):
+            file.unlink()
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the compiled modules to a wheel, for the Python and the platform that build it."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile. An editable installation compiles nothing: `main` does that in place."""
+        if version == "editable":
+            return
+        why = obstacle()
+        if not why:
+            work = Path(self.directory, "compiled")
+            try:
+                compile_modules(work, work)
+            except subprocess.CalledProcessError as error:
+                why = f"{' '.join(error.cmd[:3])} … failed:\n{error.output}"
+            else:
+                for module in MODULES:
+                    file = module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")
+                    build_data["force_include"][str(work / file)] = file
+                build_data["pure_python"] = False
+                build_data["infer_tag"] = True
+        if why:
+            self.app.display_info(f"xsem: pure Python, nothing is compiled: {why}")
+
+
+def main() -> int:
+    """Compile in place. Return the exit status: 1 if the compilation failed."""
+    if sys.argv[1:] == ["clean"]:
+        clean()
+        return 0
+    why = obstacle()
+    if why:
+        print(f"xsem is not compiled: {why}")
+        return 0
+    try:
+        compile_modules(ROOT, ROOT / "build" / "compiled")
+    except subprocess.CalledProcessError as error:
+        clean()
+        print(f"xsem is not compiled: {' '.join(error.cmd)}\n{error.output}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Calls of C functions through their addresses, in C code or in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from xsem.spi import NativeCall, compiled
+
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+
+
+class Recorder:
+    """A C function that stores its arguments and the bytes of the block, and returns the codes of a list."""
+
+    def __init__(self, size: int, stride: int, arguments: tuple[int, ...] = (1, 2**63, 3, 4)) -> None:
+        self.block = bytearray(size)
+        self.codes: list[int] = []
+        self.failures: list[int] = []
+        self.seen: list[tuple[Any, ...]] = []
+        self.with_fences: list[Any] = []
+        self.function = FUNCTION(self._called)
+        self.call = NativeCall(ctypes.cast(self.function, ctypes.c_void_p).value or 0, arguments, self.block, stride,
+                               failed=self.failed, with_fences=self._with_fences, kept=self.block)
+
+    def _called(self, *arguments: int | None) -> int:
+        self.seen.append((*arguments, bytes(self.block)))
+        return self.codes.pop(0) if self.codes else 0
+
+    def failed(self, code: int) -> None:
+        self.failures.append(code)
+        if code < 0:
+            raise ArithmeticError(code)
+
+    def _with_fences(self, call: NativeCall, *arguments: Any) -> Any:
+        self.with_fences.append(arguments)
+        call(arguments[0], (), False)
+        return "fence"
+
+
+def number(*values: int) -> bytes:
+    return b"".join(value.to_bytes(8, sys.byteorder) for value in values)
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**32, 2**63, 2**64 - 1, None])
+def test_one_value_is_written_and_the_function_called(value: int | None) -> None:
+    rec = Recorder(24, 24)
+    assert rec.call(value, (), False) is None
+    assert rec.seen == [(1, 2**63, 3, 4, number(value or 0) + bytes(16))]
+
+
+def test_several_values_are_written_at_their_places() -> None:
+    rec = Recorder(48, 16)
+    rec.call((1, 2**64 - 1, 3))
+    rec.call([4, 5, 6])
+    assert [each[4] for each in rec.seen] == [number(1, 0, 2**64 - 1, 0, 3, 0), number(4, 0, 5, 0, 6, 0)]
+
+
+def test_call_is_repeated_until_a_failure_raises() -> None:
+    rec = Recorder(8, 8)
+    rec.codes = [5, 7, 0, -3]
+    assert rec.call(1) is None
+    assert (rec.failures, len(rec.seen)) == ([5, 7], 3)
+    with pytest.raises(ArithmeticError):
+        rec.call(2)
+    assert rec.failures == [5, 7, -3]
+
+
+@pytest.mark.parametrize(("fences", "want"), [(("f",), False), ((), True), (("f", "g"), True)])
+def test_fences_are_left_to_the_backend(fences: tuple[str, ...], want: bool) -> None:
+    rec = Recorder(8, 8)
+    assert rec.call(9, fences, want) == "fence"
+    assert rec.with_fences == [(9, fences, want)]
+    assert rec.seen[0][4] == number(9)
+
+
+@pytest.mark.parametrize("arguments", [(), (7,), (1, 2, 3)])
+def test_functions_of_fewer_arguments(arguments: tuple[int, ...]) -> None:
+    rec = Recorder(8, 8, arguments)
+    rec.call(1)
+    assert rec.seen[0][:len(arguments)] == arguments
+
+
+@pytest.mark.parametrize(("address", "arguments", "size", "stride"), [
+    (0, (), 8, 8), (1, (1, 2, 3, 4, 5), 8, 8), (1, (), 8, 4), (1, (), 12, 8)])
+def test_bad_layouts_are_refused(address: int, arguments: tuple[int, ...], size: int, stride: int) -> None:
+    with pytest.raises(ValueError, match="at most four arguments"):
+        NativeCall(address, arguments, bytearray(size), stride, failed=print, with_fences=print, kept=None)
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, "7", (1, 2)])
+def test_value_that_is_no_unsigned_number_makes_no_call(value: Any) -> None:
+    rec = Recorder(8, 8)
+    with pytest.raises((OverflowError, TypeError, ValueError)) as caught:
+        rec.call(value)
+    assert rec.seen == []
+    del caught
+
+
+def test_wrong_number_of_values_makes_no_call() -> None:
+    rec = Recorder(16, 8)
+    with pytest.raises(Exception, match="3"):
+        rec.call((1, 2, 3))
+    assert rec.seen == []
+
+
+def test_block_keeps_its_size() -> None:
+    rec = Recorder(8, 8)
+    with pytest.raises(BufferError):
+        rec.block.extend(bytes(8))
+
+
+def test_call_keeps_its_memory_and_no_cycle_survives() -> None:
+    class Owner:
+        call: NativeCall
+
+        def failed(self, code: int) -> None: ...
+
+    owner, rec = Owner(), Recorder(8, 8)
+    address = ctypes.cast(rec.function, ctypes.c_void_p).value or 0
+    owner.call = NativeCall(address, (), bytearray(8), 8, failed=owner.failed, with_fences=print, kept=owner)
+    there, call = weakref.ref(owner), owner.call
+    del owner
+    gc.collect()
+    assert there() is not None
+    del call
+    gc.collect()
+    assert there() is None
+
+
+def test_other_threads_run_during_the_call() -> None:
+    read, write = os.pipe()
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(1)
+    address = ctypes.cast(libc.read, ctypes.c_void_p).value or 0
+
+    def failed(code: int) -> None:
+        raise StopIteration(code)
+
+    call = NativeCall(address, (read, ctypes.addressof(buffer), 1), bytearray(8), 8, failed=failed,
+                      with_fences=print, kept=buffer)
+    timer = threading.Timer(0.05, os.write, (write, b"x"))   # without the GIL, it could never run
+    timer.start()
+    with pytest.raises(StopIteration) as caught:
+        call(None)
+    timer.join()
+    os.close(read)
+    os.close(write)
+    assert caught.value.value == 1
+
+
+@pytest.mark.parametrize("pure", ["", "0", "1"])
+def test_xsem_pure_selects_the_sources(pure: str) -> None:
+    program = """
+import sys, xsem.runtime.queues.queue as queue, xsem.spi
+print(xsem.spi.compiled(), queue.__file__.endswith(".py"), xsem.spi.NativeCall.__module__)
+"""
+    printed = subprocess.run([sys.executable, "-c", program], env=os.environ | {"XSEM_PURE": pure}, text=True,
+                             capture_output=True, check=True).stdout.split()
+    there = compiled() if os.environ.get("XSEM_PURE", "0") in {"", "0"} else printed[0] == "True"
+    assert printed == [str(there and pure != "1"), str(not there or pure == "1"), "xsem.spi.native_call"]

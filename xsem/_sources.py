@@ -1,0 +1,31 @@
+"""The environment variable XSEM_PURE: import the Python sources, also where compiled modules stand beside them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from types import ModuleType
+
+__all__ = ["wanted"]
+
+
+class _Sources:
+    """Finds only the sources of the modules of xsem. Python otherwise prefers a compiled module."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is None or not name.startswith("xsem."):
+            return None
+        found = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name) for folder in path)
+        return next((spec for spec in found if spec is not None), None)
+
+
+def wanted() -> bool:
+    """Return whether XSEM_PURE requests the sources."""
+    return os.environ.get("XSEM_PURE", "0") not in {"", "0"}
+
+
+if wanted():
+    sys.meta_path.insert(0, _Sources)
