@@ -74,7 +74,7 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
     for name, members in groups:
         unit = members[0]["unit"]
         # Each panel has a scale of its own, because copies and signals do not compare.
-        most = max(figure["high"] for each in members for figure in each["ways"].values()) or 1.0
+        most = max(figure["median"] for each in members for figure in each["ways"].values()) * 1.15 or 1.0
         better = "microseconds, shorter is better" if unit == "us" else f"{unit}, longer is better"
         pen.text((_MARGIN, y), f"{_GROUPS[name]}  ({better})", fill=_INK, font=large)
         y += 2 * _LINE
@@ -84,7 +84,7 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
             for way, figure in each["ways"].items():
                 words, colour = _words(way)
                 scale = (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most
-                end, low, high = (_NAMES + figure[part] * scale for part in ("median", "low", "high"))
+                end, low, high = (_NAMES + min(figure[part], most) * scale for part in ("median", "low", "high"))
                 middle = y + _LINE // 2
                 pen.text((_MARGIN + 16, y + 1), words, fill=_INK, font=small)
                 pen.rectangle((_NAMES, y + 3, max(end, _NAMES + 1), y + _LINE - 4), fill=colour)
