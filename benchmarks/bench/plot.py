@@ -40,8 +40,8 @@ _GROUPS: Final = {
     "copy": "Copy memory", "live objects": "The same calls beside many living objects",
 }
 _INTRODUCTION: Final = (
-    'xsem lets GPU work of one program wait for work of another. Each bar is the cost of one call. "By hand" are the same',
-    "calls to the driver without xsem and without its checks. A line at a bar's end spans 80 % of the repetitions.",
+    'xsem lets GPU work of one program wait for work of another. Each bar is the cost of one call. "By hand" means',
+    "the same calls to the driver without xsem and its checks. A line at a bar's end spans 80 % of the repetitions.",
 )
 
 
