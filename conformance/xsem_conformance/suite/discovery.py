@@ -122,19 +122,19 @@ def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) 
 
 @check("XSEM-CAP-002")
 def undeclared_import_is_refused(context: CaseContext, case: Case) -> None:
-    """xsem refuses the import with UnsupportedError."""
+    """The device refuses the import with UnsupportedError."""
     _refused(context, f"{case.kind}_import:{case.handle_type}")
 
 
 @check("XSEM-CAP-003")
 def undeclared_export_is_refused(context: CaseContext, case: Case) -> None:
-    """xsem refuses the creation with UnsupportedError."""
+    """The device refuses the creation with UnsupportedError."""
     _refused(context, f"{case.kind}_export:{case.handle_type}")
 
 
 @check("XSEM-CAP-004")
 def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
-    """xsem refuses every undeclared feature with UnsupportedError."""
+    """The device refuses every undeclared feature with UnsupportedError."""
     for name in undeclared(context.device.capabilities):
         if name.startswith("feature:"):
             _refused(context, name)
