@@ -7,9 +7,9 @@ A `Lifetime` stands for one driver object. The object is freed when three condit
 - all operations that were appended with it are done. Markers of the queues tell this
   (`xsem.runtime.queues.completion`), not a completion of each append.
 
-If a free is possible at once, the caller's thread makes it. Otherwise the releasing thread of the device makes it. That
-thread exists while a release is pending, and 50 ms longer. A finalizer calls no driver and takes no lock. It puts a job
-into the device's inbox; later calls and the releasing thread do the jobs.
+If a free is possible at once, the caller's thread makes the free. Otherwise the releasing thread of the device makes
+the free. This thread exists while a release is pending, and 50 ms longer. A finalizer calls no driver and takes no
+lock: it puts a job into the device's inbox. Later calls and the releasing thread do the jobs.
 """
 
 from __future__ import annotations
@@ -440,7 +440,7 @@ class Releaser:
         self._rouse()
 
     def _rouse(self) -> None:
-        """End the wait of a thread without work. A finalizer may call this method."""
+        """End `_linger` of the releasing thread, because there is new work. A finalizer may call this method."""
         if self._lingering:
             self._nap.put(None)
 
@@ -450,7 +450,7 @@ class Releaser:
 
     def _linger(self) -> bool:
         """Wait for new work before the thread ends. Return whether there is new work."""
-        self._lingering = True   # before the look at the work: a later release then ends the wait
+        self._lingering = True   # set before the query of the work, so that a later release ends the wait
         try:
             with contextlib.suppress(Empty):
                 if not self._has_work:

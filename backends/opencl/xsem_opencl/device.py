@@ -93,7 +93,7 @@ class OpenCLDevice(
         Raises
         ------
         ImportFailure
-            The driver refused the import.
+            The driver refused the import. The state of the handle is "unknown".
         """
         try:
             return import_semaphore(self._core, desc, handle)
@@ -125,7 +125,7 @@ class OpenCLDevice(
         Raises
         ------
         ImportFailure
-            The driver refused the import.
+            The driver refused the import. The state of the handle is "unknown".
         """
         try:
             return import_memory(self._core, desc, handle)
@@ -133,7 +133,7 @@ class OpenCLDevice(
             raise ImportFailure(import_error(error, "memory of that size"), handle="unknown") from error
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLOpenCL and the index: libraries do not mistake a buffer for host memory."""
+        """Return DLPack's kDLOpenCL and the index of the device. Libraries do not take a buffer for host memory."""
         return (_DLPACK_OPENCL, self._index)
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
@@ -172,7 +172,7 @@ class OpenCLDevice(
 
     # ---- queues and fences
     def create_queue(self) -> CommandQueue:
-        """Create an in-order queue, owned by the returned object."""
+        """Create an in-order queue. The returned object owns the queue."""
         return CommandQueue(self._core, self._core.create_queue())
 
     def queue_identity(self, stream: object) -> int:

@@ -17,7 +17,7 @@ from xsem_conformance.outcomes import Case, expect
 SIZE = 1 << 16
 _CPU: Final = 1   # kDLCPU of DLPack
 _ALIGNED: Final = 256
-"""Alignment of every allocation: DLPack requires it of arrays, and no driver allocates with less."""
+"""Alignment of every allocation, in bytes. DLPack requires this alignment of arrays, and all drivers provide it."""
 _PAGES = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 
 
@@ -64,7 +64,7 @@ def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
 
 
 def _address_is_right(buffer: xsem.Buffer, offset: int, page: bytes) -> None:
-    # Copies use no addresses. The application's own work does.
+    # Copies use the token and an offset. The application's own work uses the address, so the address needs a test.
     try:
         address, device = buffer.address, buffer.__dlpack_device__()[0]
     except (UnsupportedError, BufferError):
@@ -142,7 +142,7 @@ def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str
 
 @check("XSEM-BUF-006")
 def dlpack_device_is_one_that_dlpack_knows(context: CaseContext, case: Case) -> None:
-    """Type and id are defined by DLPack, and equal on each call; None is allowed."""
+    """DLPack defines the type and the id, or the result is None. Each call returns the same result."""
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
     expect(found is None or (1 <= found[0] <= 17 and found[1] >= 0), f"{found} is not a DLPack device")
