@@ -58,7 +58,7 @@ def obstacle() -> str:
     if importlib.util.find_spec("Cython") is None:
         return "Cython is not installed"
     if not shutil.which(_compiler()[0]):
-        return f"there is no C compiler ({_compiler()[0]})"
+        return f"the C compiler {_compiler()[0]} is missing"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "the headers of Python are not installed (Debian, Ubuntu: apt-get install python3-dev)"
     return ""
