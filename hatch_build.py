@@ -47,6 +47,7 @@ MODULES: Final = (
     "xsem/runtime/queues/queue_table.py",
     "xsem/runtime/queues/semaphore_changes.py",
     "xsem/spi/native_call.pyx",
+    "xsem/facade/dlpack_native.pyx",
 )
 """The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
 

@@ -3,6 +3,7 @@
     python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json --plot out.png
     tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: only that it runs
 
+With the compiled part of xsem, a second process measures xsem in pure Python (XSEM_PURE=1), beside the same other ways.
 The results are medians of interleaved repetitions. The command reports the figures and does not judge them. The exit
 status is 0 whatever the aims say, 1 if a signal did not arrive, and 3 if nothing could be measured. Without a C
 compiler, build the loop in C elsewhere (`--build-c-loop FILE`) and pass its file (`--c-loop FILE`).
@@ -14,7 +15,9 @@ import argparse
 import datetime as dt
 import faulthandler
 import json
+import os
 import platform
+import subprocess
 import sys
 import tempfile
 from importlib import metadata
@@ -26,8 +29,9 @@ from bench import aims, copies, frames, imports, objects, plot, signals, trips
 from bench.c_loop import CLoop, build
 from bench.rig import open_rig, raise_fd_limit
 from bench.timing import Series
+from xsem.spi import compiled
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _PARTS: Final = {"signals": signals, "frames": frames, "imports": imports, "trips": trips, "copies": copies,
                  "objects": objects}
 _PACKAGES: Final = ("xsem", "cuda-bindings", "numpy")
@@ -75,21 +79,33 @@ def _measure(asked: argparse.Namespace, c_loop: CLoop | None, origin: str) -> di
                 found.append(series)
                 _show(series)
         exporter = rig.exporter.info.name
-    judged = aims.aims(found)
-    print("aims:")
+    judged = aims.aims(found, compiled=compiled())
+    print("aims, with the compiled part:" if compiled() else "aims, pure Python:")
     for aim in judged:
         print(f"    {aim}")
-    title = f"xsem on {info.name}, driver {info.driver_version}"
-    if asked.plot is not None:
-        plot.plot(found, title, asked.plot)
     return {
         "schema": SCHEMA, "kind": "benchmarks", "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": asked.commit, "quick": asked.quick, "device": info.name, "exporter": exporter,
+        "commit": asked.commit, "compiled": compiled(), "quick": asked.quick, "device": info.name, "exporter": exporter,
         "driver_version": info.driver_version,
         "platform": f"{sys.platform} {platform.release()} {platform.machine()}", "packages": _packages(),
         "c_loop": origin, "prepared": prepared, "series": [each.as_json() for each in found],
         "aims": [each.as_json() for each in judged],
     }
+
+
+def _without_compiled(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure in a process without the compiled part, and return its record."""
+    path = folder / "pure.json"
+    command = [sys.executable, __file__, "--device", asked.device, "--exporter", asked.exporter, "--json", str(path),
+               "--deadline", str(asked.deadline)]
+    command += [part for name in asked.only or () for part in ("--only", name)]
+    command += ["--quick"] if asked.quick else []
+    command += ["--c-loop", str(asked.c_loop)] if asked.c_loop is not None else []
+    sys.stdout.flush()
+    subprocess.run(command, env={**os.environ, "XSEM_PURE": "1"}, check=True, stdin=subprocess.DEVNULL,
+                   timeout=asked.deadline + 30)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def main() -> int:
@@ -125,10 +141,18 @@ def main() -> int:
                 print(f"benchmarks: {error}", file=sys.stderr)
                 return _NOT_TRIED
             record = _measure(asked, loop, origin)
+            pure = None
+            if compiled():
+                faulthandler.cancel_dump_traceback_later()   # the other process has its own
+                pure = _without_compiled(asked, Path(folder))
+            record["pure"] = pure and {"series": pure["series"], "aims": pure["aims"]}
+            if asked.plot is not None:
+                title = f"xsem {record['packages']['xsem']} on {record['device']}, driver {record['driver_version']}"
+                plot.plot(record, title, asked.plot)
     except (xsem.BackendUnavailableError, xsem.DeviceNotFoundError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return _NOT_TRIED
-    except AssertionError as wrong:
+    except (AssertionError, subprocess.SubprocessError) as wrong:
         print(f"benchmarks: {wrong}", file=sys.stderr)
         return 1
     if asked.json is not None:

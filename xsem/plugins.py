@@ -274,7 +274,7 @@ _QUEUE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
 
 
 def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
-    """Refuse a device driver that does not inherit the classes of its capabilities.
+    """Refuse a device driver that does not inherit the classes of its declared capabilities.
 
     Parameters
     ----------
@@ -301,13 +301,25 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
 
 
 def check_queue_implements(info: DeviceInfo, capabilities: Capabilities, driver: spi.QueueDriver) -> None:
-    """Refuse a queue driver that does not inherit the classes of the device's capabilities, as `check_implements`."""
+    """Refuse a queue driver that does not inherit the classes of the device's capabilities.
+
+    Raises
+    ------
+    BackendUnavailableError
+        ``broken_promise``: as for `check_implements`.
+    """
     needed = _SEMAPHORE_QUEUE if capabilities.semaphore_import or capabilities.semaphore_export else ()
     _check_inherits(info, driver, [*needed, *_of_features(capabilities, _QUEUE_CLASSES)])
 
 
 def check_native_implements(info: DeviceInfo, backend: spi.Backend, capabilities: Capabilities) -> None:
-    """Refuse a backend that declares Feature.NATIVE_CONTEXT and does not override `Backend.borrow`."""
+    """Refuse a backend that declares Feature.NATIVE_CONTEXT and does not override `Backend.borrow`.
+
+    Raises
+    ------
+    BackendUnavailableError
+        ``broken_promise``.
+    """
     if Feature.NATIVE_CONTEXT in capabilities.features and type(backend).borrow is spi.Backend.borrow:
         _refuse(info, ["Backend.borrow"])
 
@@ -326,7 +338,7 @@ def _check_inherits(info: DeviceInfo, driver: object, needed: Iterable[type]) ->
 
 def _refuse(info: DeviceInfo, missing: Iterable[str]) -> NoReturn:
     raise BackendUnavailableError(
-        f"the backend {info.backend!r} declares capabilities of {info.id} that it does not implement: "
+        f"the backend {info.backend!r} declares capabilities of {info.id} without the classes or methods for them: "
         + ", ".join(missing),
         reason="broken_promise",
         backend=info.backend,

@@ -7,21 +7,27 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bench.copies import DIRECTIONS, MAPPED, PLAIN
-from bench.frames import BARRIER, BINARY, EVENT, NEW_EVENT, STREAM, WAIT_EVENT
+from bench.frames import BARRIER, BINARY, EVENT, HANDOVER, NEW_EVENT, STREAM, WAIT_EVENT
+from bench.imports import UNTIL_GONE
 from bench.objects import BESIDE
 from bench.timing import Series
-from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
+from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
-# Group and label of a series, and the largest accepted ratio of xsem to cuda.bindings with reused parameters.
+# Group and label of a series, and the largest accepted ratio of xsem to cuda.bindings with reused parameters: with the
+# compiled part, and in pure Python.
 _BESIDE_BINDINGS: Final = (
-    ("signal", "1 semaphore", 1.6), ("wait", "1 semaphore", 1.6), ("frame", EVENT, 3.0), ("frame", NEW_EVENT, 3.0),
-    ("frame", WAIT_EVENT, 3.0), ("frame", STREAM, 3.0), ("frame", BARRIER, 4.0), ("frame", BINARY, 2.0),
-    ("round trip", "host, device, host", 1.08),
+    ("signal", "1 semaphore", 0.80, 1.6), ("wait", "1 semaphore", 0.80, 1.6), ("frame", EVENT, 1.2, 3.0),
+    ("frame", NEW_EVENT, 1.2, 3.0), ("frame", WAIT_EVENT, 1.2, 3.0), ("frame", STREAM, 1.3, 3.0),
+    ("frame", BARRIER, 1.3, 4.0), ("frame", BINARY, 0.9, 2.0), ("round trip", "host, device, host", 1.03, 1.08),
 )
+_BATCHES: Final = (0.95, 1.1)
+_IMPORT: Final = (1.25, 1.4)
+_UNTIL_GONE: Final = (1.3, 1.5)
+_HANDOVER: Final = (1.1, 1.3)
 # "Flat": the variation of a ratio of medians between two rounds of measurements.
-_FLAT: Final = 1.10
+_FLAT: Final = (1.05, 1.10)
 
 
 @dataclass(frozen=True)
@@ -51,29 +57,52 @@ class Aim:
         return f"{'met ' if self.met else 'OPEN'} {self.text}: {sign} {self.limit:.2f}, found {self.found:.2f}"
 
 
-def aims(found: Sequence[Series]) -> list[Aim]:
-    """Return all aims, from the series of one run."""
+def aims(found: Sequence[Series], *, compiled: bool) -> list[Aim]:
+    """Return all aims, from the series of one process with or without the compiled part."""
     by_name = {(each.group, each.label): each for each in found}
 
-    def ratio(group: str, label: str, way: str, to: str) -> float | None:
+    def median(group: str, label: str, way: str) -> float | None:
         series = by_name.get((group, label))
-        return None if series is None else series.ratio(way, to)
+        return series.ways[way].median if series is not None and way in series.ways else None
+
+    def most(text: str, limits: tuple[float, float], one: float | None, other: float | None) -> Aim:
+        return Aim(text, limits[0] if compiled else limits[1], False,
+                   None if one is None or other is None else one / other)
+
+    def of_one(text: str, limits: tuple[float, float], group: str, label: str, way: str, to: str) -> Aim:
+        return most(text, limits, median(group, label, way), median(group, label, to))
 
     listed = [
-        *(Aim(f"{group}, {label}: xsem / cuda.bindings, params reused", limit, False, ratio(group, label, XSEM, REUSED))
-          for group, label, limit in _BESIDE_BINDINGS),
-        *(Aim(f"{count} signals: xsem prepared / cuda.bindings, params reused", 1.1, False,
-              ratio("signal", f"{count} semaphores", PREPARED, REUSED)) for count in (8, 64)),
-        Aim("import of a semaphore: xsem / cuda.bindings", 1.4, False,
-            ratio("import", "semaphore", XSEM, DOCUMENTED)),
-        *(Aim(f"copy, {direction}: mapped / plain", 0.98, True, ratio("copy", direction, MAPPED, PLAIN))
-          for direction in DIRECTIONS),
+        *(of_one(f"{group}, {label}: xsem / cuda.bindings, params reused", (with_it, without), group, label, XSEM,
+                 REUSED)
+          for group, label, with_it, without in _BESIDE_BINDINGS),
+        *(of_one(f"{count} signals: xsem prepared / cuda.bindings, params reused", _BATCHES, "signal",
+                 f"{count} semaphores", PREPARED, REUSED) for count in (8, 64)),
+        most("signal that hands over memory / signal: xsem", _HANDOVER, median("frame", HANDOVER, XSEM),
+             median("signal", "1 semaphore", XSEM)),
+        of_one("import of a semaphore: xsem / cuda.bindings", _IMPORT, "import", "semaphore", XSEM, DOCUMENTED),
+        most("import and release of a semaphore until gone: xsem / cuda.bindings", _UNTIL_GONE,
+             _sum(median("import", "semaphore", XSEM), median("release", "semaphore", UNTIL_GONE)),
+             _sum(median("import", "semaphore", DOCUMENTED), median("release", "semaphore", DOCUMENTED))),
+        *(Aim(f"copy, {direction}: mapped / plain", 0.98, True,
+              _ratio(median("copy", direction, MAPPED), median("copy", direction, PLAIN))) for direction in DIRECTIONS),
     ]
+    if compiled:
+        listed += [of_one(f"{what}, 1 semaphore: xsem / C loop", (1.5, 1.5), what, "1 semaphore", XSEM, C_LOOP)
+                   for what in ("signal", "wait")]
     live = [each for each in found if each.group == "live objects"]
     for way, beside in BESIDE.items() if live else ():
         ratios = [each.ratio(way, beside) for each in live]
         known = [each for each in ratios if each is not None]
         worst = max(known) / known[0] if len(known) == len(ratios) else None
         numbers = f"{live[0].size:,} to {live[-1].size:,}"
-        listed.append(Aim(f"{numbers} live objects, dearest / first, each / {beside}: {way}", _FLAT, False, worst))
+        listed.append(most(f"{numbers} live objects, dearest / first, each / {beside}: {way}", _FLAT, worst, 1.0))
     return listed
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one / other

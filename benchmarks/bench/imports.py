@@ -16,10 +16,10 @@ from bench.timing import Series, figure, rounds
 from bench.ways import C_LOOP, DOCUMENTED, XSEM
 from xsem.types import MemoryDesc, SemaphoreDesc
 
-__all__ = ["fd_of", "import_documented", "measure"]
+__all__ = ["UNTIL_GONE", "fd_of", "import_documented", "measure"]
 
 SIZE: Final = 1 << 20
-_UNTIL_GONE: Final = f"{XSEM}, until gone"
+UNTIL_GONE: Final = f"{XSEM}, until gone"
 
 # One cycle: seconds to import all, to release all, and to release all until the driver has destroyed them.
 _Cycle: TypeAlias = Callable[[], tuple[float, float, float]]
@@ -46,7 +46,7 @@ def _both(label: str, cycles: dict[str, _Cycle], objects: int, repetitions: int)
 
     yield Series("import", label, objects, "us", {way: figure(phase(way, 0)) for way in cycles}, repetitions)
     released = {way: figure(phase(way, 1)) for way in cycles}
-    released[_UNTIL_GONE] = figure(phase(XSEM, 2))
+    released[UNTIL_GONE] = figure(phase(XSEM, 2))
     yield Series("release", label, objects, "us", released, repetitions)
 
 

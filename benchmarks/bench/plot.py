@@ -1,18 +1,17 @@
-"""The series as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile.
+"""The record as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile.
 
-Pillow draws it, because xsem needs Pillow anyway.
+The picture is for readers who know neither xsem nor CUDA. Pillow draws it, because xsem needs Pillow anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from PIL import Image, ImageDraw, ImageFont
 
-from bench.timing import Series
+from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["plot"]
 
@@ -23,44 +22,96 @@ _LINE: Final = 20
 _GAP: Final = 10
 _MARGIN: Final = 24
 _PAPER, _INK, _FAINT = (255, 255, 255), (34, 34, 34), (120, 120, 120)
-_COLOURS: Final = ((68, 119, 170), (102, 204, 238), (34, 136, 51), (204, 187, 68), (238, 102, 119), (170, 51, 119),
-                   (187, 187, 187))
+_GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 119), (245, 178, 187), (34, 136, 51)
+_PURE: Final = ", pure Python"
+
+# A way in the record: its words and its colour in the picture. Other ways keep their names.
+_WORDS: Final = {
+    C_LOOP: ("the driver alone, in C", _GREY),
+    DOCUMENTED: ("by hand in Python, as documented", _BLUE),
+    REUSED: ("by hand in Python, tuned", _BLUE),
+    XSEM: ("xsem", _RED),
+    PREPARED: ("xsem, prepared", _RED),
+}
+_GROUPS: Final = {
+    "signal": "Let the GPU signal semaphores", "wait": "Let the GPU wait for semaphores",
+    "frame": "What an application does in each frame", "import": "Take over an object of another API",
+    "release": "Give the object back", "round trip": "Host signals, GPU answers, host sees it",
+    "copy": "Copy memory", "live objects": "The same calls beside many living objects",
+}
+_INTRODUCTION: Final = (
+    'xsem lets GPU work of one program wait for work of another. Each bar is the cost of one call. "By hand" means',
+    "the same calls to the driver without xsem and its checks. A line at a bar's end spans 80 % of the repetitions.",
+)
 
 
-def plot(series: Sequence[Series], title: str, path: Path) -> None:
-    """Write a PNG."""
+def plot(record: dict[str, Any], title: str, path: Path) -> None:
+    """Write a PNG.
+
+    Parameters
+    ----------
+    record : dict
+        The record of a run (`schema.json`).
+    title : str
+    path : Path
+        The file to write.
+    """
     small, large = ImageFont.load_default(size=13), ImageFont.load_default(size=18)
-    ways = sorted({way for each in series for way in each.ways})
-    colours = {way: _COLOURS[index % len(_COLOURS)] for index, way in enumerate(ways)}
-    groups = [(name, list(each)) for name, each in groupby(series, key=lambda each: each.group)]
-    rows = sum(len(each.ways) + 1 for each in series)
-    height = 2 * _MARGIN + 2 * _LINE + rows * _LINE + len(groups) * (2 * _LINE + _GAP) + len(series) * _GAP
+    series = [{**each, "ways": _with_pure(each, record)} for each in record["series"]]
+    groups = [(name, list(each)) for name, each in groupby(series, key=lambda each: each["group"])]
+    rows = sum(len(each["ways"]) + 1 for each in series)
+    height = 2 * _MARGIN + (3 + len(_INTRODUCTION)) * _LINE + rows * _LINE + len(groups) * (2 * _LINE + _GAP) \
+        + len(series) * _GAP
     image = Image.new("RGB", (_WIDTH, height), _PAPER)
     pen = ImageDraw.Draw(image)
     y = _MARGIN
     pen.text((_MARGIN, y), title, fill=_INK, font=large)
     y += 2 * _LINE
+    for line in _INTRODUCTION:
+        pen.text((_MARGIN, y), line, fill=_INK, font=small)
+        y += _LINE
+    y += _LINE
     for name, members in groups:
-        unit = members[0].unit
+        unit = members[0]["unit"]
         # Each panel has a scale of its own, because copies and signals do not compare.
-        most = max(figure.high for each in members for figure in each.ways.values()) or 1.0
-        better = "less is better" if unit == "us" else "more is better"
-        pen.text((_MARGIN, y), f"{name}, {unit} ({better})", fill=_INK, font=large)
+        most = max(figure["median"] for each in members for figure in each["ways"].values()) * 1.15 or 1.0
+        better = "microseconds, shorter is better" if unit == "us" else f"{unit}, longer is better"
+        pen.text((_MARGIN, y), f"{_GROUPS[name]}  ({better})", fill=_INK, font=large)
         y += 2 * _LINE
         for each in members:
-            pen.text((_MARGIN, y), each.label, fill=_FAINT, font=small)
+            pen.text((_MARGIN, y), each["label"], fill=_FAINT, font=small)
             y += _LINE
-            for way, figure in each.ways.items():
+            for way, figure in each["ways"].items():
+                words, colour = _words(way)
                 scale = (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most
-                end, low, high = (_NAMES + value * scale for value in (figure.median, figure.low, figure.high))
+                end, low, high = (_NAMES + min(figure[part], most) * scale for part in ("median", "low", "high"))
                 middle = y + _LINE // 2
-                pen.text((_MARGIN + 16, y + 1), way, fill=_INK, font=small)
-                pen.rectangle((_NAMES, y + 3, max(end, _NAMES + 1), y + _LINE - 4), fill=colours[way])
+                pen.text((_MARGIN + 16, y + 1), words, fill=_INK, font=small)
+                pen.rectangle((_NAMES, y + 3, max(end, _NAMES + 1), y + _LINE - 4), fill=colour)
                 pen.line((low, middle, high, middle), fill=_INK)
                 for x in (low, high):
                     pen.line((x, middle - 3, x, middle + 3), fill=_INK)
-                pen.text((max(high, end) + 8, y + 1), f"{figure.median:,.2f}", fill=_INK, font=small)
+                pen.text((max(high, end) + 8, y + 1), f"{figure['median']:,.2f}", fill=_INK, font=small)
                 y += _LINE
             y += _GAP
         y += _GAP
     image.save(path)
+
+
+def _with_pure(each: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """Return the ways of a series, with those of xsem in pure Python beside them."""
+    ways: dict[str, Any] = dict(each["ways"])
+    for other in (record["pure"] or {"series": ()})["series"]:
+        if (other["group"], other["label"]) == (each["group"], each["label"]):
+            ways |= {f"{way}{_PURE}": figure for way, figure in other["ways"].items() if _is_xsem(way)}
+    return ways
+
+
+def _is_xsem(way: str) -> bool:
+    return way.partition(": ")[2].startswith("xsem")
+
+
+def _words(way: str) -> tuple[str, tuple[int, int, int]]:
+    known = way.removesuffix(_PURE)
+    words, colour = _WORDS.get(known, (known.partition(": ")[2] or known, _RED if _is_xsem(known) else _GREEN))
+    return (f"{words}{_PURE}", _ROSE) if known != way else (words, colour)

@@ -22,7 +22,7 @@ class Outcome(str, enum.Enum):
     ERROR = "ERROR"
     """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
-    """The capability is not declared, and if the device can be asked for it, xsem refuses it."""
+    """The device does not declare the capability. If the suite can call it, xsem refuses the call."""
     WAIVED = "WAIVED"
     """The case failed, and a waiver covers it."""
     BLOCKED = "BLOCKED"

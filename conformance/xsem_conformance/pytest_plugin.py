@@ -112,7 +112,7 @@ class _Suite(pytest.Collector):
         if self.workers is None:
             return Result(planned.case, Outcome.UNAVAILABLE, self.surveyed.unavailable)
         missing = planned.undeclared
-        # The device can be asked only for these capabilities, not for a text.
+        # The suite can call only these capabilities. Other entries are texts.
         if missing in self.surveyed.undeclared and missing not in self.refused:
             self.refused[missing] = refusal(self.workers, missing)
         found = self.results[planned.case.key] = result(self.workers, planned, self.refused)

@@ -94,7 +94,7 @@ TESTED = {
     "XSEM-WBS-005": "facade/command_list: event_that_is_not_appended_cannot_be_waited_for",
     "XSEM-LIST-004": "facade/bad_input: released_objects_are_refused; backends/host/queue: "
                      "list_runs_in_order_behind_a_wait; backends/cuda/queue: "
-                     "own_stream_is_destroyed_once_and_a_borrowed_one_is_not",
+                     "own_stream_is_destroyed_and_a_borrowed_one_is_not",
     "XSEM-DEV-001": "facade/bad_input_types: device_bound_import_from_another_device_is_refused "
                     "import_from_another_driver_is_refused_when_both_known",
     "XSEM-DEV-002": "facade/bad_input_types: host_refuses_a_descriptor_of_a_gpu "
@@ -111,10 +111,10 @@ TESTED = {
     "XSEM-BUF-008": "facade/buffer: a_view_is_a_part_with_another_shape range_or_shape_that_does_not_fit_is_refused",
     "XSEM-BUF-009": "backends/cuda/structs: buffer_descriptor; runtime/lifetime_threads: "
                     "buffers_are_freed_before_memory_before_the_device; backends/cuda/device: "
-                    "everything_is_destroyed_once_by_its_own_function",
+                    "everything_is_destroyed_by_its_own_function",
     "XSEM-MIP-005": "facade/buffer_images: image_unsuitable_for_the_memory_is_refused",
     "XSEM-MIP-006": "facade/buffer_images: a_released_image_has_no_levels_any_more; backends/cuda/device: "
-                    "everything_is_destroyed_once_by_its_own_function",
+                    "everything_is_destroyed_by_its_own_function",
     "XSEM-LIFE-001": "runtime/lifetime: release_twice_frees_once use_of_a_released_object_is_refused "
                      "release_returns_at_once_and_frees_at_the_marker",
     "XSEM-LIFE-009": "runtime/lifetime: object_is_freed_when_all_its_lists_reach_their_markers; "

@@ -383,7 +383,7 @@ def test_backends_are_listed_with_their_problems(use: Any) -> None:
     found = {each.name: each for each in xsem.backends()}
     assert list(found) == sorted(found) == ["acme", "broken", "defect", "missing"]
     assert found["acme"].unavailable is None
-    assert found["acme"].spi_version == 1
+    assert found["acme"].spi_version == 2
     assert found["acme"].distribution == "acme-dist 1.0"
     assert found["missing"].unavailable == "libm.so is not there; likely: a driver"
     assert found["defect"].unavailable == "ZeroDivisionError: a b"

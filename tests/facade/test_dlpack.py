@@ -318,6 +318,7 @@ def resident_bytes() -> int:
 @pytest.mark.parametrize("versioned", [True, False])
 def test_an_older_numpy_gives_a_legacy_capsule(memory: Any, monkeypatch: pytest.MonkeyPatch, versioned: bool) -> None:
     monkeypatch.setattr(np, "__version__", "2.0.2")
+    monkeypatch.setattr(xsem.facade.dlpack, "_native", None)
     assert get_name(capsule(aligned(memory), versioned=versioned)) == b"dltensor"
     monkeypatch.setattr(np, "__version__", "10.0.0.dev0+git20300101")
     assert xsem.facade.dlpack._numpy_is_versioned(np)

@@ -277,9 +277,8 @@ def refusal(args: argparse.Namespace, name: str) -> Any:
     layout: Any = SimpleNamespace(extent=extent, **fields | more)
     with rig(args, 1 << 16) as at:
         driver: Any = registry().get("cuda").open(at.device.info.index)
-        with at.there.export(for_device=at.device) as mine:
-            with duplicate(mine) as given:
-                token = given.imported_by(driver, mine)
+        with at.there.export(for_device=at.device) as mine, duplicate(mine) as given:
+            token = given.imported_by(driver, mine)
 
         def ask() -> Any:
             array = driver.map_mipmapped_array(token, layout)

@@ -16,8 +16,10 @@ from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
 from bench import aims, frames
+from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
+from xsem.spi import compiled
 
 BENCHMARKS = ROOT / "benchmarks"
 SCHEMA = json.loads((BENCHMARKS / "bench" / "schema.json").read_text())
@@ -57,6 +59,13 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
     assert [label for group, label in series if group == "live objects"] == ["1 alive", "10 alive", "100 alive"]
     # Each aim is printed beside its result.
     assert all(aim["text"] in done.stdout for aim in found["aims"])
+    assert found["compiled"] == compiled()
+    if found["compiled"]:
+        pure = found["pure"]
+        assert [(each["group"], each["label"]) for each in pure["series"]] == list(series)
+        assert "aims, pure Python:" in done.stdout
+    else:
+        assert found["pure"] is None
     with Image.open(tmp_path / "out.png") as picture:
         picture.load()
 
@@ -91,9 +100,9 @@ def test_missing_device_or_file_gives_status_3(arguments: list[str], environment
     assert done.stderr.startswith("benchmarks: ")
 
 
-def series(group: str, label: str, size: int = 1, **medians: float) -> Series:
+def series(group: str, label: str, size: float = 1, **medians: float) -> Series:
     names = {"documented": DOCUMENTED, "reused": REUSED, "xsem": XSEM, "prepared": PREPARED}
-    return Series(group, label, size, "us",
+    return Series(group, label, int(size), "us",
                   {names.get(way, way): Figure(median, median, median) for way, median in medians.items()}, 3)
 
 
@@ -107,19 +116,33 @@ def test_aims_are_ratios_of_medians() -> None:
         series("live objects", "1 alive", xsem=2.0, reused=2.0),
         series("live objects", "10 alive", 10, xsem=5.0, reused=4.0),   # both were slower then
         series("live objects", "100 alive", 100, xsem=2.1, reused=2.0),
-    ])}
+        series("frame", frames.HANDOVER, xsem=3.6),
+        series("release", "semaphore", documented=30.0, **{UNTIL_GONE: 45.0}),
+    ], compiled=False)}
     measured = {text: (aim.found, aim.met) for text, aim in found.items() if aim.found is not None}
     assert measured == {
         "signal, 1 semaphore: xsem / cuda.bindings, params reused": (1.5, True),
         "frame, command_list(stream), wait, signal: xsem / cuda.bindings, params reused": (3.5, False),
         "64 signals: xsem prepared / cuda.bindings, params reused": (1.05, True),
         "import of a semaphore: xsem / cuda.bindings": (1.2, True),
+        "import and release of a semaphore until gone: xsem / cuda.bindings": (105 / 80, True),
+        "signal that hands over memory / signal: xsem": (1.2, True),
         "copy, device to device: mapped / plain": (0.97, False),
         f"1 to 100 live objects, dearest / first, each / {REUSED}: {XSEM}": (1.25, False),
     }
     for text, (_, met) in measured.items():
         assert str(found[text]).startswith("met " if met else "OPEN")
     assert str(found["wait, 1 semaphore: xsem / cuda.bindings, params reused"]).endswith("not measured")
+
+
+def test_limits_are_narrower_with_the_compiled_part() -> None:
+    found = [series("signal", "1 semaphore", reused=2.0, xsem=3.0, **{C: 1.0})]
+    with_it, without = ({aim.text: aim for aim in aims.aims(found, compiled=each)} for each in (True, False))
+    text = "signal, 1 semaphore: xsem / cuda.bindings, params reused"
+    assert (with_it[text].limit, with_it[text].met) == (0.8, False)
+    assert (without[text].limit, without[text].met) == (1.6, True)
+    assert with_it["signal, 1 semaphore: xsem / C loop"].found == 3.0
+    assert "signal, 1 semaphore: xsem / C loop" not in without
 
 
 def test_ways_take_turns_and_the_first_round_does_not_count() -> None:

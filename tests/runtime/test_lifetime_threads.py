@@ -11,6 +11,8 @@ from support.fake_backend import fake, timeline, until
 from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, failing, memory, rest, threads
 
+from xsem.runtime import lifetime as lifetime_module
+
 
 def _out_of_memory(*_: object) -> bool:
     raise MemoryError
@@ -137,3 +139,19 @@ def test_pending_release_is_polled_less_and_less_often(opened: Opened, monkeypat
     assert pauses[-1] == 0.05
     driver.finish()
     until(lambda: driver.log)
+
+
+def test_releasing_thread_waits_for_the_next_release(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, driver = opened
+    monkeypatch.setattr(lifetime_module, "_LINGER_S", 30.0)
+    releaser = device._device_state.releaser
+    threads: list[int] = []
+    driver.on_release = lambda: threads.append(threading.get_ident())
+    for count in (1, 2, 3):
+        timeline(device).release()
+        until(lambda count=count: len(driver.released("release_semaphore")) == count)  # type: ignore[misc]
+        until(lambda: releaser._lingering)
+    assert len(set(threads)) == 1
+    monkeypatch.setattr(lifetime_module, "_LINGER_S", 0.0)
+    timeline(device).release()
+    until(lambda: releaser._thread._idle)

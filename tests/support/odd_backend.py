@@ -19,7 +19,7 @@ __all__ = ["WAYS", "device", "installed", "opened", "xsem_register_backends"]
 
 WAYS: Final = (
     "well", "hangs", "aborts", "is killed", "exits", "raises", "refuses", "is unsupported", "answers wrongly",
-    "is killed by imports", "is killed by exports", "takes the undeclared", "declares nothing", "does not open",
+    "is killed by imports", "is killed by exports", "declares nothing", "does not open",
     "breaks when opened", "hangs when opened", "dies when opened", "hangs in exports",
 )
 _LOG: Final = "ODD_BACKEND_LOG"
@@ -88,8 +88,6 @@ class OddDevice(xsem_host.device.HostDevice):
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         if self._way == "is killed by imports":
             _die()
-        if self._way == "takes the undeclared" and desc.type not in self.capabilities.semaphore_import:
-            return None
         return super().import_semaphore(desc, handle)
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:

@@ -16,8 +16,8 @@ Streams (`command_list`, `xsem.data.streams`)
     refuses such a queue (OpenCL). Otherwise the list adds barriers (`in_order=False`, Level Zero).
 Prepared appends (`prepared`, `xsem.runtime.queues.prepared_append`)
     `commands.prepare_signal(sems)` and `prepare_wait` return a callable that repeats one append with new values. xsem
-    checks the semaphores once, and the driver prepares its arrays once (`QueueDriver.prepare_signal`, whose
-    default is `append_signal`). Each call has all guarantees of an append.
+    checks the semaphores once, and the driver prepares its arrays once (`SemaphoreQueue.prepare_signal`). If the driver
+    prepares nothing, each call uses `append_signal`. Each call has all guarantees of an append.
     `append_signal` and `append_wait` also keep the prepared append of their semaphores. The driver prepares its arrays
     at the second append of values, because the preparation of a batch costs as much as three appends. Of the batches
     that begin with the same semaphore, a queue keeps at most 16 waits and 16 signals. A further batch replaces the

@@ -192,5 +192,5 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tup
 
 
 def shortest_period(pattern: bytes) -> bytes:
-    """Return the shortest bytes whose repetition gives the pattern."""
+    """Return the shortest pattern that gives the same bytes when it is repeated."""
     return pattern[:(pattern + pattern).find(pattern, 1)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.facade.dlpack import HostArray, make_capsule
+from xsem.facade.dlpack import HostArray, exchange_api, make_capsule
 from xsem.facade.resource import Resource
 from xsem.runtime.host_copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
@@ -27,20 +27,20 @@ _CUDA: Final = 2
 
 
 class BufferRange(NamedTuple):
-    """The place of a buffer in the driver's objects.
+    """The position of a buffer: in the driver's mapping, and in the memory.
 
     Attributes
     ----------
     token : Token
         The mapping or the host buffer.
     address : int or None
-        Address of the first byte of the buffer; None if the API has no addresses.
+        Address of the first byte of the buffer. None: the API has no addresses.
     offset : int
-        Bytes from the start of the mapping.
+        Bytes from the first byte of the mapping to the first byte of the buffer.
     memory : Lifetime
-        Lifetime of the memory. It identifies the memory.
+        Lifetime of the memory, as the identity of the memory.
     memory_offset : int
-        Bytes from the start of the memory.
+        Bytes from the first byte of the memory to the first byte of the buffer.
     """
 
     token: Token
@@ -50,12 +50,12 @@ class BufferRange(NamedTuple):
     memory_offset: int
 
     def at(self, offset: int) -> BufferRange:
-        """Return the place of a view."""
+        """Return the position of a view that begins `offset` bytes after this position."""
         return BufferRange(self.token, None if self.address is None else self.address + offset, self.offset + offset,
                            self.memory, self.memory_offset + offset)
 
     def overlaps(self, other: BufferRange, size: int) -> bool:
-        """Return whether `size` bytes at both places have common bytes."""
+        """Return whether `size` bytes at this position and `size` bytes at `other` overlap."""
         if self.memory is other.memory and abs(self.memory_offset - other.memory_offset) < size:
             return True
         return (self.address is not None and other.address is not None
@@ -111,16 +111,16 @@ class Buffer(Resource):
 
     @property
     def address(self) -> int:
-        """Device address of the first element.
+        """Device address of the first element. For a host buffer: its host address.
 
         Raises
         ------
         UnsupportedError
-            The API has no addresses (Vulkan, OpenCL).
+            The API has no addresses for mapped memory, for example Vulkan or OpenCL.
         """
         if self._place.address is None:
-            raise UnsupportedError(f"buffers of {self._device_state.info.id} have no address", capability="address",
-                                   backend=self._device_state.info.backend)
+            raise UnsupportedError(f"mapped memory of {self._device_state.info.id} has no address",
+                                   capability="address", backend=self._device_state.info.backend)
         return self._place.address
 
     def view(
@@ -177,13 +177,13 @@ class Buffer(Resource):
         Raises
         ------
         BufferError
-            The host cannot access the memory, or NumPy has no such dtype.
+            The host cannot access the memory, or NumPy has no such dtype. `copy_to_host` copies the memory instead.
         """
         import numpy as np
 
         lifetime = self._checked()
         if not self._host:
-            raise BufferError(f"the host cannot reach memory of {self._device_state.info.id}; use copy_to_host()")
+            raise BufferError(f"the host cannot access memory of {self._device_state.info.id}; use copy_to_host()")
         typestr = self._typestr()
         lease = Lease(lifetime, self._device_state.releaser)
         return np.asarray(HostArray(self.address, self.shape, self.strides, typestr, lease))
@@ -206,7 +206,9 @@ class Buffer(Resource):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``. The copy to a buffer of xsem is still pending.
+            ``timeout``. The copy to a staging buffer of xsem is still pending.
+        UnsupportedError
+            The device has no copies or no host buffers.
         BufferError
             NumPy has no such dtype.
         BadArgumentError
@@ -240,7 +242,9 @@ class Buffer(Resource):
         BadArgumentError
             ``shape_mismatch``, ``dtype_mismatch``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``. The copy is still pending.
+            ``timeout``. The copy is still pending, and takes effect later.
+        UnsupportedError
+            The device has no copies or no host buffers.
         BufferError
             NumPy has no such dtype.
         """
@@ -276,7 +280,7 @@ class Buffer(Resource):
         Parameters
         ----------
         stream : int or None
-            Ignored: the export orders nothing.
+            Ignored, because the export orders nothing.
         max_version : tuple of int, optional
             Newest DLPack version of the consumer. From (1, 0) on, the capsule is versioned (1.0).
         dl_device : tuple of int, optional
@@ -292,19 +296,26 @@ class Buffer(Resource):
         Raises
         ------
         BufferError
-            The API has no addresses, the consumer requests a copy or another device, a stride is not a whole number of
-            elements, or the address is not aligned.
+            The buffer has no address or no DLPack device. The consumer requests a copy or another device. A stride is
+            not a whole number of elements, or the address is not aligned.
         """
-        lifetime = self._checked()
-        device = self.__dlpack_device__()
+        address, device, dtype, layout, lease = self._exported()
         if copy:
-            raise BufferError("a buffer is exported without a copy; use copy_to_host()")
+            raise BufferError("the export of a buffer cannot make a copy; use copy_to_host()")
         if dl_device is not None and tuple(dl_device) != device:
             raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
-        return make_capsule(
-            self.address, device, self._dtype, self.shape, self.strides,
-            Lease(lifetime, self._device_state.releaser), versioned=max_version is not None and max_version[0] >= 1,
-        )
+        return make_capsule(address, device, dtype, layout.shape, layout.strides, lease,
+                            versioned=max_version is not None and max_version[0] >= 1)
+
+    def _exported(self) -> tuple[int, tuple[int, int], DType, Layout, Lease]:
+        """Return what DLPack needs of this buffer. The lease keeps the memory mapped."""
+        lifetime = self._checked()
+        device = self.__dlpack_device__()
+        if self._place.address is None:
+            raise BufferError(f"memory of {self._device_state.info.id} has no address, and an array needs an "
+                              "address; use copy_to_host()")
+        return (self._place.address, device, self._dtype, self._layout,
+                Lease(lifetime, self._device_state.releaser))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the DLPack device.
@@ -317,12 +328,11 @@ class Buffer(Resource):
         Raises
         ------
         BufferError
-            The API has no addresses, so its buffers cannot be exported as arrays.
+            DLPack has no type for the device.
         """
         self._check()
         if self._dlpack_device is None:
-            raise BufferError(f"memory of {self._device_state.info.id} has no address and cannot be exported as an "
-                              "array; use copy_to_host()")
+            raise BufferError(f"DLPack has no type for {self._device_state.info.id}; use copy_to_host()")
         return self._dlpack_device
 
     @property
@@ -385,6 +395,11 @@ class Buffer(Resource):
         return f"<Buffer {self.dtype}{list(self.shape)} at {where} on {self._device_state.info.id}>"
 
 
+_exchange = exchange_api(Buffer._exported)
+if _exchange is not None:
+    Buffer.__dlpack_c_exchange_api__ = _exchange  # type: ignore[attr-defined]
+
+
 def buffer_layout(
     size: int | None, room: int, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None
 ) -> tuple[int, Layout, DType]:
@@ -419,4 +434,4 @@ def buffer_layout(
 
 
 def _nothing() -> None:
-    """Unmap nothing: the buffer of a view owns the mapping."""
+    """Unmap nothing: the buffer from `Memory.map_buffer` or `Device.host_buffer` owns the mapping, not its view."""

@@ -1,19 +1,28 @@
 """DLPack capsules over any memory: versioned (1.0) and legacy.
 
-NumPy makes the capsule from an array over the address. This module then writes the device and bfloat16 into the
-capsule, because NumPy does not support them. A deleter in Python is not suitable. Consumers drop a refused capsule
-while an error is set, and a ctypes callback would clear this error. Consumers also call the deleter on any thread, with
-or without the interpreter's lock, until the process ends. NumPy's deleter is C code that supports all these cases.
+A compiled xsem makes capsules directly, and has the C exchange interface of DLPack 1.3 (`xsem.facade.dlpack_native`).
+Without the compiled part, NumPy makes the capsule from an array over the address. This module then writes the device
+and bfloat16 into the capsule, because NumPy does not support them. A deleter in Python is not suitable. Consumers drop
+a refused capsule while an error is set, and a ctypes callback would clear this error. Consumers also call the deleter
+on any thread, with or without the interpreter's lock, until the process ends. NumPy's deleter is C code that supports
+all these cases.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final
 
-from xsem.data.layout import DType
+from xsem.data.layout import DType, Layout
+from xsem.spi import compiled
 
-__all__ = ["HostArray", "make_capsule"]
+if compiled():
+    from xsem.facade import dlpack_native as _native  # type: ignore[attr-defined]
+else:
+    _native = None
+
+__all__ = ["HostArray", "exchange_api", "make_capsule"]
 
 
 class _Device(ctypes.Structure):
@@ -80,7 +89,7 @@ def make_capsule(
 ) -> Any:
     """Make a capsule over memory that `lease` keeps mapped.
 
-    NumPy before 2.1 makes only legacy capsules. With such a NumPy, the capsule is a legacy capsule.
+    Without the compiled part, NumPy makes the capsule. NumPy before 2.1 makes only legacy capsules.
 
     Raises
     ------
@@ -88,13 +97,12 @@ def make_capsule(
         A stride is not a whole number of elements: DLPack counts in elements. Or the address is not aligned: consumers
         of DLPack assume alignment, and a misaligned access on a GPU is a fault that breaks the context.
     """
+    strides = _in_elements(address, dtype, shape, strides_bytes)
+    if _native is not None:
+        return _native.managed_capsule(address, device, (dtype.dlpack_code, dtype.itemsize * 8), shape, strides, lease,
+                                       versioned=versioned)
     import numpy as np
 
-    steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
-    if any(stride % dtype.itemsize for stride in steps):
-        raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
-    if address % dtype.alignment:
-        raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
     # The code never reads or writes the array, because the address can be that of a device.
     array: Any = np.asarray(HostArray(address, shape, strides_bytes, dtype.typestr or f"<u{dtype.itemsize}", lease))
     capsule = array.__dlpack__(max_version=(1, 0)) if versioned and _numpy_is_versioned(np) else array.__dlpack__()
@@ -105,6 +113,38 @@ def make_capsule(
     tensor.device = _Device(*device)
     tensor.dtype = _DataType(dtype.dlpack_code, dtype.itemsize * 8, 1)
     return capsule
+
+
+def exchange_api(describe: Callable[[Any], tuple[int, tuple[int, int], DType, Layout, object]]) -> Any:
+    """Return the capsule for ``__dlpack_c_exchange_api__``; None without the compiled part.
+
+    Parameters
+    ----------
+    describe : callable
+        Returns address, DLPack device, element type, layout and lease of a buffer, or raises BufferError.
+    """
+    if _native is None:
+        return None
+
+    def exported(buffer: Any) -> tuple[object, ...]:
+        address, device, dtype, layout, lease = describe(buffer)
+        strides = _in_elements(address, dtype, layout.shape, layout.strides)
+        return address, device, (dtype.dlpack_code, dtype.itemsize * 8), layout.shape, strides, lease
+
+    _native.exporter(exported)
+    return _native.EXCHANGE
+
+
+def _in_elements(
+    address: int, dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the strides in elements, or refuse what DLPack cannot describe."""
+    steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
+    if any(stride % dtype.itemsize for stride in steps):
+        raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
+    if address % dtype.alignment:
+        raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
+    return tuple(stride // dtype.itemsize for stride in strides_bytes)
 
 
 def _numpy_is_versioned(np: Any) -> bool:

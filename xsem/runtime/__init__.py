@@ -10,7 +10,7 @@ Release
     which operations are done. A release and a host wait append one per list. An append adds one after at most 256
     operations, which bounds the operations in flight; a small `max_pending` lowers that number. The append of a wait
     adds one behind itself only while many released objects wait for the release gate.
-    Later calls poll the markers, and so does one thread, which exists only while a release is pending. An idle object
+    Later calls and the releasing thread poll the markers. This thread ends 50 ms after the last release. An idle object
     is freed on the caller's thread. No driver call runs in a finalizer or at interpreter exit.
 
     Unless a device declares `release_never_blocks`, only the releasing thread frees its objects. It does so only while

@@ -72,7 +72,7 @@ class DeviceState:
         self._fence_keys = itertools.count(1)
         self._abilities: dict[object, None] = {}   # those that `ability` found
         self._detached: dict[int, None] = {}   # keys of unused fences, from finalizers
-        # Queues that only the application may call (`Callers.APPLICATION`), and that need a marker.
+        # Queues with `Callers.APPLICATION` that need a marker. The next call of the application appends the marker.
         self.owing: dict[MarkedQueue, None] = {}
         self.gate = None if self.capabilities.release_never_blocks else release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
@@ -101,9 +101,10 @@ class DeviceState:
             self.return_fences()
 
     def catch_up(self) -> None:
-        """Do the jobs of finalizers, release the unused fences, and start the thread of callbacks.
+        """Do the jobs of finalizers, release the unused fences, and append the markers that are due.
 
-        The thread is started only if callbacks wait for it because the system refused a thread before.
+        On a thread of xsem, this method appends no markers. If the system has refused the callback thread, this method
+        tries to start the thread again.
         """
         self.releaser.drain()
         self.return_fences()
@@ -132,12 +133,21 @@ class DeviceState:
         )
 
     def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:
-        """Return the driver of the device, or of a queue, as an instance of an ability's class.
+        """Return a driver as an instance of the class of an ability.
+
+        Parameters
+        ----------
+        ability : type
+            A class of xsem.spi, for example `CopyQueue`.
+        capability : str
+            Name of the capability for the error.
+        driver : QueueDriver, optional
+            The driver of a queue. Default: the driver of the device.
 
         Raises
         ------
         UnsupportedError
-            The driver does not have the ability. The error names `capability`.
+            The driver does not inherit the class. The error names `capability`.
         """
         if driver is None and ability in self._abilities:   # faster than `isinstance`, which asks an abstract class
             return cast("_Ability", self.driver)
@@ -150,7 +160,7 @@ class DeviceState:
 
     @contextmanager
     def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
-        """The context of a driver call: the device stays open, and errors name backend and handle type."""
+        """Keep the device open during a driver call, and add the backend and the handle type to its errors."""
         try:
             with self.lifetime.held():
                 yield
@@ -221,7 +231,7 @@ class DeviceState:
         what : str
             As in `new_lifetime`.
         free : callable
-            Releases the object. Its argument is the result of the driver's call.
+            Releases the object. The argument is the result of the driver's call.
         parent : Lifetime, optional
             As in `new_lifetime`.
         """
@@ -234,7 +244,7 @@ class DeviceState:
 
     # ---- fences
     def owe_fence(self, queue: MarkedQueue) -> None:
-        """Let the next call of the application append a marker to a queue that xsem's own threads may not call."""
+        """Note that a queue with `Callers.APPLICATION` needs a marker. The next call of the application appends it."""
         self.owing[queue] = None
 
     def add_fence(self, token: Token) -> int:
@@ -254,7 +264,7 @@ class DeviceState:
         lifetime, by = self.lifetime, object()
         try:
             if lifetime.visit(by):
-                # The key is removed after the release of its fence, so Ctrl-C between both steps has no effect.
+                # The key is removed after the release of its fence. Ctrl-C between the two steps has no effect.
                 for key in list(self._detached):
                     self._return_fence(key)
                     self._detached.pop(key, None)

@@ -1,9 +1,9 @@
-"""Imports with a duplicate of the caller's handle, and the fate of that duplicate.
+"""Imports with a duplicate of the caller's handle, and the state of this duplicate after the import.
 
-The caller's fd never goes to the driver; the driver gets a duplicate. The fate of an fd after a failed import differs
-by vendor and by release: NVIDIA's driver leaves it open, SwiftShader closes it, Intel's driver closes it since one
-release. If the backend does not know the fate, xsem asks the kernel whether the number still means the same open file.
-Closing the number without that answer could close a file of another thread that got the same number meanwhile.
+The driver gets a duplicate, never the caller's handle. After a failed import, drivers treat an fd differently: NVIDIA's
+driver leaves the fd of a semaphore open, SwiftShader closes the fd, and Intel's driver closes the fd since release
+26.09. If the backend reports the state "unknown", xsem asks the kernel whether the number still means the same open
+file. Without this answer, xsem does not close the number: another thread may have a file with the same number.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 def import_with_duplicate(
     desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Imported], made: list[Imported]
 ) -> None:
-    """Call ``importer(desc, duplicate)``. The caller's handle stays as it is, on success and on failure.
+    """Call ``importer(desc, duplicate)``. The caller's handle does not change, on success and on failure.
 
-    `Imported.handle` or `ImportFailure.handle` says whether this function closes the duplicate. For "unknown", the
-    kernel decides (`DriverFd.settle`).
+    `Imported.handle` or `ImportFailure.handle` is the state of the duplicate. This function closes the duplicate if the
+    state is "left". If the state is "unknown", the answer of the kernel decides (`DriverFd.settle`).
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def import_with_duplicate(
     importer : callable
         The driver's import. Its second argument is None if `desc` has no fd and no NT handle.
     made : list
-        Receives the result as soon as the importer returns, so that a later Ctrl-C does not lose the object.
+        Receives the result when the importer returns. A later Ctrl-C therefore does not lose the object.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def import_with_duplicate(
     except BaseException:
         given.close()
         raise
-    # Until the driver has answered: after a defect of the backend, or Ctrl-C inside it, its progress is unknown.
+    # The state after any exception other than ImportFailure, for example after Ctrl-C inside the driver.
     state: HandleState = "unknown"
     try:
         store(made, importer, desc, given)
@@ -79,7 +79,7 @@ def import_with_duplicate(
 
 def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:
     if given.closed:
-        return  # a defect of the backend: it closed or detached the handle itself
+        return  # an error of the backend: it must neither close nor detach the handle
     if state == "taken":
         given.detach()
     elif state == "left" and fd.left_open() is not False:

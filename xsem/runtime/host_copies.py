@@ -22,12 +22,12 @@ __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 def copy_from_device(
     queues: QueueTable, source: Lifetime, buffer: Token, offset: int, size: int, timeout_s: float | None
 ) -> bytearray:
-    """Read `size` bytes of a buffer. Blocks the host.
+    """Read `size` bytes of a buffer. Block the host until the copy is done.
 
     Raises
     ------
     WaitTimeoutError
-        The copy is still pending. It goes to a staging buffer, which is freed after the copy.
+        The copy is still pending. The copy writes to a staging buffer, and xsem frees this buffer after the copy.
     """
     data = bytearray(size)
     _copy(queues, source, data, timeout_s, "read",
@@ -39,12 +39,12 @@ def copy_to_device(
     queues: QueueTable, target: Lifetime, buffer: Token, offset: int, data: bytearray | memoryview,
     timeout_s: float | None,
 ) -> None:
-    """Write bytes to a buffer. Blocks the host until the copy is done.
+    """Write bytes to a buffer. Block the host until the copy is done.
 
     Raises
     ------
     WaitTimeoutError
-        The copy is still pending. It reads a staging buffer, which is freed after the copy.
+        The copy is still pending. The copy reads a staging buffer, and xsem frees this buffer after the copy.
     """
     _copy(queues, target, data, timeout_s, "write",
           lambda driver, staging: (_copies(queues, driver), (buffer, offset, staging, 0, len(data))))
@@ -54,12 +54,14 @@ def copy_level(
     queues: QueueTable, array: Lifetime, level: Token, data: memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
 ) -> None:
-    """Copy an image level to the host ("read") or from it ("write"), as rows without padding. Blocks the host.
+    """Copy an image level to the host ("read") or from the host ("write"). Block the host until the copy is done.
+
+    The data has rows without padding.
 
     Raises
     ------
     WaitTimeoutError
-        The copy is still pending. It uses a staging buffer, which is freed after the copy.
+        The copy is still pending. The copy uses a staging buffer, and xsem frees this buffer after the copy.
     """
     _copy(queues, array, data, timeout_s, direction,
           lambda driver, staging: (

@@ -7,9 +7,9 @@ A `Lifetime` stands for one driver object. The object is freed when three condit
 - all operations that were appended with it are done. Markers of the queues tell this
   (`xsem.runtime.queues.completion`), not a completion of each append.
 
-If a free is possible at once, the caller's thread makes it. Otherwise the releasing thread of the device makes it. That
-thread exists only while a release is pending. A finalizer calls no driver and takes no lock. It puts a job into the
-device's inbox; later calls and the releasing thread do the jobs.
+If a free is possible at once, the caller's thread makes the free. Otherwise the releasing thread of the device makes
+the free. This thread exists while a release is pending, and 50 ms longer. A finalizer calls no driver and takes no
+lock: it puts a job into the device's inbox. Later calls and the releasing thread do the jobs.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _log = logging.getLogger("xsem")
 
 _PAUSE_FIRST_S: Final = 0.0005
 _PAUSE_LAST_S: Final = 0.05
+_LINGER_S: Final = 0.05   # the start of a thread costs as much as several releases
 _NUDGE_S: Final = 0.05
 _NUDGE_IN_APPEND_S: Final = 0.005
 _LOOK_S: Final = 0.01
@@ -416,6 +417,7 @@ class Releaser:
         self._pending: deque[Lifetime] = deque()   # for the releasing thread; may contain a lifetime twice
         self.unsettled: set[Lifetime] = set()   # released, but `submit` has not ended: Ctrl-C may interrupt it
         self._nap: SimpleQueue[None] = SimpleQueue()   # an element ends a pause of the thread
+        self._lingering = False   # the thread has no work, and waits for new work before it ends
         self._rounds = 0
         # Unused objects that wait only for the release gate. They are not polled one by one: there may be thousands.
         self._ready: dict[Lifetime, None] = {}
@@ -424,7 +426,7 @@ class Releaser:
         self._warned = False
         self._looked = 0.0
         self._thread = Background(f"xsem-release-{name}", self._work,
-                                  lambda: bool(self.inbox or self._pending or self._ready or self._last_jobs))
+                                  lambda: self._has_work)
 
     def post(self, job: Callable[[], None]) -> None:
         """Queue a job from a finalizer. The releasing thread or a later call does it soon."""
@@ -432,6 +434,7 @@ class Releaser:
             self.inbox.append(job)
             self.jobs = True
             self._thread.wake()
+            self._rouse()
 
     @property
     def _last_jobs(self) -> bool:
@@ -488,6 +491,27 @@ class Releaser:
         """Start the releasing thread; if the system refuses it, `drain` of a later call tries again."""
         if not self._thread.ensure():
             self.jobs = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """End `_linger` of the releasing thread, because there is new work. A finalizer may call this method."""
+        if self._lingering:
+            self._nap.put(None)
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self.inbox or self._pending or self._ready or self._last_jobs)
+
+    def _linger(self) -> bool:
+        """Wait for new work before the thread ends. Return whether there is new work."""
+        self._lingering = True   # set before the query of the work, so that a later release ends the wait
+        try:
+            with contextlib.suppress(Empty):
+                if not self._has_work:
+                    self._nap.get(timeout=_LINGER_S)
+            return self._has_work
+        finally:
+            self._lingering = False
 
     def submit(self, lifetime: Lifetime) -> None:
         """Free a released object now if that needs no wait; otherwise the releasing thread frees it."""
@@ -529,8 +553,10 @@ class Releaser:
                 self._rounds += 1
                 if len(waiting) + len(self._ready) < before:
                     pause_s = _PAUSE_FIRST_S
-                if not (waiting or self._ready or self.inbox or self._pending or self._last_jobs):
-                    return
+                if not waiting and not self._has_work:
+                    if not self._linger():
+                        return
+                    continue
                 with contextlib.suppress(Empty):
                     self._nap.get(timeout=pause_s)
                     while True:

@@ -194,7 +194,7 @@ class SemaphoreState:
 
 
 def read_value(device_state: DeviceState, state: SemaphoreState) -> int:
-    """Return the present value of a timeline. The device declares Feature.READ_VALUE."""
+    """Return the current value of a timeline. The device declares Feature.READ_VALUE."""
     return device_state.ability(HostSemaphore, Feature.READ_VALUE.value).semaphore_value(state.token)
 
 

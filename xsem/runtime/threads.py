@@ -1,4 +1,4 @@
-"""Background threads of xsem. Each exists only while it has work."""
+"""Background threads of xsem. Each thread ends when its work is done."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def enter_own_thread() -> None:
 
 
 def on_own_thread() -> bool:
-    """Return whether the calling thread is a thread of xsem. The application entered xsem with all other threads."""
+    """Return whether the calling thread is a thread of xsem. All other threads belong to the application."""
     return _own.here
 
 

@@ -1,31 +1,33 @@
-"""The driver interface: everything that a backend uses of xsem, together with xsem.types and xsem.errors.
+"""The driver interface. A backend uses this module, xsem.types and xsem.errors, and no other module of xsem.
 
 A backend contains no policy. The facade checks arguments and capabilities before it calls a driver. The facade also
 owns object lifetimes, timeouts, diagnosis and all handles. `docs/authoring-a-backend.md` describes how to write a
 backend.
 
 Abilities
-    `Backend`, `DeviceDriver` and `QueueDriver` are the core. Each further ability is a class with one to five methods.
-    A driver inherits the classes of what its capabilities declare.
+    `Backend`, `DeviceDriver` and `QueueDriver` are the core. Each further ability is a class with at most five required
+    methods. A driver inherits the classes of its declared capabilities.
 Tokens
-    A token is a value of the backend's choice, for example an int or an object. The facade stores a token and passes it
+    A token is a value of the backend's choice, for example an int or an object. The facade stores the token, passes it
     back, and never reads its content.
 Fences
     A fence is the token of one completion. An append with ``want_fence=True`` returns a fence.
-    `DeviceDriver.query_fence` queries it, `DeviceDriver.wait_fence` waits for it, and `DeviceDriver.release_fence`
-    releases it.
+    `DeviceDriver.query_fence` queries the fence, `DeviceDriver.wait_fence` waits for the fence, and
+    `DeviceDriver.release_fence` releases the fence. A fence can outlive its queue: these calls, and appends to other
+    queues, may use the fence after `QueueDriver.close`.
 Once
-    The facade calls each release and each close exactly once for its object, and no method of the object afterwards.
+    The facade calls each release and each close exactly once. Afterwards it makes no call with the object.
 Threads
-    `QueueDriver.callers` says which threads may call a queue. Any thread may make any other call at any time. The
-    facade makes no call in a forked child.
+    `QueueDriver.callers` names the threads that may call a queue. Any thread may make any other call at any time. The
+    facade makes no call in a forked child, from a finalizer, or at interpreter exit.
 Blocking
-    `DeviceDriver.wait_fence` and `HostSemaphore.host_wait` may block. The releases of semaphores, memory, mappings and
-    host buffers may block unless `Capabilities.release_never_blocks` is declared. An append may block unless
-    `Capabilities.append_never_blocks` is declared. No other call may block.
+    `DeviceDriver.wait_fence`, `HostSemaphore.host_wait` and `DeviceDriver.close` may block. The releases of semaphores,
+    memory, mappings, images and host buffers may block unless `Capabilities.release_never_blocks` is declared. An
+    append may block unless `Capabilities.append_never_blocks` is declared. No other call may block.
 Errors
     A driver raises classes of xsem.errors with ``call``, ``code`` and ``code_name``. The facade adds ``backend``.
-    A failure of earlier work is a `DriverError` with ``from_earlier_work=True``.
+    A failure of earlier work is a `DriverError` with ``from_earlier_work=True``. After such a failure, the facade
+    counts all appended work of the queue as ended: it can release the objects of this work and close the queue.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def failed_check(name: str, error: Exception, remedy: str = "") -> HealthCheck:
 class Backend(ABC):
     """One vendor API.
 
-    The plugin makes the backend when xsem loads it. The backend loads the vendor library in `devices` or later, never
-    earlier.
+    The plugin creates the backend when xsem loads the plugin. The backend loads the vendor library in `devices` or
+    later, never earlier.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Backend(ABC):
     name: ClassVar[str]
     """Name of the backend, for example ``"acme"``. Users write it before the colon of a device's id."""
     spi_version: ClassVar[int]
-    """Version of the driver interface that the backend was written for: a literal such as ``2``, not `SPI_VERSION`."""
+    """Version of the driver interface that the backend implements: a literal such as ``2``, not `SPI_VERSION`."""
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
@@ -77,7 +77,8 @@ class Backend(ABC):
         Raises
         ------
         BackendUnavailableError
-            The vendor library, a package or a permission is missing. The message names it and says what to do.
+            The vendor library, a package or a permission is missing. The message names the missing item and says what
+            to do.
         """
 
     @abstractmethod
@@ -106,8 +107,8 @@ class Backend(ABC):
         Parameters
         ----------
         native : object
-            The application's context or device. The application keeps ownership, on success and on failure. `native`
-            outlives the driver, and the driver does not destroy it.
+            The application's context or device. The application keeps ownership, on success and on failure, and keeps
+            `native` valid until `DeviceDriver.close` returns. The driver does not destroy `native`.
 
         Returns
         -------
@@ -119,16 +120,14 @@ class Backend(ABC):
         Raises
         ------
         BadArgumentError
-            ``bad_native``: the backend does not take an object such as `native`. The message names what it takes.
+            ``bad_native``: the backend does not accept `native`. The message names the accepted objects.
         UnsupportedError
             The backend does not declare Feature.NATIVE_CONTEXT (default).
         """
         raise UnsupportedError(f"{self.name} cannot borrow a native context", capability="native_context")
 
     def details(self, index: int) -> Mapping[str, str]:
-        """Return more facts about a device, for ``xsem devices --json``.
-
-        Examples are versions, and the way in which functions were found.
+        """Return more facts about a device, for ``xsem devices --json``: for example versions.
 
         Parameters
         ----------
@@ -143,7 +142,7 @@ class Backend(ABC):
         return {}
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Check libraries, permissions and kernel abilities, for ``xsem doctor``. This method never raises.
+        """Check libraries, permissions and kernel abilities, for ``xsem doctor``. It never raises.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Abilities of a device that uses the application's own queues and events."""
+"""Abilities to use the application's own queues and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BorrowedEvents", "BorrowedQueues", "queue_handle"]
 
 
 class BorrowedQueues(ABC):
-    """Queues of the application. No capability declares this ability: a device that inherits the class has it."""
+    """Queues of the application. No capability declares this ability: the driver of the device inherits the class."""
 
     @abstractmethod
     def borrow_queue(self, stream: object, in_order: bool) -> QueueDriver:
@@ -22,30 +22,31 @@ class BorrowedQueues(ABC):
         Parameters
         ----------
         stream : object
-            The queue, as an object or a native handle. The application keeps ownership. The driver keeps a reference to
-            `stream` as long as it uses the queue.
+            The queue, as an object or a native handle. The application keeps ownership, on success and on failure. The
+            driver keeps a reference to `stream` until `QueueDriver.close`.
         in_order : bool
-            False: the queue may execute its commands in another order than they were appended.
+            False: the queue can reorder its commands. The driver orders its appends with barriers, or raises
+            ``out_of_order``. A driver ignores `in_order` if every queue of the API is in order.
 
         Returns
         -------
         QueueDriver
-            A driver for the queue. Its `QueueDriver.close` does not close the queue.
+            A driver for the queue. Its `QueueDriver.close` does not destroy the native queue.
 
         Raises
         ------
         WrongDeviceError
-            The stream belongs to another device or context.
+            ``wrong_device``, ``wrong_context``: the queue belongs to another device or context.
         BadArgumentError
-            ``not_a_stream``: `stream` is an object of another framework. ``out_of_order``: the queue is out of order.
-            ``null_stream``: `stream` is the bare int 0.
+            ``not_a_stream``: `stream` is not a queue of this API. ``out_of_order``: the queue is out of order, and the
+            driver does not support such queues. ``null_stream``: `stream` is the bare int 0.
         """
 
     def queue_identity(self, stream: object) -> Hashable | None:
-        """Return the identity of the application's own queue, without a driver call.
+        """Return the identity of the application's own queue, without a call of the vendor's API.
 
-        The facade calls this method before `borrow_queue`. For a known identity, the facade uses the existing queue and
-        does not call `borrow_queue`.
+        The facade calls this method before `borrow_queue`. If the facade knows the identity, it uses the existing queue
+        and does not call `borrow_queue`.
 
         Parameters
         ----------
@@ -55,12 +56,12 @@ class BorrowedQueues(ABC):
         Returns
         -------
         hashable or None
-            The `QueueDriver.identity` of the queue. None, the default: the identity is unknown before `borrow_queue`.
+            The `QueueDriver.identity` of the queue. None: only `borrow_queue` can find the identity. Default: None.
 
         Raises
         ------
         WrongDeviceError, BadArgumentError
-            As for `borrow_queue`, if the object itself shows the error.
+            As for `borrow_queue`, for errors that need no call of the vendor's API.
         """
         return None
 
@@ -75,34 +76,43 @@ class BorrowedEvents(ABC):
         Parameters
         ----------
         native : object
-            The event. Its owner has appended it already, and keeps ownership.
+            The event. The application has appended the event's operation, and keeps ownership, on success and on
+            failure. The driver keeps a reference to `native` until `DeviceDriver.release_fence`.
 
         Returns
         -------
         Token
-            A fence. The facade releases it with `DeviceDriver.release_fence`.
+            A fence. The facade releases it with `DeviceDriver.release_fence`, which does not destroy the event.
 
         Raises
         ------
         BadArgumentError
-            ``not_an_event``: `native` is an object of another framework.
+            ``not_an_event``: `native` is not an event of this API. ``null_event``: the handle is 0.
+            ``event_not_recorded``: the event has no operation.
+        WrongDeviceError
+            ``wrong_device``, ``wrong_context``: the event belongs to another device or context.
         """
 
 
 def queue_handle(stream: object, what: str) -> int:
-    """Return the native handle of a queue that is an int, or an object with the int as `int_ptr`.
+    """Return the native handle of a queue, for `BorrowedQueues.borrow_queue` and `BorrowedQueues.queue_identity`.
 
     Parameters
     ----------
     stream : object
-        The queue.
+        The queue: an int, or an object with an int as `int_ptr`.
     what : str
         Name of the native handle's type, for the message.
+
+    Returns
+    -------
+    int
+        The native handle. It is not 0.
 
     Raises
     ------
     BadArgumentError
-        ``not_a_stream``; ``null_stream``: the handle is 0.
+        ``not_a_stream``: `stream` has another form. ``null_stream``: the handle is 0.
     """
     handle = getattr(stream, "int_ptr", stream)
     if type(handle) is not int:

@@ -8,13 +8,15 @@ __all__ = ["Callers"]
 
 
 class Callers(Enum):
-    """The threads that may call a queue of the driver."""
+    """The threads that may call the methods of a queue driver, as `QueueDriver.callers`."""
 
     ANY = "any"
-    """Any thread, also several threads at the same time."""
+    """Any thread. Calls of several threads may overlap."""
     ONE_AT_A_TIME = "one_at_a_time"
-    """Any thread. The facade makes one call at a time."""
+    """Any thread. The calls of two threads never overlap."""
     APPLICATION = "application"
-    """Only a thread with which the application has called xsem, one call at a time.
+    """Only a thread of the application, while the application calls xsem. The calls of two threads never overlap.
 
-    xsem's own threads append no markers to the queue. The next call of the application appends them."""
+    xsem's own threads append no markers to the queue. The next call of the application on the device appends the
+    markers. Two methods are exceptions: any thread may call `QueueDriver.close` and
+    `RecordingQueue.release_recording`."""

@@ -18,11 +18,11 @@ class DeviceDriver(ABC):
     """One open device.
 
     A driver also inherits the class of each ability that its `capabilities` declare, for example `SemaphoreImport`. The
-    facade checks this when the device is opened. The facade refuses what `capabilities` do not declare, so a driver
-    receives no such call.
+    facade checks the classes when it opens the device. The facade itself refuses a call that needs an undeclared
+    capability. The driver checks no capability.
 
-    The facade owns every token that a driver returns. It releases each token exactly once, with the release method that
-    the method names.
+    The facade owns every token that a driver returns. The docstring of each method names the method that releases the
+    token. The facade calls this release exactly once.
 
     Examples
     --------
@@ -44,16 +44,23 @@ class DeviceDriver(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What the device declares. The value is constant for the life of the driver."""
+        """The capabilities that the device declares. They are constant for the life of the driver."""
 
     @abstractmethod
     def create_queue(self) -> QueueDriver:
-        """Create an in-order queue of the driver's own.
+        """Create an in-order queue on a native queue that the driver owns.
+
+        The facade also creates one queue for blocking copies (`HostMemory`).
 
         Returns
         -------
         QueueDriver
-            The facade calls its `QueueDriver.close` once.
+            A new driver at each call. The facade calls its `QueueDriver.close` once.
+
+        Raises
+        ------
+        BusyError
+            ``too_many_lists``: the device supports no more open queues.
         """
 
     @abstractmethod
@@ -63,7 +70,7 @@ class DeviceDriver(ABC):
         Parameters
         ----------
         fence : Token
-            A fence of an append, or of `BorrowedEvents.borrow_event`.
+            A fence of an append, or of `BorrowedEvents.borrow_event`. The queue of the append may be closed already.
 
         Returns
         -------
@@ -73,16 +80,28 @@ class DeviceDriver(ABC):
         Raises
         ------
         DriverError
-            The fence can never be reached, because earlier work of its queue failed or the device is lost.
+            The fence can never be reached, because earlier work of its queue failed or the device is lost. The facade
+            then treats the work of this queue as failed. The fence still needs its `release_fence`.
         """
 
     @abstractmethod
     def release_fence(self, fence: Token) -> None:
-        """Release a fence. Called once, when no append, wait or query uses the fence any more."""
+        """Release a fence. Called once, after the last append, query and wait with the fence.
+
+        The fence may be unreached, and its queue may be closed already.
+
+        Parameters
+        ----------
+        fence : Token
+            As for `query_fence`.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Close the device. Called once, after everything that was opened through it has been released."""
+        """Close the device. Called once, after the release of all its queues, fences and other objects.
+
+        This method may block.
+        """
 
     # ---- optional, with working defaults
     def wait_fence(self, fence: Token, timeout_ns: int) -> bool:
@@ -100,7 +119,7 @@ class DeviceDriver(ABC):
         Returns
         -------
         bool
-            True if the fence has been reached; False if `timeout_ns` elapsed first.
+            True: the fence has been reached. False: `timeout_ns` elapsed first.
 
         Raises
         ------
@@ -123,12 +142,12 @@ class DeviceDriver(ABC):
         Parameters
         ----------
         token : Token or None
-            Token of the object; None for the device's own handle, for example a context.
+            Token of the object. None: the device itself, for example its context.
 
         Returns
         -------
         int
-            The handle. The driver keeps ownership. Default: the token itself if it is an int.
+            The handle. The driver keeps ownership. Default: the token, if the token is an int.
 
         Raises
         ------

@@ -12,10 +12,11 @@ __all__ = ["HandleState", "ImportFailure", "Imported"]
 HandleState: TypeAlias = Literal["taken", "left", "unknown"]
 """The state of the duplicate after an import.
 
-"taken": the driver owns the duplicate, or has closed it. The facade does not close it.
-"left": the driver has not taken the duplicate. The facade closes it.
-"unknown": the facade asks the kernel whether the number still means the same file, and closes the file if so. If the
-kernel cannot tell, the facade leaks the number, because closing it could close the file of another owner."""
+"taken": the vendor's driver owns the duplicate or has closed it. The facade does not close the duplicate.
+"left": the duplicate is open, and the vendor's driver does not use it. The facade closes the duplicate.
+"unknown": the backend cannot tell. The facade asks the kernel whether the number still means the same open file. If so,
+the facade closes the number. Otherwise, or without an answer of the kernel, the facade gives up the number without
+closing it, because another owner can have a file with this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Imported:
     token : Token
         The imported object.
     handle : "taken", "left" or "unknown"
-        State of the duplicate. Without a duplicate, the state has no meaning.
+        State of the duplicate. Without a duplicate, the facade ignores the state.
 
     Examples
     --------
@@ -42,13 +43,13 @@ class Imported:
 class ImportFailure(Exception):
     """Failure of `SemaphoreImport.import_semaphore` or `MemoryImport.import_memory`.
 
-    The facade raises `error` to the application. The application's own handle is never affected, because the driver
-    receives a duplicate.
+    The facade raises `error` to the application, with the ``__cause__`` of `error`. The application keeps its own
+    handle, because the driver receives a duplicate.
 
     Parameters
     ----------
     error : Exception
-        Error for the application.
+        Error for the application: an `XsemError`.
     handle : "taken", "left" or "unknown"
         State of the duplicate, as for `Imported`.
 

@@ -30,26 +30,38 @@ class Memory(ABC):
         Token
             The mapping, for the copies and fills of `CopyQueue`. The facade releases it with `unmap_buffer`.
         int or None
-            Device address of the first byte. None if the API has no addresses.
+            Device address of the first byte. None: the API has no addresses.
+
+        Raises
+        ------
+        BadArgumentError
+            The device cannot map this range, for example because `offset` is inside a page.
         """
 
     @abstractmethod
     def unmap_buffer(self, buffer: Token) -> None:
-        """Release a mapping of `map_buffer`. Called once, before the release of the memory. This method may block."""
+        """Release a mapping of `map_buffer`. Called once, when no appended work uses the mapping any more.
+
+        This method may block unless `Capabilities.release_never_blocks` is declared.
+        """
 
     @abstractmethod
     def release_memory(self, memory: Token) -> None:
-        """Release imported or created memory. Called once, after all its mappings. This method may block."""
+        """Release imported or created memory. Called once, after the release of all its mappings and images.
+
+        This method may block unless `Capabilities.release_never_blocks` is declared.
+        """
 
     def dlpack_device(self) -> tuple[int, int] | None:
-        """Return the DLPack device type and id of mapped buffers.
+        """Return the DLPack device type and device id of mapped buffers. They are constant for the life of the driver.
 
-        With device type 1 (CPU), the host accesses mapped buffers directly.
+        The facade exports arrays only of buffers with an address (`map_buffer`). For device type 1 (kDLCPU), the
+        address is a host address, and the facade copies without the driver.
 
         Returns
         -------
         tuple of (int, int), or None
-            None, the default: the buffers cannot be exported as DLPack arrays.
+            None: DLPack has no type for this device. Default: None.
         """
         return None
 
@@ -64,7 +76,7 @@ class MemoryImport(Memory):
         Parameters
         ----------
         desc : MemoryDesc
-            Description of the memory, checked by the facade.
+            Description of the memory. The facade has checked the description.
         handle : OwnedHandle or None
             As for `SemaphoreImport.import_semaphore`.
 
@@ -76,7 +88,8 @@ class MemoryImport(Memory):
         Raises
         ------
         ImportFailure
-            The import failed. After any other exception, the state of the duplicate is unknown.
+            As for `SemaphoreImport.import_semaphore`. A `BadArgumentError` (``bad_size``): the device does not import
+            `desc.allocation_size` bytes.
         """
 
 
@@ -94,14 +107,21 @@ class MemoryExport(Memory):
         size : int
             Smallest size in bytes.
         dedicated : bool
-            Whether to make a dedicated allocation.
+            True: make a dedicated allocation.
 
         Returns
         -------
         Token
             The memory. The facade releases it with `release_memory`.
         int
-            Allocated size in bytes.
+            Allocated size in bytes, at least `size`.
+
+        Raises
+        ------
+        OutOfMemoryError
+            ``out_of_memory``.
+        UnsupportedError
+            The device cannot export such an allocation, for example because it exports only dedicated memory.
         """
 
     @abstractmethod
@@ -116,14 +136,15 @@ class MemoryExport(Memory):
         Returns
         -------
         OwnedHandle
-            A new handle at each call, owned by the caller.
+            A new handle at each call. The caller owns the handle.
         """
 
 
 class Images(ABC):
-    """Images on memory. Declared by Feature.MIPMAPPED_ARRAY.
+    """Images on memory. Declared by Feature.MIPMAPPED_ARRAY or Feature.IMAGE.
 
-    Feature.IMAGE declares only images of one level at the start of the memory.
+    Feature.IMAGE declares only images of one level at the start of the memory. A device with images also needs
+    `HostMemory`, and its queues need `ImageQueue`.
     """
 
     @abstractmethod
@@ -135,12 +156,19 @@ class Images(ABC):
         memory : Token
             Imported or created memory.
         desc : MipmapDesc
-            Layout of the image, checked by the facade.
+            Layout of the image. The facade has checked the layout, and the least size of the image.
 
         Returns
         -------
         Token
             The image. The facade releases it with `release_array`.
+
+        Raises
+        ------
+        UnsupportedError
+            The device does not support such an image in this memory.
+        BadArgumentError
+            ``bad_offset``: the device does not support the offset. ``out_of_range``: the image ends beyond the memory.
         """
 
     @abstractmethod
@@ -157,16 +185,22 @@ class Images(ABC):
         Returns
         -------
         Token
-            The level. It lives as long as the image and has no release method.
+            The level. It is valid until `release_array`, and has no release of its own.
         """
 
     @abstractmethod
     def release_array(self, array: Token) -> None:
-        """Release an image of `map_mipmapped_array`. Called once. This method may block."""
+        """Release an image of `map_mipmapped_array`. Called once, when no appended work uses the image any more.
+
+        This method may block unless `Capabilities.release_never_blocks` is declared.
+        """
 
 
 class HostMemory(ABC):
-    """Page-locked host memory. Needed for blocking copies, and for images."""
+    """Page-locked host memory, for `Device.host_buffer`, for blocking copies and for images.
+
+    No capability declares this ability: the driver of the device inherits the class. A device with images needs it.
+    """
 
     @abstractmethod
     def host_buffer(self, size: int) -> tuple[Token, int]:
@@ -183,8 +217,16 @@ class HostMemory(ABC):
             The host buffer, for the copies and fills of `CopyQueue`. The facade releases it with `release_host_buffer`.
         int
             Host address of the first byte.
+
+        Raises
+        ------
+        OutOfMemoryError
+            ``out_of_memory``.
         """
 
     @abstractmethod
     def release_host_buffer(self, buffer: Token) -> None:
-        """Release a host buffer of `host_buffer`. Called once. This method may block."""
+        """Release a host buffer of `host_buffer`. Called once, when no appended work uses the buffer any more.
+
+        This method may block unless `Capabilities.release_never_blocks` is declared.
+        """

@@ -18,18 +18,19 @@ class QueueDriver(ABC):
 
     A queue also inherits the class of each ability that the device declares, for example `SemaphoreQueue`.
 
-    Order: an append has reached the vendor's driver, in program order, when it returns. A backend must not queue
-    appends in a thread of its own. The exception is `host`: its queue is that thread.
+    Order: when an append returns, the operation has reached the vendor's driver, in program order. A backend does not
+    keep appends for a thread of its own. The exception is a backend without a vendor's driver, for example `host`.
 
-    Whole or not at all: an append that raises has no effect.
+    Atomicity: if an append raises an error, it has appended nothing.
 
     Failures: if earlier work of the queue failed, an append raises `DriverError` with ``from_earlier_work=True``.
 
-    All appends share two parameters and the return value:
+    All appends have two parameters and the return value in common:
 
-    - ``wait_fences``: fences of this device. The operation starts after all of them are reached.
-    - ``want_fence``: True requests a fence, which is reached when the operation is complete.
-    - Returns: a new fence if `want_fence` is True, otherwise None. The facade releases it with
+    - ``wait_fences``: fences of this device, also of other queues. The operation begins when all of them are reached.
+    - ``want_fence``: True requests a fence. The fence is reached when the operation and all earlier operations of the
+      queue are complete.
+    - Returns: a new fence if `want_fence` is True, otherwise None. The facade releases the fence with
       `DeviceDriver.release_fence`.
 
     Examples
@@ -44,20 +45,20 @@ class QueueDriver(ABC):
     """
 
     identity: Hashable
-    """Identity of the native queue. Two drivers with the same identity are one queue for the facade.
+    """Identity of the native queue on this device. The facade treats two drivers with one identity as one queue.
 
-    If `BorrowedQueues.borrow_queue` returns a driver with a known identity, the facade closes the new driver at
-    once."""
+    If `BorrowedQueues.borrow_queue` returns a driver with a known identity, the facade uses the existing driver and
+    closes the new driver at once."""
     native_handle: int | None = None
-    """The vendor's handle of the queue. None: the queue has no such handle."""
+    """The vendor's handle of the queue. None: the queue has no handle."""
     callers: Callers = Callers.ONE_AT_A_TIME
-    """The threads that may call the queue. The value is constant for the life of the driver."""
+    """The threads that may call the methods of the queue. The value is constant for the life of the driver."""
 
     @abstractmethod
     def append_barrier(self, wait_fences: Sequence[Token], want_fence: bool) -> Token | None:
         """Append a barrier: later work waits for all earlier work and for `wait_fences`.
 
-        The facade also uses the fence of a barrier as the marker after which it releases objects.
+        The facade also appends barriers of its own (markers). Their fences tell which operations are done.
 
         Parameters
         ----------
@@ -72,26 +73,28 @@ class QueueDriver(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the queue. Called once. A borrowed queue is not closed.
+        """Close the driver of the queue. Called once. A borrowed native queue stays open.
 
-        The queue is idle at this time, except a driver whose `identity` is known already.
+        All appended work is done, with two exceptions. The work of a queue that failed may be pending. A second driver
+        of a known `identity` is closed while the first driver is in use.
         """
 
     # ---- optional, with working defaults
     def append_work(self, work: Callable[[], object]) -> None:
-        """Call `work` now, on the caller's thread.
+        """Call `work` now, on the caller's thread. `host` instead calls `work` on the thread of its queue, in order.
 
-        `work` only enqueues commands on this queue. `host` differs: it puts `work` into its queue and calls it in turn.
+        `work` only enqueues commands on the native queue. `work` may also call xsem: then the driver receives appends
+        to this queue inside this call.
 
         Parameters
         ----------
         work : callable
-            Function of the application. Its exceptions pass through.
+            Function of the application. Its exceptions pass through this method.
         """
         work()
 
     def is_capturing(self) -> bool:
-        """Return whether another library's capture (CUDA graph) of the queue is active.
+        """Return whether the application or another library captures the queue into a graph. Default: False.
 
         The facade calls this method only if the application can capture the queue.
         """
@@ -107,8 +110,8 @@ class PreparedCall(Protocol):
         Parameters
         ----------
         values : int, None or tuple of int
-            One timeline: an int. Several timelines: a tuple of ints. One binary semaphore: None. Each int is unsigned
-            and has at most 64 bits.
+            One timeline: an int. Several timelines: a tuple of ints. One binary semaphore: None. Each int is in the
+            range of uint64_t.
         wait_fences, want_fence
             As described in `QueueDriver`.
 
@@ -120,7 +123,7 @@ class PreparedCall(Protocol):
 
 
 class SemaphoreQueue(QueueDriver):
-    """A queue of a device that declares semaphores."""
+    """Waits and signals. Declared by `Capabilities.semaphore_import` or `Capabilities.semaphore_export`."""
 
     @abstractmethod
     def append_wait(
@@ -131,7 +134,7 @@ class SemaphoreQueue(QueueDriver):
         acquire: Sequence[Token],
         want_fence: bool,
     ) -> Token | None:
-        """Append a wait: later work waits for `wait_fences`, then for all semaphores.
+        """Append a wait: later work waits for `wait_fences` and for all semaphores. Then the device takes over memory.
 
         For an imported sync file, the facade calls this method at most once. For a sync file of
         `SemaphoreExport.create_semaphore`, the facade calls it at most once for each signal.
@@ -139,9 +142,9 @@ class SemaphoreQueue(QueueDriver):
         Parameters
         ----------
         semaphores : sequence of Token
-            The semaphores; not empty, no semaphore twice.
+            At least one semaphore, and each semaphore once.
         params : sequence of WaitParams
-            One item for each semaphore.
+            One item for each semaphore, in the same order.
         acquire : sequence of Token
             Memory that the device takes over after the wait. Empty unless `Capabilities.needs_handover` is declared.
         wait_fences, want_fence
@@ -162,14 +165,14 @@ class SemaphoreQueue(QueueDriver):
         release: Sequence[Token],
         want_fence: bool,
     ) -> Token | None:
-        """Append a signal: after earlier work and `wait_fences`, hand over the memory, then signal all semaphores.
+        """Append a signal: after earlier work and `wait_fences`, hand over memory, then signal all semaphores.
 
         Parameters
         ----------
         semaphores : sequence of Token
-            The semaphores; not empty, no semaphore twice.
+            At least one semaphore, and each semaphore once.
         params : sequence of SignalParams
-            One item for each semaphore.
+            One item for each semaphore, in the same order.
         release : sequence of Token
             Memory that the device hands over before the signal. Empty unless `Capabilities.needs_handover` is declared.
         wait_fences, want_fence
@@ -182,31 +185,34 @@ class SemaphoreQueue(QueueDriver):
         """
 
     def prepare_wait(self, semaphores: Sequence[Token]) -> PreparedCall | None:
-        """Prepare a wait for timelines, or for one binary semaphore, for repeated appends without memory.
+        """Prepare a wait for repeated appends without memory and without other parameters than values.
 
         Parameters
         ----------
         semaphores : sequence of Token
-            The timelines, or the binary semaphore.
+            One or several timelines, or one binary semaphore.
 
         Returns
         -------
         PreparedCall or None
-            Each call appends the wait. The rules of all appends apply. None, the default: the facade calls
-            `append_wait` each time.
+            A callable that appends the wait. The rules for appends apply to each call. None: the facade calls
+            `append_wait` each time. Default: None.
         """
         return None
 
     def prepare_signal(self, semaphores: Sequence[Token]) -> PreparedCall | None:
-        """Prepare a signal, as `prepare_wait` prepares a wait. None, the default: the facade calls `append_signal`."""
+        """Prepare a signal, as `prepare_wait` prepares a wait. After None, the facade calls `append_signal`."""
         return None
 
 
 class CopyQueue(QueueDriver):
-    """A queue with copies and fills. Needed for `CommandList.append_copy`, `append_fill` and blocking copies.
+    """Copies and fills. No capability declares this ability: the driver of the queue inherits the class.
+
+    `CommandList.append_copy`, `CommandList.append_fill` and the blocking copies of buffers need this class. Blocking
+    copies also need `HostMemory`.
 
     A buffer is a mapping of `Memory.map_buffer` or a host buffer of `HostMemory.host_buffer`. An offset counts from the
-    first byte of the buffer.
+    first byte of the buffer. The facade checks that the ranges lie in the buffers.
     """
 
     @abstractmethod
@@ -246,7 +252,8 @@ class CopyQueue(QueueDriver):
         offset : int
             Offset of the first byte to fill.
         pattern : bytes
-            Bytes to repeat. The length of the pattern divides `size`, and no shorter pattern gives the same bytes.
+            Bytes to repeat. The length of the pattern divides `size`. The facade passes the shortest pattern that gives
+            the same bytes.
         size : int
             Number of bytes to fill.
         wait_fences, want_fence
@@ -260,29 +267,29 @@ class CopyQueue(QueueDriver):
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: the device cannot fill with this pattern at this address.
+            ``bad_pattern``: the device cannot fill with a pattern of this length, or not at this offset.
         """
 
 
 class ImageQueue(QueueDriver):
-    """A queue of a device that declares images."""
+    """Copies of image levels. Declared by Feature.MIPMAPPED_ARRAY or Feature.IMAGE."""
 
     @abstractmethod
     def append_level_copy(
         self, level: Token, buffer: Token, offset: int, read: bool, wait_fences: Sequence[Token], want_fence: bool
     ) -> Token | None:
-        """Append a copy between an image level and a host buffer.
+        """Append a copy of a whole image level to or from a host buffer.
 
         Parameters
         ----------
         level : Token
             A level of `Images.mipmap_level`.
         buffer : Token
-            A host buffer of `HostMemory.host_buffer`. The rows in it have no padding.
+            A host buffer of `HostMemory.host_buffer`. The rows in the buffer have no padding.
         offset : int
             Offset of the first row in the host buffer, in bytes.
         read : bool
-            True: from the level to the host buffer. False: from the host buffer to the level.
+            True: copy the level to the host buffer. False: copy the host buffer to the level.
         wait_fences, want_fence
             As described in `QueueDriver`.
 
@@ -294,11 +301,11 @@ class ImageQueue(QueueDriver):
 
 
 class RecordingQueue(QueueDriver):
-    """A queue that records its appends. Declared by Feature.RECORDING."""
+    """Recordings of appends. Declared by Feature.RECORDING."""
 
     @abstractmethod
     def begin_recording(self) -> None:
-        """Begin a recording. Appends are recorded and not executed until `end_recording`."""
+        """Begin a recording. Until `end_recording`, the queue records its appends and does not execute them."""
 
     @abstractmethod
     def end_recording(self) -> Token:
@@ -308,20 +315,28 @@ class RecordingQueue(QueueDriver):
         -------
         Token
             The recording. The facade releases it with `release_recording`.
+
+        Raises
+        ------
+        XsemError
+            The queue has no valid recording. The queue executes its appends again.
         """
 
     @abstractmethod
     def replay(self, recording: Token, values: Sequence[tuple[Token, int, int]]) -> None:
-        """Append the work of a recording with new timeline values.
+        """Append the work of a recording, with new timeline values. The rules for appends apply.
 
         Parameters
         ----------
         recording : Token
             A recording of `end_recording`.
         values : sequence of (Token, int, int)
-            Semaphore, value to wait for, value to signal. A timeline that is not listed keeps its recorded values.
+            Timeline, value to wait for, value to signal. A timeline that does not occur keeps its recorded values.
         """
 
     @abstractmethod
     def release_recording(self, recording: Token) -> None:
-        """Release a recording. Called once, when no replay of it is pending."""
+        """Release a recording. Called once, when no replay of the recording is pending, before `close`.
+
+        xsem's releasing thread makes this call, also for a queue with `Callers.APPLICATION`.
+        """

@@ -21,7 +21,7 @@ hookspec: Final = HookspecMarker("xsem")
 
 
 class Register(Protocol):
-    """The function that the hook receives. The hook calls it once for each backend."""
+    """The function that the hook receives. The hook calls the function once for each backend."""
 
     def __call__(self, backend: Backend, /) -> None: ...
 
@@ -30,8 +30,8 @@ class Register(Protocol):
 def xsem_register_backends(register: Register) -> None:
     """Register the backends of a plugin. This is the only hook.
 
-    The hook belongs into the module that an entry point of the group ``xsem`` names. This module must import without
-    the vendor library.
+    An entry point of the group ``xsem`` names the module of the hook. The import of this module must work without the
+    vendor library.
 
     Parameters
     ----------

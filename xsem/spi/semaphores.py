@@ -16,7 +16,7 @@ class Semaphores(ABC):
 
     @abstractmethod
     def release_semaphore(self, semaphore: Token) -> None:
-        """Release an imported or created semaphore. Called once, when no appended work uses it any more.
+        """Release an imported or created semaphore. Called once, when no appended work uses the semaphore any more.
 
         This method may block unless `Capabilities.release_never_blocks` is declared.
         """
@@ -32,11 +32,12 @@ class SemaphoreImport(Semaphores):
         Parameters
         ----------
         desc : SemaphoreDesc
-            Description of the semaphore, checked by the facade.
+            Description of the semaphore. The facade has checked the description.
         handle : OwnedHandle or None
-            A duplicate of the application's fd or NT handle, for this call only. None if `desc` has no fd and no NT
-            handle. The driver neither closes nor detaches `handle`: the result says what became of it, and the facade
-            acts on that.
+            A duplicate of the application's fd or NT handle. The driver uses `handle` only during this call, and
+            neither closes nor detaches `handle`. The driver reports the state of the duplicate, and the facade closes
+            the duplicate if necessary. None: `desc` has a name, a KMT handle, an NvSci object, or the sync file -1
+            (signalled).
 
         Returns
         -------
@@ -46,7 +47,9 @@ class SemaphoreImport(Semaphores):
         Raises
         ------
         ImportFailure
-            The import failed. After any other exception, the state of the duplicate is unknown.
+            The import failed. ``error`` is the error for the application, for example a `BadHandleError`
+            (``refused_by_driver``). ``handle`` is the state of the duplicate. After any other exception, the facade
+            treats the state as "unknown".
         """
 
 
@@ -62,19 +65,20 @@ class SemaphoreExport(Semaphores):
         type : SemaphoreHandleType
             A type in `Capabilities.semaphore_export`.
         initial_value : int
-            First value of a timeline; 0 for a binary semaphore.
+            First value of a timeline. 0 for other kinds.
 
         Returns
         -------
         Token
-            The semaphore. The facade releases it with `release_semaphore`.
+            The semaphore. A binary semaphore is unsignalled. The facade releases the semaphore with
+            `release_semaphore`.
         """
 
     @abstractmethod
     def export_semaphore(self, semaphore: Token) -> OwnedHandle | None:
         """Export a semaphore of `create_semaphore`.
 
-        For a sync file, the facade calls this method at most once after each appended signal. The export consumes that
+        For a sync file, the facade calls this method at most once after each appended signal. The export consumes this
         signal.
 
         Parameters
@@ -85,19 +89,27 @@ class SemaphoreExport(Semaphores):
         Returns
         -------
         OwnedHandle or None
-            A new handle at each call, owned by the caller. None for a sync file whose signal has completed already.
+            A new handle at each call. The caller owns the handle. None: the signal of a sync file has completed
+            already.
         """
 
 
 class HostSemaphore(ABC):
-    """Semaphores on the host. Declared by Feature.READ_VALUE, HOST_SIGNAL and HOST_WAIT.
+    """Reads, signals and waits by the host. Declared by Feature.READ_VALUE, HOST_SIGNAL or HOST_WAIT.
 
-    The method of a feature that is not declared is never called.
+    One declared feature requires the class with its three methods. The facade calls only the methods of the declared
+    features.
     """
 
     @abstractmethod
     def semaphore_value(self, semaphore: Token) -> int:
-        """Return the current value of a timeline. Declared by Feature.READ_VALUE."""
+        """Return the current value of a timeline. Declared by Feature.READ_VALUE.
+
+        Parameters
+        ----------
+        semaphore : Token
+            An imported or created timeline.
+        """
 
     @abstractmethod
     def host_signal(self, semaphore: Token, value: int | None) -> None:
@@ -108,33 +120,33 @@ class HostSemaphore(ABC):
         semaphore : Token
             An imported or created semaphore.
         value : int or None
-            New value of a timeline; None for a binary semaphore.
+            New value of a timeline. None for a binary semaphore.
         """
 
     @abstractmethod
     def host_wait(self, semaphore: Token, value: int | None, timeout_ns: int) -> bool:
         """Wait for a semaphore on the host. Declared by Feature.HOST_WAIT.
 
-        A wait that succeeds resets a binary semaphore. The facade divides long waits into calls of at most 50 ms.
+        A met wait resets a binary semaphore. The facade divides long waits into calls of at most 50 ms.
 
         Parameters
         ----------
         semaphore : Token
             An imported or created semaphore.
         value : int or None
-            Value of a timeline to wait for; None for a binary semaphore.
+            Smallest value of a timeline that meets the wait. None for a binary semaphore.
         timeout_ns : int
             Longest time to block, in nanoseconds.
 
         Returns
         -------
         bool
-            True if the wait succeeded; False if `timeout_ns` elapsed first.
+            True: the wait was met. False: `timeout_ns` elapsed first.
         """
 
 
 class NvSciSync(ABC):
-    """The device's requirements for NvSciSync objects. Declared by NVSCISYNC in `Capabilities.semaphore_import`."""
+    """Attributes of NvSciSync objects. Declared by NVSCISYNC in `Capabilities.semaphore_import`."""
 
     @abstractmethod
     def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:

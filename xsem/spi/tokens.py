@@ -1,4 +1,4 @@
-"""Tokens of the backend."""
+"""The type of a backend's tokens."""
 
 from __future__ import annotations
 

@@ -1,21 +1,24 @@
 """The current context and the capture mode of driver calls.
 
-Each thread has its own current context. The backend makes the device's context current only around calls that need it.
-It changes nothing if that context is already current. Afterwards the thread has its previous context, or none.
+Each thread has its own current context. The backend makes the device's context current only around calls that need a
+current context. If the device's context is already current, the backend changes nothing. Afterwards the thread has its
+previous context, or none.
 
-Each thread also has its own stream-capture mode. The backend makes its calls in relaxed mode, so that captures of other
-threads stay valid. Appends, and the calls that begin and end a recording, keep the thread's mode: a capture permits
-them.
+Each thread also has its own stream-capture mode. The backend makes its calls in the relaxed mode, so that captures of
+other threads stay valid. Appends, and the calls that begin and end a recording, use the mode of the thread, because a
+capture permits these calls.
 
 Measured on an H200 (``tests/drivers/h200.json``):
 
 - Imports, destroys of semaphores and memory, frees, cuMemHostAlloc, cuEventQuery, cuGraphInstantiate and
-  cuGraphExecDestroy invalidate a capture of another thread in GLOBAL mode. In relaxed mode they do not.
-- The creation and the destruction of events and streams invalidate no capture. They are rare, and other driver releases
-  were not measured, so they also run in relaxed mode.
+  cuGraphExecDestroy invalidate a capture of another thread in GLOBAL mode. In the relaxed mode, these calls invalidate
+  no capture.
+- The creation and the destruction of events and streams invalidate no capture. Other driver releases were not measured,
+  so these rare calls also run in the relaxed mode.
 - Imports, allocations, and the creation of events and streams need a current context. cuDestroyExternalSemaphore,
-  cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy need none: they work on a thread without a context.
-- Mappings, images and cuDestroyExternalMemory were not measured. They get both, the context and the relaxed mode.
+  cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy also work on a thread without a context.
+- The context of mappings, images and cuDestroyExternalMemory was not measured. The backend makes these calls with the
+  context and in the relaxed mode.
 """
 
 from __future__ import annotations
@@ -112,7 +115,7 @@ class Quiet:
 
 
 class _Inside(threading.local):
-    """How often the calling thread has entered the relaxed mode, and its mode before."""
+    """Number of times that the calling thread has entered the relaxed mode, and its previous mode."""
 
     depth = 0
     before: Any = None

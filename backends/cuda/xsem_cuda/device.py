@@ -113,13 +113,13 @@ class CudaDevice(
         ----------
         desc : SemaphoreDesc
         handle : OwnedHandle or None
-            On success the driver owns an fd; an NT handle stays the caller's.
+            After success, an fd is "taken" and an NT handle is "left".
 
         Raises
         ------
         ImportFailure
-            The handle is "left" (measured for CUDA_ERROR_UNKNOWN). The handle is "unknown" for a code that the
-            bindings do not know.
+            The state is "left" (measured for CUDA_ERROR_UNKNOWN). For a code that the bindings do not know, the state
+            is "unknown".
         """
         native, state = self._import(self._driver.cuImportExternalSemaphore, semaphore_descriptor, desc, handle)
         return Imported(SemaphoreToken(native, desc.type.kind), handle=state)
@@ -152,12 +152,12 @@ class CudaDevice(
         ----------
         desc : MemoryDesc
         handle : OwnedHandle or None
-            On success the driver owns an fd; an NT handle stays the caller's.
+            After success, an fd is "taken" and an NT handle is "left".
 
         Raises
         ------
         ImportFailure
-            The handle is "unknown": a failed import closes some fds and leaves others open (measured).
+            The state is "unknown": a failed import closes some fds and leaves other fds open (measured).
         """
         native, state = self._import(self._driver.cuImportExternalMemory, memory_descriptor, desc, handle)
         return Imported(DriverObject(native), handle=state)
@@ -222,7 +222,7 @@ class CudaDevice(
         Parameters
         ----------
         stream : object
-            See `parse_stream`. It stays the application's; the queue keeps it alive.
+            See `parse_stream`. The application keeps ownership. The queue keeps a reference to the object.
         in_order : bool
             Ignored.
 
@@ -244,8 +244,13 @@ class CudaDevice(
     def queue_identity(self, stream: object) -> Hashable:
         """Return the identity of a queue on this stream.
 
-        A queue keeps the stream object alive, so the handle of the object stands for one stream while the queue exists.
-        The default streams have the same handles on every device, so each call checks the device of the object.
+        A queue keeps the stream object alive, so the handle of the object means one stream while the queue exists. The
+        default streams have the same handles on every device, so each call checks the device of the object.
+
+        Raises
+        ------
+        BadArgumentError, WrongDeviceError
+            As for `borrow_queue`.
         """
         parsed = parse_stream(stream)
         check_ordinal(self._ordinal, parsed)
@@ -257,7 +262,7 @@ class CudaDevice(
         Parameters
         ----------
         native : object
-            It stays the application's; the fence keeps it alive.
+            The application keeps ownership. The fence keeps a reference to the object.
 
         Raises
         ------
@@ -279,7 +284,7 @@ class CudaDevice(
         self, function: Callable[..., Any], describe: Callable[..., tuple[Any, object]], desc: Any,
         handle: OwnedHandle | None,
     ) -> tuple[Any, HandleState]:
-        """Return the imported driver object, and the state of the handle."""
+        """Return the imported driver object and the state of the handle."""
         native, keep = describe(self._driver, desc, handle)
         try:
             with self._context, self._quiet:
@@ -291,7 +296,7 @@ class CudaDevice(
             unknown = isinstance(desc, MemoryDesc) or (error.code is not None and error.code_name is None)
             raise ImportFailure(self._blame(error), handle="unknown" if unknown else "left") from error
         del keep
-        # The driver owns the fd; an NT handle stays the caller's.
+        # After success, the driver owns an fd, and the caller owns an NT handle.
         return imported, "taken" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
 
     def _blame(self, error: XsemError) -> XsemError:

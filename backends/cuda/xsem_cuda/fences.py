@@ -16,7 +16,7 @@ __all__ = ["BorrowedFence", "Fence", "Fences", "native_event"]
 
 
 class Fence:
-    """The fence of one operation: an event that was recorded once after it.
+    """The fence of one operation: an event that was recorded once, after the operation.
 
     Attributes
     ----------
@@ -25,13 +25,13 @@ class Fence:
         False outside of captures. True in a capture of the application. In a recording of xsem, the object of that
         recording. A captured event cannot be queried: the query would invalidate the capture (measured: 907).
     keyed : sequence of KeyedWait
-        Waits with a timeout before this fence in the queue.
+        Waits with a timeout that precede this fence in the queue.
     """
 
     __slots__ = ("captured", "event", "keyed")
 
     owned: ClassVar[bool] = True
-    """Whether the event is xsem's, to be recycled."""
+    """Whether xsem owns the event and recycles it."""
 
     def __init__(self, event: Any, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> None:
         self.event = event
@@ -45,7 +45,7 @@ class BorrowedFence(Fence):
     Attributes
     ----------
     source : object
-        The application's object of the event, kept alive until the release of the fence.
+        The application's object of the event. The fence keeps the reference until its release.
     """
 
     __slots__ = ("source",)
@@ -77,7 +77,7 @@ class Fences:
         self._destroy = driver.cuEventDestroy
         self._flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._free: deque[Any] = deque()
-        self._shared: dict[int, int] = {}   # number of further fences, by the address of their event
+        self._shared: dict[int, int] = {}   # number of additional fences of an event, by the event's address
         self._shared_lock = threading.Lock()
 
     def take(self) -> Any:
@@ -88,7 +88,7 @@ class Fences:
             return self.create()
 
     def create(self) -> Any:
-        """Return a new event, as `take`. An event that was never recorded counts as complete."""
+        """Return a new event, as `take`. The driver treats an event that was never recorded as complete."""
         with self._context, self._quiet:
             return call(self._create, self._flags)
 

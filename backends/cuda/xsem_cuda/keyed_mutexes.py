@@ -75,7 +75,7 @@ def timed_out() -> bool:
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:
-    """Drop waits that are over, or those of a closed queue."""
+    """Forget waits that are done, or all waits of a closed queue."""
     with _lock:
         _pending.difference_update(waits)
 

@@ -42,8 +42,8 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
     handle : int
         The CUstream as a number.
     lent : object
-        The application's stream object. The queue keeps it alive and never destroys the stream. None: the queue owns
-        the stream, and `close` destroys it.
+        The application's stream object. The queue keeps a reference to the object and never destroys the stream. None:
+        the queue owns the stream, and `close` destroys the stream.
     """
 
     identity: Hashable
@@ -146,13 +146,14 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: the pattern does not have 1, 2 or 4 bytes, or the address is not aligned to its length.
+            ``bad_pattern``: the length of the pattern is not 1, 2 or 4 bytes, or the address is not a multiple of this
+            length.
         """
         width, address = len(pattern), dst.address + offset
         if width not in _MEMSETS or address % width:
             raise BadArgumentError(
-                f"CUDA fills with 1, 2 or 4 repeated bytes at an address aligned to them, not with {width} bytes at "
-                f"{address:#x}; copy from a filled host buffer instead", reason="bad_pattern",
+                f"CUDA fills with a pattern of 1, 2 or 4 bytes, at a multiple of this length, not with {width} bytes "
+                f"at {address:#x}; copy from a filled host buffer instead", reason="bad_pattern",
             )
         function = getattr(self._driver, _MEMSETS[width])
         arguments = (function, address, int.from_bytes(pattern, "little"), size // width, self._stream)
@@ -305,7 +306,9 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
 
 
 class DefaultStreamQueue(StreamQueue):
-    """A queue on a default stream. Its handle stands for a stream of the current context, so each append enters it.
+    """A queue on a default stream.
+
+    The handle means a stream of the current context. Therefore each append makes the device's context current.
 
     Parameters
     ----------
@@ -322,7 +325,7 @@ class DefaultStreamQueue(StreamQueue):
     def is_capturing(self) -> bool:
         """Return False. The legacy stream cannot be captured.
 
-        The driver is not asked, because the query fails while a blocking stream is captured.
+        This method does not query the driver, because the query fails during the capture of a blocking stream.
         """
         return False
 
@@ -335,13 +338,13 @@ class DefaultStreamQueue(StreamQueue):
             ``default_stream``: the driver never captures the legacy stream, and the per-thread stream is a different
             stream in each thread.
         """
-        raise UnsupportedError("a default stream cannot be recorded: record on another stream, or on a list that "
-                               "create_command_list() made", capability="recording", reason="default_stream")
+        raise UnsupportedError("a default stream cannot be recorded: record on another stream, or on a list from "
+                               "create_command_list()", capability="recording", reason="default_stream")
 
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> PreparedCall | None:
-        return None   # each append enters the context; on the per-thread stream, it also checks the thread
+        return None   # each append makes the context current; on the per-thread stream, it also checks the thread
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
@@ -361,9 +364,9 @@ class DefaultStreamQueue(StreamQueue):
 class PerThreadQueue(DefaultStreamQueue):
     """A queue on the per-thread default stream of the thread that borrowed it.
 
-    The handle of this stream means a different stream in each thread. So only the borrowing thread appends work, and
-    each append records a fence. Another thread can only append a barrier that records a fence, as xsem's releasing
-    thread does. This barrier returns the newest fence of the queue.
+    The handle of this stream means a different stream in each thread. Therefore only the borrowing thread appends work,
+    and each append records a fence. Other threads, for example xsem's releasing thread, can only append a barrier with
+    a fence. This barrier appends nothing to the stream and returns the newest fence of the queue.
 
     Parameters
     ----------
@@ -381,7 +384,7 @@ class PerThreadQueue(DefaultStreamQueue):
         self._newest: Fence | None = None
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a barrier. On another thread only without `wait_fences` and with `want_fence`.
+        """Append a barrier. Another thread must pass no `wait_fences` and must request a fence.
 
         Raises
         ------
@@ -406,7 +409,7 @@ class PerThreadQueue(DefaultStreamQueue):
         return bool(self._captured)
 
     def close(self) -> None:
-        """Recycle the newest fence. The stream stays the application's."""
+        """Recycle the newest fence. The application keeps the stream."""
         super().close()
         newest, self._newest = self._newest, None
         if newest is not None:

@@ -91,7 +91,7 @@ class HostDevice(
         Raises
         ------
         XsemError
-            The fence will never be reached: the queue's work failed, or the queue was closed.
+            The fence will never be reached, because the work of the queue failed or the queue was closed.
         """
         return fence.done()
 
@@ -251,10 +251,10 @@ class HostDevice(
 
 
 def _imported(handle: OwnedHandle | None, open_: Callable[[OwnedHandle], object]) -> spi.Imported:
-    """Open an object that owns a duplicate of the handle. So the file has one owner at every moment."""
+    """Open an object that owns a second duplicate. The facade closes `handle`, so each number has one owner."""
     try:
         if handle is None:
-            raise BadHandleError("host imports file descriptors only", reason="no_handle")
+            raise BadHandleError("host imports only file descriptors: pass a descriptor with an fd", reason="no_handle")
         with duplicate(handle.fileno()) as own:
             return spi.Imported(open_(own), handle="left")
     except XsemError as error:

@@ -48,7 +48,7 @@ class HostMemory:
     def map(self, offset: int) -> HostMapping:
         """Return a use of the memory's single mapping, from `offset` on.
 
-        The first use maps the memory, the last `unmap` ends that.
+        The first use maps the memory, and the last `unmap` unmaps the memory.
         """
         with self._lock:
             if self._pages is None:

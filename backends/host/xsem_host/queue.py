@@ -53,7 +53,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
     Parameters
     ----------
     forget : callable
-        Called by `close` with this object.
+        `close` calls this function with this object.
     """
 
     def __init__(self, forget: Callable[[HostQueue], None]) -> None:

@@ -272,7 +272,7 @@ class LevelZeroBackend(Backend):
 
 
 def _refused(known: _Known) -> str:
-    """Return the reason why each handle type is not declared; "all" stands for all types."""
+    """Return the undeclared handle types, each with its reason. "all" stands for all types."""
     return "; ".join(f"{each.value if each else 'all'}: {why}" for each, why in known.reasons.items())
 
 

@@ -93,7 +93,7 @@ class LevelZeroDevice(
         Raises
         ------
         ImportFailure
-            The driver refused the import.
+            The driver refused the import. The state of the handle is "unknown".
         """
         try:
             made = import_semaphore(self._core, desc, handle, wears_out=self._wears_out)
@@ -112,7 +112,7 @@ class LevelZeroDevice(
         Raises
         ------
         ImportFailure
-            The driver refused the import, or the allocation is too small.
+            The driver refused the import, or the allocation is too small. The state of the handle is "unknown".
         """
         images = Feature.IMAGE in self._capabilities.features
         try:
@@ -122,11 +122,11 @@ class LevelZeroDevice(
         return Imported(made, handle=_state_of(desc))
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kDLOneAPI and the device index."""
+        """Return DLPack's kDLOneAPI and the index of the device."""
         return (_DLPACK_ONEAPI, self._index)
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[int, int]:
-        """Return a USM address as the token and as the address: Level Zero maps the whole allocation at once."""
+        """Return a USM pointer as the token and as the address. An import maps the whole allocation."""
         return memory.address + offset, memory.address + offset
 
     def unmap_buffer(self, buffer: int) -> None:
@@ -137,7 +137,7 @@ class LevelZeroDevice(
         memory.free(self._core)
 
     def host_buffer(self, size: int) -> tuple[int, int]:
-        """Call zeMemAllocHost, and return the USM address as the token and as the address."""
+        """Call zeMemAllocHost, and return the USM pointer as the token and as the address."""
         address = new_host_memory(self._core, size)
         return address, address
 
@@ -175,9 +175,7 @@ class LevelZeroDevice(
         return queue_handle(stream, "ze_command_list_handle_t")
 
     def borrow_queue(self, stream: object, in_order: bool) -> ImmediateList:
-        """Borrow an immediate list of this context.
-
-        The list stays the application's.
+        """Borrow an immediate list of this context. The application keeps ownership.
 
         Parameters
         ----------
@@ -201,7 +199,7 @@ class LevelZeroDevice(
         return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
 
     def borrow_event(self, native: object) -> Fence:
-        """Borrow a ze_event_handle_t of this context. The event stays the application's.
+        """Borrow a ze_event_handle_t of this context. The application keeps ownership.
 
         Raises
         ------
@@ -243,8 +241,9 @@ class LevelZeroDevice(
 def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:
     """Return the state of the handle after an import that succeeded.
 
-    Releases of Intel's driver differ (docs/levelzero.md): before 26.05 the driver never closes an imported fd, 26.05
-    closes the fd after success, 26.09 after failure too. An NT handle stays with its owner.
+    The state of an fd is "unknown", because releases of Intel's driver differ (docs/levelzero.md). Before 26.05, the
+    driver never closes an imported fd. Release 26.05 closes the fd after success. Release 26.09 also closes the fd
+    after a failure. The state of an NT handle is "left".
     """
     return "unknown" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
 
@@ -252,7 +251,7 @@ def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:
 def _blame(error: XsemError, what: str) -> XsemError:
     """Translate a refused import into a bad handle.
 
-    The driver has imported this type before, so the handle is bad, whatever the driver's code.
+    The driver has imported this type before. Therefore the handle is bad, also for codes with another meaning.
     """
     known = error.code in INVALID or error.code in UNSUPPORTED
     if not known or not isinstance(error, DriverError | UnsupportedError):

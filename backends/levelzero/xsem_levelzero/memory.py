@@ -64,7 +64,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
     Parameters
     ----------
     handle : OwnedHandle or None
-        The handle to import; None if `desc` has neither an fd nor an NT handle.
+        The handle to import. None: `desc` has neither an fd nor an NT handle.
     keep : bool
         Whether to keep a duplicate of the fd for images.
 

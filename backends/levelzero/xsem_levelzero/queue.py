@@ -33,7 +33,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue):
     in_order : bool
         Whether the list executes in order by itself. If False, each append is placed between two barriers.
     lent : object
-        The application's list, kept alive; None for a list that this object owns.
+        The application's list. The driver keeps a reference to it. None: this object owns the list.
     known_immediate : bool
         Whether the loader or the driver has confirmed that the list is immediate.
     """
@@ -160,8 +160,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue):
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: the length of the pattern is not a power of two, or the device does not fill with patterns
-            that long.
+            ``bad_pattern``: the length of the pattern is not a power of two, or the pattern is too long for the device.
         """
         length, longest = len(pattern), self._core.queues.fill_pattern
         if length & (length - 1) or length > longest:
@@ -191,7 +190,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue):
 
     # ---- inside
     def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
-        """Append one operation that begins after `wait_fences`; return its fence if it has users."""
+        """Append one operation that begins after `wait_fences`. Return its fence if `users` is not 0."""
         # Take the event before the first append: creating an event can fail.
         fence = self._events.take(users) if users else None
         try:

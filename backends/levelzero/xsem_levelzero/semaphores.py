@@ -145,9 +145,9 @@ def import_semaphore(
     Parameters
     ----------
     handle : OwnedHandle or None
-        The handle to import; None if `desc` has neither an fd nor an NT handle.
+        The handle to import. None: `desc` has neither an fd nor an NT handle.
     wears_out : bool
-        Each imported handle supports one wait, so the semaphore keeps a duplicate of an fd for fresh imports.
+        True: one import supports one wait, so the semaphore keeps a duplicate of the fd for further imports.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def import_semaphore(
 
 
 def handle_number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int | None:
-    """Return the number of `handle` if it is given, else the number of the descriptor's handle; None for a name."""
+    """Return the number of `handle`. Without `handle`, return the number of the descriptor's handle, or None."""
     if handle is not None:
         return handle.fileno()
     return desc.handle if desc.handle is None or isinstance(desc.handle, int) else desc.handle.fileno()

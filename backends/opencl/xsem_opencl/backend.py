@@ -60,7 +60,7 @@ class OpenCLBackend(Backend):
         found = one_device(load(), index)
         context = create_context(found.api, found.device)
         try:
-            return OpenCLDevice(Core(found.api, found.device, context), _capabilities(found))
+            return OpenCLDevice(Core(found.api, found.device, context), index, _capabilities(found))
         except BaseException:
             found.api.do("clReleaseContext", context)
             raise
@@ -86,7 +86,7 @@ class OpenCLBackend(Backend):
         info, capabilities = device_info(found, index), _capabilities(found)
         found.api.do("clRetainContext", context)
         try:
-            return info, OpenCLDevice(Core(found.api, found.device, context), capabilities, lent=native)
+            return info, OpenCLDevice(Core(found.api, found.device, context), index, capabilities, lent=native)
         except BaseException:
             found.api.do("clReleaseContext", context)
             raise

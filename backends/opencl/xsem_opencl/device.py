@@ -27,6 +27,8 @@ from xsem_opencl.semaphores import Semaphore, create_semaphore, export_semaphore
 
 __all__ = ["OpenCLDevice"]
 
+_DLPACK_OPENCL = 4
+
 
 class OpenCLDevice(
     DeviceDriver, SemaphoreImport, SemaphoreExport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
@@ -36,13 +38,16 @@ class OpenCLDevice(
     Parameters
     ----------
     core : Core
+    index : int
+        Position among the backend's devices.
     capabilities : Capabilities
     lent : object
         The application's object, kept alive; None for an owned context.
     """
 
-    def __init__(self, core: Core, capabilities: Capabilities, *, lent: object | None = None) -> None:
+    def __init__(self, core: Core, index: int, capabilities: Capabilities, *, lent: object | None = None) -> None:
         self._core = core
+        self._index = index
         self._capabilities = capabilities
         self._lent = lent
         self._host = HostBuffers(core)
@@ -88,7 +93,7 @@ class OpenCLDevice(
         Raises
         ------
         ImportFailure
-            The driver refused the import.
+            The driver refused the import. The state of the handle is "unknown".
         """
         try:
             return import_semaphore(self._core, desc, handle)
@@ -120,12 +125,16 @@ class OpenCLDevice(
         Raises
         ------
         ImportFailure
-            The driver refused the import.
+            The driver refused the import. The state of the handle is "unknown".
         """
         try:
             return import_memory(self._core, desc, handle)
         except XsemError as error:
             raise ImportFailure(import_error(error, "memory of that size"), handle="unknown") from error
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """Return DLPack's kDLOpenCL and the index of the device. Libraries do not take a buffer for host memory."""
+        return (_DLPACK_OPENCL, self._index)
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
         """Return a range of the memory. A cl_mem has no address."""
@@ -163,7 +172,7 @@ class OpenCLDevice(
 
     # ---- queues and fences
     def create_queue(self) -> CommandQueue:
-        """Create an in-order queue, owned by the returned object."""
+        """Create an in-order queue. The returned object owns the queue."""
         return CommandQueue(self._core, self._core.create_queue())
 
     def queue_identity(self, stream: object) -> int:

@@ -53,7 +53,7 @@ def is_done(core: Core, fence: Fence) -> bool:
 
 
 def release(core: Core, fence: Fence) -> None:
-    """Call clReleaseEvent. A borrowed event is no longer kept alive."""
+    """Call clReleaseEvent, and drop the reference to a borrowed event."""
     fence.source = None
     core.api.do("clReleaseEvent", fence.handle)
 

@@ -25,7 +25,7 @@ class GivenFd:
     handle : OwnedHandle
         The fd to import.
     ours : bool
-        True: this object owns `handle`. False: the facade owns `handle` until the import succeeds.
+        True: this object owns `handle`. False: the facade owns `handle`, and acts on the state from `imported`.
 
     Attributes
     ----------
@@ -51,21 +51,21 @@ class GivenFd:
         return duplicate_fd(self._kept.fileno())
 
     def refused(self) -> None:
-        """Record that the import failed."""
+        """Record that the import failed. Close the fd if this object owns it and the driver left it open."""
         if self._ours:
             self._at_driver.settle()
         self._kept.close()
 
     def imported(self) -> HandleState:
-        """Record that the import succeeded. The number belongs to the driver while the object lives.
+        """Record that the import succeeded. The driver owns the number until the release of the object.
 
         Returns
         -------
         "taken" or "left"
             State of `handle`, for the facade.
         """
-        # Only the release needs the answer. The question comes now, because a number that the driver has closed can
-        # soon belong to another owner of the same file.
+        # Only the release needs the answer of the kernel. The query is here, because a number that the driver has
+        # closed can soon belong to another owner of the same file.
         if self._at_driver.left_open():
             self._left = self._at_driver.number
         if self._ours:

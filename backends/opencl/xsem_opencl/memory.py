@@ -91,7 +91,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None) -> I
         if fd is not None:
             fd.refused()
         raise
-    # An NT handle stays with its owner.
+    # The state of an NT handle is "left": the import does not take it.
     return Imported(Memory(made, desc, fd), handle="left" if fd is None else fd.imported())
 
 

@@ -136,15 +136,15 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         Raises
         ------
         BadArgumentError
-            ``bad_pattern``: the length of the pattern is not 1, 2, 4, … 128 bytes; or the offset in the memory is not a
-            multiple of it.
+            ``bad_pattern``: the length of the pattern is not 1, 2, 4, … 128 bytes, or the offset in the memory is not
+            a multiple of this length.
         """
         to_buffer, to = _place(dst, offset)
         length = len(pattern)
         if length & (length - 1) or length > _LONGEST_PATTERN or (to_buffer and to % length):
             raise BadArgumentError(
-                f"OpenCL fills with patterns of 1, 2, 4, … {_LONGEST_PATTERN} bytes, at offsets that are multiples of "
-                f"them, not with {length} bytes at {to if to_buffer else 0}; copy from a filled host buffer instead",
+                f"OpenCL fills with a pattern of 1, 2, 4, … {_LONGEST_PATTERN} bytes, at a multiple of this length, "
+                f"not with {length} bytes at {to if to_buffer else 0}; copy from a filled host buffer instead",
                 reason="bad_pattern",
             )
         data = ctypes.create_string_buffer(pattern, length)
@@ -195,7 +195,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     def _enqueue(
         self, steps: Sequence[_Enqueue], wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Enqueue the steps: the first step waits for `wait_fences`, and the event of the last step is the fence."""
+        """Enqueue the steps. The first step waits for `wait_fences`. The event of the last step is the fence."""
         event = c_void_p()
         count, events = event_list(wait_fences)
         for number, step in enumerate(steps, 1):
@@ -217,7 +217,7 @@ def number_of(core: Core, stream: object) -> int:
     Raises
     ------
     BadArgumentError
-        ``not_a_stream``: also for other objects of pyopencl, which have an `int_ptr`, too. ``null_stream``.
+        ``not_a_stream``, also for other objects of pyopencl with an `int_ptr`; ``null_stream``.
     """
     if not isinstance(stream, int | core.api.library.pyopencl.CommandQueue):
         raise BadArgumentError(
@@ -260,7 +260,7 @@ def _batch(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> tuple[int,
 
 
 def _place(buffer: Mapping | HostBuffer, offset: int) -> tuple[int, int]:
-    """Return the cl_mem and the offset in it; for host memory 0 and a pointer."""
+    """Return the cl_mem and the offset in it. For host memory, return 0 and a pointer."""
     if isinstance(buffer, HostBuffer):
         return 0, buffer.address + offset
     return buffer.memory.handle, buffer.offset + offset

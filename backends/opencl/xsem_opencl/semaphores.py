@@ -64,7 +64,7 @@ def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None
         if fd is not None:
             fd.refused()
         raise
-    # An NT handle stays with its owner.
+    # The state of an NT handle is "left": the import does not take it.
     return Imported(Semaphore(made, desc.type, fd), handle="left" if fd is None else fd.imported())
 
 

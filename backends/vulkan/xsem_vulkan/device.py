@@ -36,6 +36,7 @@ from xsem_vulkan.semaphores import (
 
 __all__ = ["VulkanDevice"]
 
+_DLPACK_VULKAN: Final = 7
 _SYNC_FILE: Final = SemaphoreHandleType.SYNC_FD.native["vulkan"][1]
 
 
@@ -71,10 +72,10 @@ class VulkanDevice(
 
     # ---- queues and fences
     def create_queue(self) -> VulkanQueue:
-        """Create a queue driver. It has its own VkQueue if the device has at least two VkQueues.
+        """Create a queue driver. If the device has at least two VkQueues, the queue driver has its own VkQueue.
 
-        The device allows one queue driver more than it declares, because blocking copies need one. On a device with one
-        VkQueue, this queue driver shares the VkQueue.
+        The device allows one queue driver more than `independent_lists`, because blocking copies need a queue driver.
+        On a device with one VkQueue, the two queue drivers share this VkQueue.
 
         Raises
         ------
@@ -102,7 +103,7 @@ class VulkanDevice(
         return spi.queue_handle(stream, "VkQueue")
 
     def borrow_queue(self, stream: object, in_order: bool) -> VulkanQueue:
-        """Create a driver for a VkQueue of the device: the application's, or the VkQueue of another xsem list.
+        """Create a driver for a VkQueue of the device, owned by the application or used by another list of xsem.
 
         Every append contains a full barrier, so the application's own submissions keep their order.
 
@@ -111,7 +112,7 @@ class VulkanDevice(
         stream : object
             A VkQueue as an int, or an object with one as `int_ptr`.
         in_order : bool
-            Not used: every VkQueue is in order.
+            Ignored, because every VkQueue is in order.
 
         Raises
         ------
@@ -220,6 +221,13 @@ class VulkanDevice(
         """Return a new fd, owned by the caller."""
         wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """Return DLPack's kDLVulkan and the index of the device.
+
+        Libraries do not take a buffer for host memory or CUDA memory.
+        """
+        return (_DLPACK_VULKAN, self._index)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, None]:
         """Return a range of the memory, without an address.

@@ -61,7 +61,7 @@ class VkQueue:
         # Re-entrant: the application's work runs with the lock held, and may append to the same list.
         self.lock: AbstractContextManager[object] = threading.RLock() if lock is None else lock
         self.users = 0
-        """The number of queue drivers that submit to it."""
+        """The number of queue drivers that submit to this VkQueue."""
 
 
 class Gpu:

@@ -31,8 +31,8 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
     Raises
     ------
     ImportFailure
-        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The handle is "left"
-        before the driver's import, "unknown" after it.
+        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The state is "left"
+        if the failure precedes the driver's import, and "unknown" if the driver's import fails.
     """
     sync_file = desc.type is SemaphoreHandleType.SYNC_FD
     try:
@@ -68,8 +68,8 @@ def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imp
     ------
     ImportFailure
         With BadArgumentError (``bad_size``: larger than any memory, or too small for a buffer), BadHandleError
-        (``no_handle``, ``refused_by_driver``) or another error of the driver. The handle is "left" before the driver's
-        import, "unknown" after a failed import, and "taken" if a later call fails.
+        (``no_handle``, ``refused_by_driver``) or another error of the driver. The state is "left" if the failure
+        precedes the driver's import, "unknown" if the driver's import fails, and "taken" if a later call fails.
     """
     bit = desc.type.native["vulkan"][1]
     try:

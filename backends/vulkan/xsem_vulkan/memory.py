@@ -112,7 +112,7 @@ class VulkanMemory:
 
 
 class Mapping:
-    """The part of a memory from `offset` on. It has no Vulkan object: the memory's buffer serves all mappings."""
+    """The part of a memory from `offset` on. All mappings use the VkBuffer of the memory."""
 
     def __init__(self, memory: VulkanMemory, offset: int) -> None:
         self.memory = memory
@@ -124,13 +124,13 @@ class Mapping:
         Raises
         ------
         BadArgumentError
-            ``out_of_range``: the last bytes of an imported memory, which no buffer of the device reaches.
+            ``out_of_range``: the range ends beyond the VkBuffer, which can be smaller than an imported memory.
         """
         start = self.offset + offset
         if start + size > self.memory.size:
             raise BadArgumentError(
-                f"bytes {start} … {start + size} of the memory cannot be used: a buffer of this device reaches only "
-                f"{self.memory.size} of its {self.memory.allocated} bytes", reason="out_of_range", backend="vulkan")
+                f"bytes {start} … {start + size} of the memory cannot be used: a buffer of this device covers only "
+                f"{self.memory.size} of {self.memory.allocated} bytes", reason="out_of_range", backend="vulkan")
         return Place(self.memory.buffer, start)
 
 

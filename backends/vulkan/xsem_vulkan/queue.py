@@ -22,10 +22,10 @@ Waits = list[tuple[int, int]]
 
 
 class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
-    """One in-order queue. Its timeline counts its operations, so every operation has a fence without further cost.
+    """One in-order queue. A timeline counts the operations, so each operation has a fence without further cost.
 
-    Each operation contains a full barrier. Later operations therefore see its results, and no other user of the VkQueue
-    needs to know them.
+    Each operation contains a full barrier. Later operations on the VkQueue therefore see its results, also operations
+    of other users of the VkQueue.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     queue : VkQueue
         The VkQueue to submit to. Several drivers can share it.
     forget : callable
-        Called by `close` with this object.
+        `close` calls this function with this object.
     borrowed : bool
         Whether the application named the VkQueue.
     """
@@ -51,7 +51,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         except BaseException:
             self._timeline.drop()
             raise
-        # Two drivers with the same identity are one queue for the facade. So a second driver on the VkQueue needs
+        # The facade treats two drivers with one identity as one queue. Therefore a second driver on the VkQueue has
         # another identity.
         self.identity: Hashable = queue.address if borrowed or queue.users == 0 else object()
         self.native_handle = queue.address
@@ -120,8 +120,8 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         if self._idle():
             self._commands.close()
         else:
-            # The queue is closed after a driver error with work still pending. Objects that this work uses must not be
-            # destroyed.
+            # After a driver error, work can be pending at the close of the queue. The objects that this work uses must
+            # not be destroyed.
             self._gpu.stuck = True
         self._timeline.drop()
         self._forget(self)

@@ -227,7 +227,7 @@ class CaseContext:
     def driver(self) -> AbleDriver:
         """A driver of the device, opened through its backend, for direct calls.
 
-        It has the abilities that the capabilities declare: xsem has checked that of the device.
+        The driver has the abilities that the capabilities declare, because xsem has checked the driver of this device.
         """
         if self._driver is None:
             info = self.device.info

@@ -1,4 +1,4 @@
-"""Direct calls of a driver: types for them, and handles for imports, settled as the facade settles them."""
+"""Direct calls of a driver: types for the calls, and handles for imports, closed by the rules of the facade."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["AbleDriver", "AbleQueue", "Given", "duplicate"]
 
 
 class AbleQueue(SemaphoreQueue, CopyQueue):
-    """For the type checker: a queue with the abilities that checks use. A check uses only those that it planned for."""
+    """For the type checker: a queue with all abilities that checks use. A check calls only declared abilities."""
 
 
 class AbleDriver(DeviceDriver, SemaphoreImport, MemoryImport, HostSemaphore, Images):
-    """For the type checker: a driver with the abilities that checks use, as `AbleQueue`."""
+    """For the type checker: a driver with all abilities that checks use, as `AbleQueue`."""
 
     def create_queue(self) -> AbleQueue:
         """Create a queue."""
@@ -37,9 +37,9 @@ class AbleDriver(DeviceDriver, SemaphoreImport, MemoryImport, HostSemaphore, Ima
 
 
 class Given:
-    """A handle for one import through a driver, and what became of the handle.
+    """A handle for one import through a driver, and the state of the handle.
 
-    At the end of the ``with`` block, the number is closed if the driver has left it.
+    The end of the ``with`` block closes the number if the driver has left it open.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Given:
         self._fd = DriverFd(handle, self._kept)
 
     def imported_by(self, driver: DeviceDriver, desc: SemaphoreDesc | MemoryDesc) -> Token:
-        """Import the handle through the driver; return the token, which the caller releases.
+        """Import the handle through the driver, and return the token. The caller releases the token.
 
         Raises
         ------
@@ -83,11 +83,11 @@ class Given:
     def is_open(self) -> bool:
         """Return whether the number still means the same file."""
         alive = self._fd.left_open()
-        # The answer of fstat is weaker: all anonymous inodes have one number. It is for kernels that cannot compare.
+        # If the kernel cannot compare, fstat decides. Its answer is weaker: all anonymous inodes have one number.
         return identity(self._number) == self._before if alive is None else alive
 
     def close(self) -> None:
-        """Close the number if the driver has left it. A second call has no effect."""
+        """Close the number if the driver has left it open. A second call has no effect."""
         if self._kept.closed:
             return
         if self.state != "taken" and self.is_open():

@@ -1,4 +1,4 @@
-"""Ask a device, through xsem, whether it refuses undeclared capabilities."""
+"""Test that xsem refuses the undeclared capabilities of a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def declared(capabilities: Capabilities, name: str) -> bool:
 
 
 def undeclared(capabilities: Capabilities) -> Iterator[str]:
-    """Yield all capabilities of that form that a device does not declare and that it can be asked for."""
+    """Yield all undeclared capabilities of a device that `refuses` can test, in the form that `declared` takes."""
     types: dict[str, type[SemaphoreHandleType | MemoryHandleType]] = {
         kind: SemaphoreHandleType if kind.startswith("semaphore") else MemoryHandleType for kind in _KINDS}
     for kind, members in types.items():
@@ -57,10 +57,10 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
 
 
 def refuses(context: CaseContext, name: str) -> tuple[Outcome, str]:
-    """Return UNSUPPORTED if xsem refuses the capability with UnsupportedError, else FAIL; and the details.
+    """Return UNSUPPORTED if xsem refuses the capability with UnsupportedError, otherwise FAIL; and the details.
 
-    The call of a feature needs an object, for example a semaphore. If the device cannot get the object, there is
-    nothing to call, and the outcome is UNSUPPORTED as well.
+    The call of a feature needs an object, for example a semaphore. If the device cannot get the object, no call is
+    possible, and the outcome is also UNSUPPORTED.
     """
     kind, _, what = name.partition(":")
     try:
@@ -100,7 +100,7 @@ def _import_memory(context: CaseContext, what: str) -> Callable[[], object]:
 
 
 def _handle(type: SemaphoreHandleType | MemoryHandleType) -> OwnedHandle | int:
-    # A file of the right OS kind, in case it reaches the driver.
+    # A handle of the right OS kind, because the handle reaches the driver if xsem does not refuse the call.
     return OwnedHandle(null()) if type.os_handle_kind is OsHandleKind.FD else 4096
 
 

@@ -43,7 +43,7 @@ class Planned:
     ----------
     undeclared : str
         The capability that the device does not declare; empty if the device declares all. The form is that of
-        `xsem_conformance.case.refusals` if the device can be asked for the capability, else a text.
+        `xsem_conformance.case.refusals` if the suite can call the capability, otherwise a text.
     blocked : str
         The capability that the exporter does not declare, as a text; empty if the exporter declares all.
     """
@@ -92,7 +92,7 @@ def _name(type: HandleType, requirement: Requirement) -> str:
 
 
 def _missing(whole: str, capabilities: Capabilities, type: HandleType | None) -> str:
-    # The first missing capability: the device is asked for it, and the report names it.
+    # The suite calls the first missing capability, and the report names this capability.
     missing = whole if " or " in whole else next(
         factor.strip() for factor in whole.split(" and ") if not parse(factor)(capabilities, type))
     if type is None:

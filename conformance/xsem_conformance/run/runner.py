@@ -273,7 +273,7 @@ class Workers:
             last._said.close()
 
     def refusal(self, capability: str, deadline_s: float = 30) -> Result:
-        """Ask the device for an undeclared capability; the outcome is UNSUPPORTED if it is refused."""
+        """Call an undeclared capability of the device. The outcome is UNSUPPORTED if xsem refuses the call."""
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:

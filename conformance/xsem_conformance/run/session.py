@@ -83,7 +83,7 @@ class Survey:
 
     @property
     def undeclared(self) -> list[str]:
-        """The undeclared capabilities that must be refused."""
+        """The undeclared capabilities that xsem must refuse."""
         if self.capabilities is None:
             return []
         return list(undeclared(self.capabilities))
@@ -182,7 +182,7 @@ def run(
 
 
 def refusal(workers: Workers, capability: str) -> Result:
-    """Ask the device for an undeclared capability; return the result."""
+    """Call an undeclared capability of the device, and return the result."""
     return _tried(Case(capability), lambda: workers.refusal(capability))
 
 
@@ -200,7 +200,7 @@ def result(
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            unavailable = asked.outcome is Outcome.UNAVAILABLE   # no answer from the device: not a failure of it
+            unavailable = asked.outcome is Outcome.UNAVAILABLE   # without an answer, the device has not failed
             return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.blocked:

@@ -122,19 +122,19 @@ def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) 
 
 @check("XSEM-CAP-002")
 def undeclared_import_is_refused(context: CaseContext, case: Case) -> None:
-    """The import is refused with UnsupportedError."""
+    """The device refuses the import with UnsupportedError."""
     _refused(context, f"{case.kind}_import:{case.handle_type}")
 
 
 @check("XSEM-CAP-003")
 def undeclared_export_is_refused(context: CaseContext, case: Case) -> None:
-    """The creation is refused with UnsupportedError."""
+    """The device refuses the creation with UnsupportedError."""
     _refused(context, f"{case.kind}_export:{case.handle_type}")
 
 
 @check("XSEM-CAP-004")
 def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
-    """Every undeclared feature is refused with UnsupportedError."""
+    """The device refuses every undeclared feature with UnsupportedError."""
     for name in undeclared(context.device.capabilities):
         if name.startswith("feature:"):
             _refused(context, name)
@@ -142,18 +142,18 @@ def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-CAP-006")
 def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> None:
-    """A plain object as context, stream or event, and 0 as stream, are refused with the reason of the interface."""
+    """The driver refuses a plain object as context, stream or event, and 0 as stream, with the specified reason."""
     backend, driver = registry().get(context.device.info.backend), context.driver
     if Feature.NATIVE_CONTEXT in driver.capabilities.features:
-        _raises(lambda: backend.borrow(object()), "an object as context", "bad_native")
+        _raises(lambda: backend.borrow(object()), "an object as context", reason="bad_native")
     if isinstance(driver, BorrowedQueues):
-        _raises(lambda: driver.borrow_queue(object(), True), "an object as stream", "not_a_stream")
-        _raises(lambda: driver.borrow_queue(0, True), "the int 0 as stream", "null_stream")
+        _raises(lambda: driver.borrow_queue(object(), True), "an object as stream", reason="not_a_stream")
+        _raises(lambda: driver.borrow_queue(0, True), "the int 0 as stream", reason="null_stream")
     if isinstance(driver, BorrowedEvents):
-        _raises(lambda: driver.borrow_event(object()), "an object as event", "not_an_event")
+        _raises(lambda: driver.borrow_event(object()), "an object as event", reason="not_an_event")
 
 
-def _raises(call: Callable[[], object], what: str, reason: str) -> None:
+def _raises(call: Callable[[], object], what: str, *, reason: str) -> None:
     try:
         call()
     except BadArgumentError as error:

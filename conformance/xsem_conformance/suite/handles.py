@@ -42,7 +42,7 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 
 @check("XSEM-IMP-005")
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
-    """A handle with the number 0 imports and works, and its reported state is true."""
+    """A handle with the number 0 imports and works, and the reported state of the handle is true."""
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
@@ -51,7 +51,7 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
     with desc, _number_0(desc.handle.fileno()) as put_back, Given(OwnedHandle(0)) as zero:
         token = zero.imported_by(driver, dataclasses.replace(desc, handle=zero.handle))
         kept = zero.is_open()
-        # The caller closes it, as the facade does: the import does not depend on the number.
+        # The caller closes the number, as the facade does: the import does not depend on the number.
         zero.close()
         expect(kept or zero.state != "left", "the driver reports that it left number 0, but closed it")
         put_back()

@@ -123,9 +123,9 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
 # ---- ownership: calls of the driver itself
 @check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
-    """After an import the reported state of the handle is true.
+    """The reported state of the handle is true after an import.
 
-    A handle that is reported as taken and stays open after the release of the object is a leak: XSEM-OWN-006 counts.
+    If the state is "taken" and the handle stays open after the release of the object, XSEM-OWN-006 counts a leak.
     """
     memory = case.kind == "memory"
     shared = context.memory() if memory else context.semaphore(case.handle_type)
@@ -143,7 +143,7 @@ def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Ca
 
 @check("XSEM-OWN-005")
 def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case) -> None:
-    """A handle of the wrong kind is refused with `ImportFailure`, and the reported state of the handle is true."""
+    """The driver refuses a handle of the wrong kind with `ImportFailure`. The reported state of the handle is true."""
     _refused(context, case, null(), "/dev/null")
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 import numpy as np
 
+import xsem
+from xsem.errors import UnsupportedError
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 
 SIZE = 1 << 16
+_CPU: Final = 1   # kDLCPU of DLPack
+_ALIGNED: Final = 256
+"""Alignment of every allocation, in bytes. DLPack requires this alignment of arrays, and all drivers provide it."""
 _PAGES = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 
 
@@ -45,7 +51,7 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
 
 @check("XSEM-BUF-002")
 def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
-    """A mapping at an offset shows the memory from that byte on, also at an offset inside a page."""
+    """A mapping at an offset, and its address, begin at that byte of the memory, also at an offset inside a page."""
     offsets = [0, 4096, 8192 + 256]
     number, pages = _written(context, offsets)
     memory = context.here.get(number)
@@ -54,6 +60,19 @@ def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
             expect(buffer.size == 256, f"a mapping of 256 bytes has {buffer.size}")
             data = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
             expect(data == page, f"the mapping at {offset} shows {data[:4].hex()}…, not {page[:4].hex()}…")
+            _address_is_right(buffer, offset, page)
+
+
+def _address_is_right(buffer: xsem.Buffer, offset: int, page: bytes) -> None:
+    # Copies use the token and an offset. The application's own work uses the address, so the address needs a test.
+    try:
+        address, device = buffer.address, buffer.__dlpack_device__()[0]
+    except (UnsupportedError, BufferError):
+        return   # the API has no addresses, or no arrays
+    expect(address % _ALIGNED == offset % _ALIGNED, f"the address of the mapping at {offset} is {address:#x}")
+    if device == _CPU:
+        found = buffer.numpy().tobytes()
+        expect(found == page, f"the address of the mapping at {offset} has {found[:4].hex()}…, not {page[:4].hex()}…")
 
 
 @check("XSEM-BUF-004")
@@ -123,7 +142,7 @@ def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str
 
 @check("XSEM-BUF-006")
 def dlpack_device_is_one_that_dlpack_knows(context: CaseContext, case: Case) -> None:
-    """Type and id are defined by DLPack, and equal on each call; None is allowed."""
+    """DLPack defines the type and the id, or the result is None. Each call returns the same result."""
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
     expect(found is None or (1 <= found[0] <= 17 and found[1] >= 0), f"{found} is not a DLPack device")

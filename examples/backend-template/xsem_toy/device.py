@@ -25,9 +25,9 @@ CAPABILITIES = Capabilities(
 
 
 class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
-    """One open device. It inherits one class for each ability that the capabilities declare.
+    """One open device. The class inherits one class for each ability that the capabilities declare.
 
-    The facade refuses everything else, so a driver checks no capability.
+    The facade refuses calls that need an undeclared capability. A driver therefore checks no capability.
     """
 
     @property
@@ -54,9 +54,9 @@ class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
         """Do nothing: everything has been released already."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-        """Import an eventfd. Success takes the file descriptor, and failure leaves it open.
+        """Import an eventfd. After success, the file descriptor is "taken". After a failure, it is "left".
 
-        For an API that may close the file descriptor on failure, a driver says "unknown".
+        If a vendor's API may close the file descriptor in a failed import, report "unknown" for the failure.
         """
         try:
             if handle is None:

@@ -1,6 +1,6 @@
-"""Queues. Each has a thread, in place of a vendor's stream or device queue.
+"""Queues. Each queue has a thread, in place of a vendor's stream or device queue.
 
-A queue of a vendor needs no thread: each append calls the vendor library, and has reached the driver when it returns.
+A queue of a vendor needs no thread: each append calls the vendor library and returns when the driver has the operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Operation = Callable[[], object]
 
 
 class Fence:
-    """A token of one completion. It is reached once or fails once."""
+    """A token of one completion. A fence is reached once or fails once, and can outlive its queue."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -32,7 +32,7 @@ class Fence:
         self._ended.set()
 
     def wait(self, timeout_ns: int | None = None) -> bool:
-        """Return whether the fence is reached in time. Raises if the earlier work has failed."""
+        """Return whether the fence is reached in time. Raise DriverError if earlier work has failed."""
         if not self._ended.wait(None if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)):
             return False
         if self._failure:
@@ -41,10 +41,10 @@ class Fence:
 
 
 class ToyQueue(SemaphoreQueue):
-    """One in-order queue. The facade never calls it from two threads at the same time, see `Callers`."""
+    """One in-order queue. Calls of two threads never overlap, because `callers` is `Callers.ONE_AT_A_TIME`."""
 
     def __init__(self) -> None:
-        self.identity = object()   # a queue of a vendor has its native handle here and in `native_handle`
+        self.identity = object()   # for a queue of a vendor: its native handle, also as `native_handle`
         self._queue: queue.SimpleQueue[tuple[Operation, Fence | None] | None] = queue.SimpleQueue()
         self._failure = ""
         try:

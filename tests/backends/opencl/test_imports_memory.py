@@ -223,6 +223,7 @@ def test_buffer_has_no_address_and_no_array() -> None:
         with pytest.raises(UnsupportedError) as refused:
             _ = buffer.address
         assert refused.value.capability == "address"
-        for export in (buffer.numpy, buffer.__dlpack_device__, buffer.__dlpack__):
+        assert buffer.__dlpack_device__() == (4, at.here.info.index)
+        for export in (buffer.numpy, buffer.__dlpack__):
             with pytest.raises(BufferError):
                 export()

@@ -300,7 +300,8 @@ def test_buffer_has_no_address_and_is_not_an_array(device: xsem.Device) -> None:
     with pytest.raises(UnsupportedError) as raised:
         buffer.address  # noqa: B018 - the access itself is tested
     assert raised.value.capability == "address"
-    for export in (buffer.numpy, lambda: np.from_dlpack(buffer), buffer.__dlpack_device__):
+    assert buffer.__dlpack_device__() == (7, device.info.index)
+    for export in (buffer.numpy, lambda: np.from_dlpack(buffer), buffer.__dlpack__):
         with pytest.raises(BufferError):
             export()
     host = device.host_buffer(64)

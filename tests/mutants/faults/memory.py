@@ -17,6 +17,15 @@ class OffsetIgnored(Driver):
 
 
 @a_driver
+class AddressOfTheMemory(Driver):
+    """The address of every mapping is that of the start of the memory."""
+
+    def map_buffer(self, memory: Any, offset: int, size: int) -> tuple[Any, int]:
+        token, address = self.inner.map_buffer(memory, offset, size)
+        return token, address - offset
+
+
+@a_driver
 class MappingIsACopy(Driver):
     """A mapping is other memory."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from faults.base import List, a_list, plus
+from faults.base import Driver, List, a_driver, a_list, plus
 from xsem.types import SignalParams
 
 
@@ -99,3 +100,20 @@ class HalfABatchAwaited(List):
     def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
         some = (len(semaphores) + 1) // 2
         return self.inner.append_wait(semaphores[:some], params[:some], wait_fences, acquire, want_fence)
+
+
+# ---- on the host
+@a_driver
+class HostSignalLost(Driver):
+    """A signal from the host is accepted and never done."""
+
+    def host_signal(self, semaphore: Any, value: int | None) -> None:
+        pass
+
+
+@a_driver
+class HostWaitIgnored(Driver):
+    """A wait on the host passes immediately."""
+
+    def host_wait(self, semaphore: Any, value: int | None, timeout_ns: int) -> bool:
+        return True

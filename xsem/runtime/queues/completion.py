@@ -1,6 +1,6 @@
 """The progress of one native queue: its markers, its pending operations, and its failure.
 
-A marker is a barrier with a fence, or an operation with a fence of its own. When the fence is reached, all earlier
+A marker is a barrier with a fence, or an operation with its own fence. When the fence is reached, all earlier
 operations of the queue are done. xsem appends a marker at a release, at a host wait, and after at most `MARK_EVERY`
 operations. The markers bound the list of pending operations. xsem does not request the completion of each operation.
 """
@@ -98,7 +98,8 @@ class CompletionTracker:
     def ensure_fence(self, seq: int) -> None:
         """Ensure that a marker tells when `seq` is done, if a marker is possible now; otherwise do nothing.
 
-        This method never waits for the lock of the queue.
+        This method never waits for the lock of the queue. If the queue declares `Callers.APPLICATION`, a thread of xsem
+        appends no marker: the next call of the application on the device appends the marker.
         """
         if self.failure is not None:
             self._retire_failed()
@@ -173,7 +174,10 @@ class CompletionTracker:
         return self._last_wait > self.done_seq
 
     def captured(self) -> bool:
-        """Return whether appends are captured or recorded now. False if another thread holds the lock of the queue."""
+        """Return whether appends are captured or recorded now. False if another thread holds the lock of the queue.
+
+        If the queue declares `Callers.APPLICATION`, a thread of xsem does not query the driver for a capture.
+        """
         if self._only_application and on_own_thread():
             return self.recording
         try:

@@ -50,7 +50,7 @@ class QueueTable:
         return f"{self.device_state.info.id}/list-{next(self._numbers)}"
 
     def stream_name(self, driver: QueueDriver) -> str:
-        """Return the name for a borrowed stream: its native handle, or a number."""
+        """Return the name for a borrowed stream, with its native handle, or with a number if it has no handle."""
         handle = driver.native_handle
         return f"{self.device_state.info.id}/stream-{next(self._numbers) if handle is None else format(handle, '#x')}"
 
