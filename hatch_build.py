@@ -29,6 +29,7 @@ ROOT: Final = Path(__file__).parent
 MODULES: Final = (
     "xsem/facade/arguments.py",
     "xsem/facade/command_list.py",
+    "xsem/facade/device.py",
     "xsem/facade/event.py",
     "xsem/facade/prepared.py",
     "xsem/facade/resource.py",

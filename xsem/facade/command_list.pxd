@@ -2,7 +2,7 @@ cimport cython
 from xsem.facade.event cimport Event, check_event, fences_of
 from xsem.facade.resource cimport DeviceObject
 from xsem.facade.semaphore cimport Semaphore
-from xsem.runtime.claims cimport Claim
+from xsem.runtime.claims cimport Claim, new_claim
 from xsem.runtime.device_state cimport DeviceState
 from xsem.runtime.queues.operations cimport Append, DriverCall
 from xsem.runtime.queues.prepared_append cimport PreparedAppend

@@ -340,10 +340,9 @@ class Device(Releasable):
         except XsemError as error:
             device_state.annotate_error(error)
             raise
-        with queues.streams_lock:
-            queue = None if identity is None else queues.borrowed(identity)
-            if queue is not None:
-                return CommandList(self, queue, queue.stream_use())
+        known_queue = None if identity is None else queues.use_borrowed(identity)
+        if known_queue is not None:
+            return CommandList(self, *known_queue)
         with device_state.calling():
             driver = borrowing.borrow_queue(stream, in_order)
             try:

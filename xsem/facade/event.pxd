@@ -6,10 +6,11 @@ from xsem.runtime.native cimport Lock
 from xsem.runtime.queues.operations cimport Fence
 
 cdef class Event(DeviceObject):
-    cdef public list _binding
+    cdef public Fence _fence
     cdef public bint _foreign
     cdef public Claimed _claimed
     cdef public Lock _claiming
+    @cython.locals(lock=Lock)
     cpdef _claim(self, Claim claim)
     cpdef _bind(self, Fence fence)
     cpdef Fence _bound(self)

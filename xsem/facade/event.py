@@ -53,7 +53,7 @@ class Event(DeviceObject):
 
     def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
-        self._binding: list[Fence] = [] if fence is None else [fence]
+        self._fence = fence
         self._claimed = Claimed()   # by an append, until it has bound the event
         self._claiming = Lock()   # re-entrant: a signal handler can use the same event
         super().__init__(device, WrapperLifetime("event", device._device_state.lifetime))
@@ -120,12 +120,12 @@ class Event(DeviceObject):
         """
         self._check()
         # An append in progress binds the event after this call.
-        self._binding.clear()
+        self._fence = None
 
     def release(self) -> None:
         """Release the event. Appended waits and added callbacks keep their operation."""
         super().release()
-        self._binding.clear()
+        self._fence = None
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
         """Request one call of ``callback(event)`` when the currently bound operation is done or has failed.
@@ -190,14 +190,14 @@ class Event(DeviceObject):
 
     def _bound(self) -> Fence:
         self._check()
-        try:
-            return self._binding[0]
-        except IndexError:
+        fence = self._fence
+        if fence is None:
             raise EventNotAppendedError(
                 "the event is not bound to an operation: no append had it as signal_event since it was created or "
                 "reset",
                 reason="event_not_appended",
-            ) from None
+            )
+        return fence
 
     def _running(self) -> Fence:
         fence = self._bound()
@@ -210,16 +210,24 @@ class Event(DeviceObject):
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")
-        with self._claiming:
-            if not self._claimed.live and not self._binding:
+        lock = self._claiming
+        # As `Queue.append` acquires its lock.
+        try:
+            lock.acquire()
+            if self._fence is None and not self._claimed.live():
                 self._claimed.take(claim)
                 # Second check: a signal handler can bind the event between the first check and the claim.
-                if not self._binding:
+                if self._fence is None:
                     return
+        finally:
+            try:  # noqa: SIM105
+                lock.release()
+            except RuntimeError:
+                pass  # not acquired
         raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
 
     def _bind(self, fence: Fence) -> None:
-        self._binding[:] = (fence,)
+        self._fence = fence
 
     def _reached(self, done: bool, fence: Fence) -> None:
         if done and fence.queue is not None:
@@ -241,7 +249,7 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence
     EventNotAppendedError
         ``event_not_appended``.
     """
-    if not isinstance(events, Sequence):
+    if type(events) is not list and type(events) is not tuple and not isinstance(events, Sequence):
         raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
                                reason="not_an_event")
     for event in events:

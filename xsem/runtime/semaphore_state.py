@@ -187,7 +187,7 @@ class SemaphoreState:
     def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
         with self.lock:
             # During the driver's call of one thread, no other thread may export, wait or signal.
-            if self._turning.live or self._signal_is_there is not there:
+            if self._turning.live() or self._signal_is_there is not there:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
             self._turning.take(claim)
             self._signal_is_there = not there

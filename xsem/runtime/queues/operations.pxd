@@ -1,5 +1,5 @@
 cimport cython
-from xsem.runtime.claims cimport Claim
+from xsem.runtime.claims cimport Claim, new_claim
 from xsem.runtime.device_state cimport DeviceState
 from xsem.runtime.lifetime cimport Lifetime
 from xsem.runtime.native cimport now

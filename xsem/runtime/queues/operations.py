@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from xsem.errors import BusyError, DriverError
-from xsem.runtime.claims import Claim
+from xsem.runtime.claims import Claim, new_claim
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime, User
 from xsem.runtime.native import now
@@ -207,6 +207,8 @@ class DriverCall(Append):
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Call the method."""
+        if not self._arguments:
+            return self._function(fences, want_fence)
         return self._function(*self._arguments, fences, want_fence)
 
 
@@ -260,7 +262,7 @@ class Operation:
 
     def change_states(self) -> StateChanges:
         """Begin changes of semaphore state under a claim of this operation. `Append.take_back` undoes them."""
-        self.claim = Claim()
+        self.claim = new_claim()
         self.before = changes = StateChanges(self.claim)
         return changes
 
