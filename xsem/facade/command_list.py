@@ -510,14 +510,14 @@ class CommandList(DeviceObject):
         lifetimes = [each._lifetime for each in given] if given else ()
         tokens = [each._memory for each in given] if device_state.capabilities.needs_handover else ()
         if signal_event is None:
-            queue.append(append, params, self._lifetime, kept, lifetimes=lifetimes, memories=tokens)
+            queue.append(append, params, self._lifetime, kept, lifetimes, tokens)
             return
         check_event(device_state, signal_event)
+        event = signal_event
         claim = Claim()
         try:
-            signal_event._claim(claim)
-            signal_event._bind(queue.append(append, params, self._lifetime, kept, lifetimes=lifetimes, memories=tokens,
-                                            want_fence=True))
+            event._claim(claim)
+            event._bind(queue.append(append, params, self._lifetime, kept, lifetimes, tokens, True))
         finally:
             claim.over = True
 

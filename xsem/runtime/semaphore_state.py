@@ -11,6 +11,7 @@ from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.native import Lock
 from xsem.spi import HostSemaphore, Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
@@ -56,7 +57,7 @@ class SemaphoreState:
 
     def __init__(
         self, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime, *, imported: bool,
-        initial_value: int | None, lock: threading.RLock,
+        initial_value: int | None, lock: Lock,
     ) -> None:
         self.type = type
         self.kind = type.kind

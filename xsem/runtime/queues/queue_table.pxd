@@ -1,0 +1,13 @@
+cimport cython
+from xsem.runtime.device_state cimport DeviceState
+from xsem.runtime.queues.queue cimport Queue
+
+@cython.final
+cdef class QueueTable:
+    cdef object __weakref__
+    cdef public DeviceState device_state
+    cdef public object streams_lock, copy_lock, lock, _numbers, _next_look
+    cdef public Queue copy_queue
+    cdef public dict _queues
+    @cython.locals(queue=Queue)
+    cpdef borrowed(self, identity)
