@@ -126,7 +126,7 @@ class VulkanDevice(
             if queue.address == address:
                 return self._borrowed(queue)
         raise WrongDeviceError(f"{address:#x} is not a queue of vulkan:{self._index} that xsem submits to",
-                               reason="wrong_device", expected="another device's queue", actual=f"vulkan:{self._index}")
+                               reason="wrong_device", expected=f"vulkan:{self._index}", actual="another device's queue")
 
     def _borrowed(self, queue: VkQueue) -> VulkanQueue:
         with self._lock:
