@@ -27,8 +27,17 @@ except ImportError:   # `python hatch_build.py` needs no hatchling
 ROOT: Final = Path(__file__).parent
 
 MODULES: Final = (
+    "xsem/facade/arguments.py",
+    "xsem/facade/command_list.py",
+    "xsem/facade/device.py",
+    "xsem/facade/event.py",
+    "xsem/facade/prepared.py",
+    "xsem/facade/resource.py",
+    "xsem/facade/semaphore.py",
+    "xsem/runtime/claims.py",
     "xsem/runtime/device_state.py",
     "xsem/runtime/lifetime.py",
+    "xsem/runtime/native.pyx",
     "xsem/runtime/semaphore_state.py",
     "xsem/runtime/wrapper_lifetime.py",
     "xsem/runtime/queues/completion.py",
@@ -36,6 +45,8 @@ MODULES: Final = (
     "xsem/runtime/queues/prepared_append.py",
     "xsem/runtime/queues/prepared_cache.py",
     "xsem/runtime/queues/queue.py",
+    "xsem/runtime/queues/queue_table.py",
+    "xsem/runtime/queues/semaphore_changes.py",
     "xsem/spi/native_call.pyx",
     "xsem/facade/dlpack_native.pyx",
 )

@@ -58,7 +58,7 @@ LAYERS = {
         wrapper_lifetime
         lifetime | callbacks
         release_gate
-        threads | forks | claims | timeouts
+        threads | forks | claims | timeouts | native
     """,
     "xsem.runtime.queues": """
         queue_table

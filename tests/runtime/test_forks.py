@@ -219,7 +219,8 @@ for _name in ("device", "semaphore", "memory", "buffer", "array", "commands", "e
     CALLS[_name, "__enter__"] = lambda x: x.__enter__()
     CALLS[_name, "native_handle"] = lambda x: x.native_handle
 CALLS.update({("borrowed", name): call for (owner, name), call in CALLS.items() if owner == "commands"})
-HARMLESS = {"release", "released", "address", "__exit__", "__array_interface__"}
+HARMLESS = {"release", "released", "address", "__exit__", "__array_interface__",
+            "device", "type", "kind", "label"}   # attributes; the class of a compiled object lists them, too
 SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__",
            "__array_interface__", "__call__"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -305,16 +304,17 @@ def test_marker_before_an_interrupted_append_does_not_cover_it(
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_barrier()
     queue, answers = commands._queue, list[bool]()
+    _ = commands.native_handle   # from here on, each append asks whether the list is captured
 
-    class Interrupted(contextlib.nullcontext[None]):
-        """The lock of the values. An append acquires it before the driver's call."""
-
-        def __enter__(self) -> None:
-            answers.append(commands.query())
+    def interrupted() -> bool:
+        if not answers:
+            answers.append(False)   # `query` asks, too
+            answers[:] = [commands.query()]
             driver.lists[0].reach_all()
             answers.append(commands.query())
+        return False
 
-    monkeypatch.setattr(sem._state, "lock", Interrupted())
+    monkeypatch.setattr(driver.lists[0], "is_capturing", interrupted)
     commands.append_signal(sem, 1)
     assert answers == [False, True]
     assert queue.done_seq == queue.seq - 1

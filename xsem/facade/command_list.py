@@ -23,7 +23,7 @@ from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.claims import Claim
+from xsem.runtime.claims import new_claim
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
@@ -508,16 +508,16 @@ class CommandList(DeviceObject):
         kept = fences_of(device_state, wait_events) if wait_events is not _NONE else ()
         given = check_memories(device_state, memories) if memories is not _NONE else ()
         lifetimes = [each._lifetime for each in given] if given else ()
-        tokens = [each._memory for each in given] if device_state.capabilities.needs_handover else ()
+        tokens = [each._memory for each in given] if given and device_state.capabilities.needs_handover else ()
         if signal_event is None:
-            queue.append(append, params, self._lifetime, kept, lifetimes=lifetimes, memories=tokens)
+            queue.append(append, params, self._lifetime, kept, lifetimes, tokens)
             return
         check_event(device_state, signal_event)
-        claim = Claim()
+        event = signal_event
+        claim = new_claim()
         try:
-            signal_event._claim(claim)
-            signal_event._bind(queue.append(append, params, self._lifetime, kept, lifetimes=lifetimes, memories=tokens,
-                                            want_fence=True))
+            event._claim(claim)
+            event._bind(queue.append(append, params, self._lifetime, kept, lifetimes, tokens, True))
         finally:
             claim.over = True
 

@@ -22,7 +22,7 @@ from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queues.operations import Fence
+from xsem.runtime.queues.operations import new_fence
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.spi import BorrowedEvents, BorrowedQueues, DeviceDriver, HostMemory, NvSciSync, Token
 from xsem.types import (
@@ -340,10 +340,9 @@ class Device(Releasable):
         except XsemError as error:
             device_state.annotate_error(error)
             raise
-        with queues.streams_lock:
-            queue = None if identity is None else queues.borrowed(identity)
-            if queue is not None:
-                return CommandList(self, queue, queue.stream_use())
+        known_queue = None if identity is None else queues.use_borrowed(identity)
+        if known_queue is not None:
+            return CommandList(self, *known_queue)
         with device_state.calling():
             driver = borrowing.borrow_queue(stream, in_order)
             try:
@@ -404,7 +403,7 @@ class Device(Releasable):
         driver = device_state.ability(BorrowedEvents, Feature.NATIVE_EVENTS.value)
         with device_state.calling():
             token = driver.borrow_event(native)
-        return Event(self, Fence(device_state, token, None, 0))
+        return Event(self, new_fence(device_state, token, None, 0))
 
     # ---- diagnosis
     def pending(self) -> tuple[PendingOp, ...]:
@@ -504,7 +503,7 @@ class Device(Releasable):
 
     def __del__(self) -> None:
         lifetime = getattr(self, "_lifetime", None)
-        if lifetime is None or lifetime.released or generation() != self._device_state.generation:
+        if lifetime is None or lifetime.is_released() or generation() != self._device_state.generation:
             return
         device_state = self._device_state
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
+from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.runtime.wrapper_lifetime import WrapperLifetime
@@ -53,9 +53,9 @@ class Event(DeviceObject):
 
     def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
-        self._binding: list[Fence] = [] if fence is None else [fence]
+        self._fence = fence
         self._claimed = Claimed()   # by an append, until it has bound the event
-        self._claiming = threading.RLock()   # re-entrant: a signal handler can use the same event
+        self._claiming = Lock()   # re-entrant: a signal handler can use the same event
         super().__init__(device, WrapperLifetime("event", device._device_state.lifetime))
 
     def query(self) -> bool:
@@ -120,12 +120,12 @@ class Event(DeviceObject):
         """
         self._check()
         # An append in progress binds the event after this call.
-        self._binding.clear()
+        self._fence = None
 
     def release(self) -> None:
         """Release the event. Appended waits and added callbacks keep their operation."""
         super().release()
-        self._binding.clear()
+        self._fence = None
 
     def add_done_callback(self, callback: Callable[[Event], object]) -> None:
         """Request one call of ``callback(event)`` when the currently bound operation is done or has failed.
@@ -190,14 +190,14 @@ class Event(DeviceObject):
 
     def _bound(self) -> Fence:
         self._check()
-        try:
-            return self._binding[0]
-        except IndexError:
+        fence = self._fence
+        if fence is None:
             raise EventNotAppendedError(
                 "the event is not bound to an operation: no append had it as signal_event since it was created or "
                 "reset",
                 reason="event_not_appended",
-            ) from None
+            )
+        return fence
 
     def _running(self) -> Fence:
         fence = self._bound()
@@ -210,16 +210,24 @@ class Event(DeviceObject):
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")
-        with self._claiming:
-            if not self._claimed.live and not self._binding:
+        lock = self._claiming
+        # As `Queue.append` acquires its lock.
+        try:
+            lock.acquire()
+            if self._fence is None and not self._claimed.live():
                 self._claimed.take(claim)
                 # Second check: a signal handler can bind the event between the first check and the claim.
-                if not self._binding:
+                if self._fence is None:
                     return
+        finally:
+            try:  # noqa: SIM105
+                lock.release()
+            except RuntimeError:
+                pass  # not acquired
         raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
 
     def _bind(self, fence: Fence) -> None:
-        self._binding[:] = (fence,)
+        self._fence = fence
 
     def _reached(self, done: bool, fence: Fence) -> None:
         if done and fence.queue is not None:
@@ -241,12 +249,12 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence
     EventNotAppendedError
         ``event_not_appended``.
     """
-    if not isinstance(events, Sequence):
+    if type(events) is not list and type(events) is not tuple and not isinstance(events, Sequence):
         raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
                                reason="not_an_event")
     for event in events:
         check_event(device_state, event)
-    return tuple(event._bound() for event in events)
+    return tuple([event._bound() for event in events])   # a list: faster than a generator
 
 
 def check_event(device_state: DeviceState, event: object) -> None:
@@ -262,8 +270,9 @@ def check_event(device_state: DeviceState, event: object) -> None:
     if not isinstance(event, Event):
         raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows an "
                                "event of a framework", reason="not_an_event")
-    if event._device_state is not device_state:
+    checked = event
+    if checked._device_state is not device_state:
         raise WrongDeviceError(
-            "the event belongs to another device", expected=device_state.info.id, actual=event._device_state.info.id,
+            "the event belongs to another device", expected=device_state.info.id, actual=checked._device_state.info.id,
             reason="wrong_device", backend=device_state.info.backend,
         )

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
-from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.wrapper_lifetime import WrapperLifetime
+from xsem.runtime.lifetime import Lifetime, Usable
 from xsem.spi import Token
 
 if TYPE_CHECKING:
@@ -26,12 +25,12 @@ class Releasable:
     """
 
     _device_state: DeviceState
-    _lifetime: Lifetime | WrapperLifetime
+    _lifetime: Usable
 
     @property
     def released(self) -> bool:
         """True if the object or its device was released."""
-        return self._lifetime.released
+        return self._lifetime.is_released()
 
     @property
     def native_handle(self) -> int:
@@ -84,7 +83,7 @@ class DeviceObject(Releasable):
         The device of the object.
     """
 
-    def __init__(self, device: Device, lifetime: Lifetime | WrapperLifetime) -> None:
+    def __init__(self, device: Device, lifetime: Usable) -> None:
         self.device = device
         self._device_state = device._device_state
         self._lifetime = lifetime

@@ -11,7 +11,7 @@ from xsem.data.params import UINT64_MAX, check_int
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError
 from xsem.facade.resource import Resource
-from xsem.runtime.claims import Claim
+from xsem.runtime.claims import new_claim
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
@@ -100,7 +100,7 @@ class Semaphore(Resource):
         if state.imported or state.type not in device_state.capabilities.semaphore_export:
             device_state.unsupported(f"semaphore.export.{state.type.value}")
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
-        claim = Claim()
+        claim = new_claim()
         try:
             with self._lifetime.held(), device_state.calling(state.type):
                 if state.kind is SemaphoreKind.SYNC_FILE:
@@ -177,7 +177,7 @@ class Semaphore(Resource):
         value = self._check_value(value)
         # One signal at a time: if two threads signal, the lower value must not be stored last.
         with self._lifetime.held(), device_state.calling(self.type), state.host_order:
-            claim = Claim()
+            claim = new_claim()
             changes, calling = StateChanges(claim), False
             try:
                 previous = changes.signal(state, value, allow_rewind=False,

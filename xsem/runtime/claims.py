@@ -6,7 +6,7 @@ claimed for ever. A claim therefore ends with one assignment, because Ctrl-C can
 
 from __future__ import annotations
 
-__all__ = ["Claim", "Claimed"]
+__all__ = ["Claim", "Claimed", "new_claim"]
 
 
 class Claim:
@@ -20,8 +20,14 @@ class Claim:
 
     __slots__ = ("over",)
 
-    def __init__(self) -> None:
-        self.over = False
+    over: bool
+
+
+def new_claim() -> Claim:
+    """Create a claim. It is a function for the reason of `new_operation`."""
+    claim = Claim.__new__(Claim)
+    claim.over = False
+    return claim
 
 
 class Claimed:
@@ -32,9 +38,8 @@ class Claimed:
     def __init__(self) -> None:
         self._by: Claim | None = None
 
-    @property
     def live(self) -> bool:
-        """Whether a claim holds the object now."""
+        """Return whether a claim holds the object now."""
         return self._by is not None and not self._by.over
 
     def take(self, claim: Claim) -> None:

@@ -1,9 +1,20 @@
+cimport cython
 from xsem.runtime.lifetime cimport Lifetime, Releaser
+from xsem.runtime.native cimport Lock
+
+@cython.final
 cdef class DeviceState:
     cdef object __weakref__
-    cdef public object info, driver, capabilities, generation, values_lock, stop_watching, notifier, gate
-    cdef public dict _fences, _detached, owing
-    cdef public object _fence_keys
+    cdef public Lock values_lock
+    cdef public object info, driver, capabilities, stop_watching, notifier, gate
+    cdef public long long generation
+    cdef public dict owing, _fences, _detached, _abilities
+    cdef public object _fence_keys, callbacks_thread
     cdef public Lifetime lifetime
     cdef public Releaser releaser
     cpdef check(self)
+    cpdef add_fence(self, token)
+    cpdef detach_fence(self, key)
+    @cython.locals(lifetime=Lifetime)
+    cpdef return_fences(self)
+    cpdef _return_fence(self, key)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import Clock, check_generation, generation
 from xsem.runtime.lifetime import Lifetime, Releaser
+from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import release_gate_of
 from xsem.runtime.threads import on_own_thread
 from xsem.spi import DeviceDriver, QueueDriver, Token
@@ -50,6 +50,8 @@ class DeviceState:
     stop_watching : callable
         Stops the watchdog. No effect without one.
     notifier : Notifier
+    callbacks_thread : Background
+        The thread of `notifier`.
     gate : ReleaseGate or None
         None if the device declares `release_never_blocks`.
     lifetime : Lifetime
@@ -62,11 +64,13 @@ class DeviceState:
         self.capabilities: Capabilities = driver.capabilities
         self.generation = generation()
         self.releaser = Releaser(info.id)
-        self.values_lock = threading.RLock()
+        self.values_lock = Lock()
         self.stop_watching: Callable[[], None] = lambda: None
         self.notifier = Notifier(info.id, self.calling)
+        self.callbacks_thread = self.notifier.thread
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
+        self._abilities: dict[object, None] = {}   # those that `ability` found
         self._detached: dict[int, None] = {}   # keys of unused fences, from finalizers
         # Queues with `Callers.APPLICATION` that need a marker. The next call of the application appends the marker.
         self.owing: dict[MarkedQueue, None] = {}
@@ -88,8 +92,13 @@ class DeviceState:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
             self.lifetime.check()
-        if self.releaser.behind or self._detached or self.owing or self.notifier.thread.stalled:
+        releaser = self.releaser
+        # As `Releaser.behind`, which costs a call.
+        if (releaser.jobs or releaser.inbox or releaser.later or releaser.unsettled or self.owing
+                or self.callbacks_thread.stalled):
             self.catch_up()
+        elif self._detached:
+            self.return_fences()
 
     def catch_up(self) -> None:
         """Do the jobs of finalizers, release the unused fences, and append the markers that are due.
@@ -140,9 +149,13 @@ class DeviceState:
         UnsupportedError
             The driver does not inherit the class. The error names `capability`.
         """
+        if driver is None and ability in self._abilities:   # faster than `isinstance`, which asks an abstract class
+            return cast("_Ability", self.driver)
         found = self.driver if driver is None else driver
         if not isinstance(found, ability):
             self.unsupported(capability)
+        if driver is None:
+            self._abilities[ability] = None
         return found
 
     @contextmanager
@@ -248,12 +261,15 @@ class DeviceState:
         """Release the fences that finalizers gave up."""
         if not self._detached:
             return
-        with self.lifetime.visited() as there:
-            if there:
+        lifetime, by = self.lifetime, object()
+        try:
+            if lifetime.visit(by):
                 # The key is removed after the release of its fence. Ctrl-C between the two steps has no effect.
                 for key in list(self._detached):
                     self._return_fence(key)
                     self._detached.pop(key, None)
+        finally:
+            lifetime.visitors.discard(by)
 
     def _return_fence(self, key: int) -> None:
         try:

@@ -1,16 +1,30 @@
-cdef class Lifetime:
-    cdef object __weakref__
-    cdef public object _free, _gate, _hold, _holders, _pinned, _visitors, parent, what
-    cdef public Releaser _releaser
-    cdef public dict uses
-    cdef public Py_ssize_t _many_uses
-    cdef public bint freed, may_block, over, released
+cimport cython
+from xsem.runtime.native cimport Lock
+
+cdef class Usable:
+    cpdef bint is_released(self)
     cpdef check(self)
-    cpdef use(self, object user, object seq)
+
+@cython.final
+cdef class Lifetime(Usable):
+    cdef object __weakref__
+    cdef public object what, _free, _gate, _hold
+    cdef public set _holders, visitors
+    cdef public dict uses
+    cdef public Lifetime parent
+    cdef public Releaser _releaser
+    cdef public Py_ssize_t _many_uses
+    cdef public bint freed, may_block, over, released, _pinned
+    cpdef use(self, user, long long seq)
+    @cython.locals(lock=Lock)
+    cpdef bint visit(self, by)
 
 cdef class Releaser:
     cdef object __weakref__
-    cdef dict __dict__
-    cdef public object _name, lock, releases, lifetimes, ending, _generation, inbox, later, _pending, unsettled, _nap, _ready, _thread
-    cdef public object _rounds, _looked
-    cdef public bint closing, jobs, _lingering, _held_back, crowded, _warned
+    cdef dict __dict__   # tests replace methods of one releaser
+    cdef public Lock lock
+    cdef public object lifetimes, inbox, later
+    cdef public object ending, unsettled
+    cdef public object _name, _generation, _pending, _nap, _ready, _thread, _rounds, _looked
+    cdef public long long releases
+    cdef public bint closing, jobs, crowded, _lingering, _held_back, _warned

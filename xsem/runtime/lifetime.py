@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, Self
 
 from xsem.errors import ReleasedError
 from xsem.runtime.forks import generation
+from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.threads import Background, exiting
 
-__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "User"]
+__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable", "User"]
 
 _log = logging.getLogger("xsem")
 
@@ -64,7 +64,39 @@ class QueueProgress(User, Protocol):
     def poll(self) -> None: ...
 
 
-class Lifetime:
+class Usable:
+    """The lifetime of an object of the application, as its public object sees it."""
+
+    __slots__ = ()
+
+    def is_released(self) -> bool:
+        """Return whether the object was released."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuse a use after release.
+
+        Raises
+        ------
+        ReleasedError
+            ``released``.
+        """
+        raise NotImplementedError
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the object during a driver call."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Release the object. A second call has no effect."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Release the object from a finalizer."""
+        raise NotImplementedError
+
+
+class Lifetime(Usable):
     """One driver object: its users, and the call that frees it.
 
     Parameters
@@ -88,11 +120,13 @@ class Lifetime:
         Number of the last operation that uses the object, by user.
     released : bool
         The application has given the object up.
+    visitors : set
+        See `visit`.
     """
 
     __slots__ = (
-        "__weakref__", "_free", "_gate", "_hold", "_holders", "_many_uses", "_pinned", "_releaser",
-        "_visitors", "freed", "may_block", "over", "parent", "released", "uses", "what",
+        "__weakref__", "_free", "_gate", "_hold", "_holders", "_many_uses", "_pinned", "_releaser", "freed",
+        "may_block", "over", "parent", "released", "uses", "visitors", "what",
     )
 
     def __init__(
@@ -109,7 +143,7 @@ class Lifetime:
         self.over = False    # the driver's call has returned
         self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
         self._holders: set[object] = set()
-        self._visitors: set[object] = set()
+        self.visitors: set[object] = set()
         self._pinned = False
         self._many_uses = _MANY_USES
         self.released = False
@@ -126,6 +160,10 @@ class Lifetime:
             self.drop()
 
     # ---- use
+    def is_released(self) -> bool:
+        """Return `released`."""
+        return self.released
+
     def check(self) -> None:
         """Refuse a use after release.
 
@@ -204,13 +242,29 @@ class Lifetime:
         """
         by = object()
         try:
-            with self._releaser.lock:
-                if not self.freed:
-                    self._visitors.add(by)
-                there = not self.freed
-            yield there
+            yield self.visit(by)
         finally:
-            self._visitors.discard(by)
+            self.visitors.discard(by)
+
+    def visit(self, by: object) -> bool:
+        """Begin a visit, as `visited` does. The caller ends it with ``visitors.discard(by)``, also if this call raised.
+
+        Returns
+        -------
+        bool
+            False if the object is freed already.
+        """
+        lock = self._releaser.lock
+        try:
+            lock.acquire()   # not `with`, which takes longer
+            if not self.freed:
+                self.visitors.add(by)
+            return not self.freed
+        finally:
+            try:  # noqa: SIM105
+                lock.release()
+            except RuntimeError:
+                pass  # not acquired
 
     def pin(self) -> None:
         """Keep the object until its device is released, because a graph that xsem cannot see refers to it."""
@@ -265,7 +319,7 @@ class Lifetime:
         claimed = called = False
         try:
             with self._releaser.lock:
-                if self.freed or not self.released or self._holders or self._visitors:
+                if self.freed or not self.released or self._holders or self.visitors:
                     return False
                 self.freed = claimed = True
             called = True
@@ -349,7 +403,7 @@ class Releaser:
     def __init__(self, name: str) -> None:
         self._name = name
         # Re-entrant: a finalizer of the application can run while this thread holds the lock, and may release objects.
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.closing = False
         self.releases = 0  # number of releases so far; an unchanged number means no release since
         self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # the owner of each keeps it alive

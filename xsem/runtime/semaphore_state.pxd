@@ -1,4 +1,13 @@
+cimport cython
+from xsem.runtime.claims cimport Claimed
+from xsem.runtime.lifetime cimport Lifetime
+from xsem.runtime.native cimport Lock
+
+@cython.final
 cdef class SemaphoreState:
     cdef object __weakref__
-    cdef public object type, kind, label, token, lifetime, origin, lock, last, _turning, host_order
-    cdef public bint imported, exported, _unreset, rewound, _signal_is_there
+    cdef public object type, kind, label, token, origin, last, host_order
+    cdef public Lock lock
+    cdef public Lifetime lifetime
+    cdef public Claimed _turning
+    cdef public bint imported, exported, rewound, _unreset, _signal_is_there

@@ -11,6 +11,7 @@ from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.native import Lock
 from xsem.spi import HostSemaphore, Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
@@ -56,7 +57,7 @@ class SemaphoreState:
 
     def __init__(
         self, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime, *, imported: bool,
-        initial_value: int | None, lock: threading.RLock,
+        initial_value: int | None, lock: Lock,
     ) -> None:
         self.type = type
         self.kind = type.kind
@@ -186,7 +187,7 @@ class SemaphoreState:
     def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
         with self.lock:
             # During the driver's call of one thread, no other thread may export, wait or signal.
-            if self._turning.live or self._signal_is_there is not there:
+            if self._turning.live() or self._signal_is_there is not there:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
             self._turning.take(claim)
             self._signal_is_there = not there

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from xsem.errors import ReleasedError
-from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.lifetime import Lifetime, Usable
 
 __all__ = ["WrapperLifetime"]
 
 
-class WrapperLifetime:
+class WrapperLifetime(Usable):
     """The lifetime of an object without a driver object of its own.
 
     An application can create such objects in each frame. The release frees nothing in the driver, so the releaser does
@@ -32,9 +32,8 @@ class WrapperLifetime:
         self._parent = parent
         self._over = False
 
-    @property
-    def released(self) -> bool:
-        """Whether the object or its parent was released."""
+    def is_released(self) -> bool:
+        """Return whether the object or its parent was released."""
         return self._over or self._parent.released
 
     def check(self) -> None:
@@ -45,7 +44,7 @@ class WrapperLifetime:
         ReleasedError
             ``released``.
         """
-        if self.released:
+        if self._over or self._parent.released:
             raise ReleasedError(f"the {self._what} has been released", reason="released")
 
     @contextmanager

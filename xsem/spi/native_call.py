@@ -57,7 +57,7 @@ class NativeCall:
         self._with_fences = with_fences
         self._kept = kept
 
-    def __call__(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
+    def append(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
         """Write the values, and call the function.
 
         Parameters
@@ -76,6 +76,8 @@ class NativeCall:
         while code := self._function(*self._arguments):
             self._failed(code)
         return None
+
+    __call__ = append
 
 
 def compiled() -> bool:

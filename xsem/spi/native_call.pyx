@@ -30,7 +30,7 @@ cdef class NativeCall:
     def __call__(self, values, wait_fences=(), bint want_fence=False):
         return self.append(values, wait_fences, want_fence)
 
-    cdef append(self, values, wait_fences, bint want_fence):
+    cpdef append(self, values, wait_fences=(), bint want_fence=False):
         cdef Py_ssize_t number = 0
         cdef int code
         if want_fence or wait_fences:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 import contextlib
 import math
-import time
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
 from xsem.runtime.diagnostics.timeout_error import BEHIND, is_wait, timeout_error
+from xsem.runtime.native import now
 from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
@@ -69,7 +69,7 @@ def recorded_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
 
 
 def _overdue(queues: QueueTable, after_s: float) -> list[Queue]:
-    limit = time.monotonic() - after_s
+    limit = now() - after_s
     return [queue for queue in queues.live()
             if (operations := queue.pending()) and operations[0].appended_at <= limit]
 
@@ -157,7 +157,7 @@ class _Look:
         self, queue: FencedQueue, operations: Sequence[Operation]
     ) -> Iterator[PendingOp]:
         """Yield the operations as data, one item for each semaphore."""
-        now = time.monotonic()
+        asked_at = now()
         for op in operations:
             for state, value in op.targets or ((None, None),):
                 yield PendingOp(
@@ -167,7 +167,7 @@ class _Look:
                     current_value=None if state is None else self.value(state),
                     last_signalled_here=None if state is None else state.last,
                     command_list=queue.name,
-                    age_s=now - op.appended_at,
+                    age_s=asked_at - op.appended_at,
                     possible_signallers=(
                         self.signallers(state, value, queue, op) if state and is_wait(op.operation) else ()
                     ),

@@ -1,17 +1,28 @@
-from xsem.runtime.queues.operations cimport Fence, Operation
+cimport cython
 from xsem.runtime.device_state cimport DeviceState
 from xsem.runtime.lifetime cimport Lifetime
+from xsem.runtime.native cimport Lock
+from xsem.runtime.queues.operations cimport Fence, Operation
 
 cdef class CompletionTracker:
     cdef object __weakref__
-    cdef dict __dict__
     cdef public DeviceState device_state
-    cdef public object driver, name, lock, operations, failure
-    cdef public object seq, done_seq
-    cdef public bint borrowed, recording, exposed, closed, _issuing, _warned, _only_application
     cdef public Lifetime lifetime
-    cdef public object _markers, _limit, _mark_every
-    cdef public object _issued, _last_wait
-    cdef public Py_ssize_t _slots, _done_slots, _marked, _polled, _due
+    cdef public object driver, name, operations, failure
+    cdef public long long seq, done_seq
+    cdef public bint borrowed, recording, exposed, closed, _issuing, _warned, _only_application
+    cdef public Lock lock
+    cdef public object _markers, _limit
+    cdef public long long _mark_every, _issued, _last_wait, _slots, _done_slots, _marked, _polled, _due
+    @cython.locals(before=cython.longlong)
     cpdef _note_marker(self, Fence fence)
+    @cython.locals(due=cython.longlong)
     cpdef _set_due(self)
+    cpdef maybe_fence(self)
+    cpdef poll(self)
+    @cython.locals(head=Fence, tail=Fence)
+    cpdef _poll(self)
+    @cython.locals(head=Fence)
+    cpdef reached(self, long long seq)
+    @cython.locals(op=Operation)
+    cpdef _retire(self, long long seq, long long slots)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import threading
 import time
 from collections import deque
 from typing import Final, Self
@@ -17,7 +16,8 @@ from typing import Final, Self
 from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queues.operations import Fence, Operation
+from xsem.runtime.native import Lock
+from xsem.runtime.queues.operations import Fence, Operation, new_fence
 from xsem.runtime.threads import on_own_thread
 from xsem.spi import Callers, QueueDriver
 
@@ -57,7 +57,7 @@ class CompletionTracker:
         self.name = name
         self.borrowed = borrowed
         # Re-entrant: work that the driver calls at once may append to its own list.
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.seq = 0
         self.done_seq = 0
         self.operations: deque[Operation] = deque()
@@ -133,7 +133,7 @@ class CompletionTracker:
         deadline = time.monotonic_ns() + timeout_ns
         try:
             # With a timeout: the driver may block another thread in an append to this queue.
-            if not self.lock.acquire(timeout=timeout_ns / 1e9):
+            if not self.lock.acquire(True, timeout_ns / 1e9):
                 return False
             if not self._has_fence(seq):
                 if self._issuing:
@@ -246,7 +246,7 @@ class CompletionTracker:
             self.fail(failure)
             return
         self._slots += 1
-        self._note_marker(Fence(self.device_state, token, self, seq))
+        self._note_marker(new_fence(self.device_state, token, self, seq))
 
     def _note_marker(self, fence: Fence) -> None:
         fence.slots = self._slots

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from xsem.errors import BusyError, DriverError
-from xsem.runtime.claims import Claim
+from xsem.runtime.claims import Claim, new_claim
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime, User
+from xsem.runtime.native import now
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import QueueDriver, Token
 
-__all__ = ["NOT_NOTED", "Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work"]
+__all__ = ["NOT_NOTED", "Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work",
+           "new_fence", "new_operation"]
 
 OperationName: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
-
-_now = time.monotonic
 
 NOT_NOTED: Final = object()
 """Value of `Operation.before` until the append stores the earlier state of its semaphores."""
@@ -64,17 +63,13 @@ class Fence:
 
     __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "slots", "token")
 
-    def __init__(
-        self, device_state: DeviceState, token: Token, queue: FencedQueue | None, seq: int, *,
-        captured: bool = False,
-    ) -> None:
-        self.device_state = device_state
-        self.token = token
-        self.queue = queue
-        self.seq = seq
-        self.captured = captured
-        self.slots = 0
-        self._key = device_state.add_fence(token)
+    device_state: DeviceState
+    token: Token
+    queue: FencedQueue | None
+    seq: int
+    captured: bool
+    slots: int
+    _key: int
 
     def done(self) -> bool:
         """Return whether the fence is reached. Never blocks.
@@ -212,6 +207,8 @@ class DriverCall(Append):
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Call the method."""
+        if not self._arguments:
+            return self._function(fences, want_fence)
         return self._function(*self._arguments, fences, want_fence)
 
 
@@ -254,19 +251,18 @@ class Operation:
 
     __slots__ = ("append", "appended_at", "before", "claim", "fence", "kept", "params", "seq")
 
-    def __init__(self, append: Append, params: Any, kept: Sequence[Fence]) -> None:
-        self.seq = 0
-        self.append = append
-        self.params = params
-        self.kept = kept
-        self.fence: Fence | None = None
-        self.before: Any = NOT_NOTED
-        self.claim: Claim | None = None
-        self.appended_at = _now()
+    seq: int
+    append: Append
+    params: Any
+    kept: Sequence[Fence]
+    fence: Fence | None
+    before: Any
+    claim: Claim | None
+    appended_at: float
 
     def change_states(self) -> StateChanges:
         """Begin changes of semaphore state under a claim of this operation. `Append.take_back` undoes them."""
-        self.claim = Claim()
+        self.claim = new_claim()
         self.before = changes = StateChanges(self.claim)
         return changes
 
@@ -289,3 +285,32 @@ class Operation:
     def rewinds(self) -> bool:
         """Whether the operation is a signal with ``allow_rewind``."""
         return self.append.rewinds(self.params)
+
+
+# Functions and not constructors: C code passes the arguments of a constructor as a tuple, and that takes as long as the
+# rest of an append.
+def new_fence(device_state: DeviceState, token: Token, queue: FencedQueue | None, seq: int) -> Fence:
+    """Create the fence of operation `seq`. Its token is registered with the device."""
+    fence = Fence.__new__(Fence)
+    fence.device_state = device_state
+    fence.token = token
+    fence.queue = queue
+    fence.seq = seq
+    fence.captured = False
+    fence.slots = 0
+    fence._key = device_state.add_fence(token)
+    return fence
+
+
+def new_operation(append: Append, params: Any, kept: Sequence[Fence]) -> Operation:
+    """Create an operation without a number."""
+    op = Operation.__new__(Operation)
+    op.seq = 0
+    op.append = append
+    op.params = params
+    op.kept = kept
+    op.fence = None
+    op.before = NOT_NOTED
+    op.claim = None
+    op.appended_at = now()
+    return op

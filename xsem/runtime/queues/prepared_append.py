@@ -18,6 +18,7 @@ from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
+from xsem.spi.native_call import NativeCall
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 
 __all__ = ["PreparedAppend", "prepared_append"]
@@ -52,6 +53,9 @@ class PreparedAppend(Append):
         "_append",
         "_appends",
         "_limit",
+        "_limited",
+        "_lock",
+        "_native",
         "_prepare",
         "_releaser",
         "_repeat",
@@ -85,11 +89,14 @@ class PreparedAppend(Append):
         self._append: Callable[..., Token | None] = getattr(driver, f"append_{operation}")
         self._prepare: Callable[..., Any] = getattr(driver, f"prepare_{operation}")
         self._repeat: Callable[..., Token | None] | None = None
+        self._native: NativeCall | None = None   # `_repeat`, if it is a call of C code
         self._appends = 0   # without the prepared function
         self._tokens: Sequence[Token] = [state.token for state in states]
         self._limit = device_state.capabilities.max_value_difference
+        self._limited = self._limit != UINT64_MAX
         self._resets = device_state.capabilities.resets_on_wait
         self._releaser = device_state.releaser
+        self._lock = device_state.values_lock
         self.last_seq = 0
         self._seen = -1   # number of the device's releases at the last examination of the semaphores
         self.dropped = False
@@ -119,7 +126,7 @@ class PreparedAppend(Append):
     def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use. Check the values to wait for, if the device limits the difference of values."""
         self.note_use(op, user)
-        if self._limit != UINT64_MAX:
+        if self._limited:
             for state, value in self.targets(op.params):
                 if value is not None:
                     state.check_difference(value, self._limit)
@@ -148,12 +155,16 @@ class PreparedAppend(Append):
         """
         if self.timelines or self.takes_none:
             self._repeat = self._prepare(self._tokens)
+            if isinstance(self._repeat, NativeCall):
+                self._native = self._repeat
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Call the driver's prepared function, if it exists; otherwise call `append_wait` or `append_signal`."""
         if type(params) is list:
             return self._append(self._tokens, params, fences, memories, want_fence)
         if not memories:
+            if self._native is not None:
+                return self._native.append(params, fences, want_fence)
             # The first append prepares nothing: the preparation costs as much as several appends, and many batches
             # occur only once. A preparation that fails is not repeated.
             if self._repeat is None:
@@ -183,25 +194,35 @@ class _TimelineSignal(PreparedAppend):
             self.note_use(op, user)
         if recording:
             return   # a recorded signal takes effect only in replays, and each replay stores its own values
+        lock = self._lock
+        # As `Queue.append` acquires its lock.
+        try:
+            lock.acquire()
+            self._store(op)
+        finally:
+            try:  # noqa: SIM105
+                lock.release()
+            except RuntimeError:
+                pass  # not acquired
+
+    def _store(self, op: Operation) -> None:
+        # The old values are stored before the change, so `take_back` is correct after Ctrl-C at any moment.
         params = op.params
         if type(params) is int:
             state = self.states[0]
-            with state.lock:
-                before = state.last
-                if before is not None and not before < params <= before + self._limit:
-                    state.check_advance(params, allow_rewind=False, limit=self._limit)
-                # The old value is stored before the change, so `take_back` is correct after Ctrl-C at any moment.
-                op.before = (before,)
-                state.last = params
+            last = state.last
+            if last is not None and (params <= last or self._limited):
+                state.check_advance(params, allow_rewind=False, limit=self._limit)
+            op.before = (last,)
+            state.last = params
             return
         values = _values(params)
-        with self.states[0].lock:
-            lasts: list[Any] = [state.last for state in self.states]
-            if None in lasts or self._limit != UINT64_MAX or not all(map(operator.lt, lasts, values)):
-                self._check_each(op, values, lasts)
-            op.before = lasts
-            for state, value in zip(self.states, values, strict=True):
-                state.last = value
+        lasts: list[Any] = [state.last for state in self.states]
+        if None in lasts or self._limited or not all(map(operator.lt, lasts, values)):
+            self._check_each(op, values, lasts)
+        op.before = lasts
+        for state, value in zip(self.states, values, strict=True):
+            state.last = value
 
     def _check_each(self, op: Operation, values: Sequence[Any], lasts: Sequence[int | None]) -> None:
         """Find the value that is refused, if any, and the timelines that a value rewinds."""

@@ -10,11 +10,11 @@ from typing import Any
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import Clock, check_generation
-from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.lifetime import Lifetime, Usable
 from xsem.runtime.queues.completion import CompletionTracker
-from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation
+from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation, new_fence, new_operation
 from xsem.runtime.queues.prepared_cache import PreparedCache
-from xsem.runtime.wrapper_lifetime import WrapperLifetime
+from xsem.runtime.release_gate import ReleaseGate
 from xsem.spi import QueueDriver, Token
 
 __all__ = ["Queue", "StreamUse"]
@@ -71,7 +71,7 @@ class Queue(CompletionTracker):
 
     # ---- appending
     def append(
-        self, append: Append, params: Any = None, user: Lifetime | WrapperLifetime | None = None,
+        self, append: Append, params: Any = None, user: Usable | None = None,
         kept: Sequence[Fence] = (), lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
         want_fence: bool = False,
     ) -> Any:
@@ -85,7 +85,7 @@ class Queue(CompletionTracker):
         append : Append
         params : object
             Parameters in the form of `Operation.params`.
-        user : Lifetime or WrapperLifetime, optional
+        user : Usable, optional
             Lifetime of the appending command list. A released list cannot append.
         kept : sequence of Fence
             Fences that the operation waits for.
@@ -113,7 +113,7 @@ class Queue(CompletionTracker):
             # This check precedes the lock: in a forked child, a thread of the parent process may hold the lock.
             check_generation(device_state.generation, device_state.info.id)
         releaser = device_state.releaser
-        if releaser.jobs or device_state.owing or device_state.notifier.thread.stalled:
+        if releaser.jobs or device_state.owing or device_state.callbacks_thread.stalled:
             device_state.catch_up()
         gate, crowded = None, False
         if append.may_wait or kept:
@@ -121,87 +121,105 @@ class Queue(CompletionTracker):
             if gate is not None and releaser.crowded:
                 crowded = True
                 releaser.use_moment(gate)
-        op = Operation(append, params, kept)
-        calling = foreign = captured = False
-        with self.lock:
-            outer = self._issuing
-            # No call stands between the new number and `try`: Ctrl-C in a call would leave a number that is never
-            # issued or done.
-            seq = op.seq = self.seq = self.seq + 1
-            try:
-                # The use of the queue itself is noted before all driver calls. From here on, no other thread can close
-                # the queue.
-                self.lifetime.uses[self] = seq
-                if self.lifetime.released or (user is not None and user.released):
-                    self._raise_released(user)
-                if self.failure is not None:
-                    self.raise_failure()
-                if kept:
-                    foreign = None in [fence.queue for fence in kept]
-                    self.exposed = self.exposed or foreign
-                if self.exposed or self.recording:
-                    captured = self.recording or self.driver.is_capturing()
-                if self._slots >= self._due and not captured:
-                    self._check_room()
-                if gate is not None and not captured:
-                    # A release closes the gate before it reads `_last_wait`. Either the release sees this wait, or this
-                    # append sees the closed gate and lets the release end.
-                    self._last_wait = seq
-                    if gate.closed:
-                        with gate.lock:
-                            pass
-                append.begin(op, self, self.recording)
-                for lifetime in lifetimes:
-                    lifetime.use(self, seq)
-                if self.recording:
-                    for lifetime in (*append.lifetimes, *lifetimes):
-                        self.recorded_uses.append(lifetime)
-                        lifetime.hold(self.recorded_by)
-                self._issuing = not append.reenters
-                if not captured:
-                    self._slots += 1
-                    self.operations.append(op)
-                fences = [fence.token for fence in kept] if kept else ()
-                calling = True
-                token = append.call(params, fences, memories, want_fence)
-            except BaseException as error:
-                if not calling or isinstance(error, Exception):
-                    append.take_back(op)
-                    self._take_back(op)
-                    if isinstance(error, XsemError):
-                        device_state.annotate_error(error)
-                        if self.seq == seq:
-                            self.not_appended(seq)
-                raise
-            finally:
-                if op.claim is not None:
-                    op.claim.over = True
-                self._issuing = outer
-                if self.seq != seq:
-                    # Work that appended to its own queue is done after the operations that it appended.
-                    seq = op.seq = self.seq = self.seq + 1
-                    self.lifetime.uses[self] = seq
-                self._issued = seq
-            if foreign and not captured and self.driver.is_capturing():
-                # A wait for an event from a capture makes this queue part of that capture.
-                captured = True
-                self._take_back(op)
-            if captured:
-                return self._captured_fence(op, (*append.lifetimes, *lifetimes), token, want_fence)
-            if append.reenters:
-                self._move_to_the_end(op)
-            fence = None
-            if want_fence:
-                fence = op.fence = Fence(device_state, token, self, seq)
-                self._note_marker(fence)
-            elif crowded:
-                # With a marker directly behind the wait, the next poll can tell whether the wait is met.
-                self._try_mark()
+        op = new_operation(append, params, kept)
+        # As `CompletionTracker.wait` acquires the lock: `with` takes longer.
+        try:
+            self.lock.acquire()
+            fence = self._append(op, append, params, user, kept, lifetimes, memories, want_fence, gate, crowded)
+        finally:
+            try:  # noqa: SIM105
+                self.lock.release()
+            except RuntimeError:
+                pass  # not acquired
         if self._slots > self._due:
             self.maybe_fence()
         return fence
 
-    def _raise_released(self, user: Lifetime | WrapperLifetime | None) -> None:
+    def _append(
+        self, op: Operation, append: Append, params: Any, user: Usable | None, kept: Sequence[Fence],
+        lifetimes: Sequence[Lifetime], memories: Sequence[Token], want_fence: bool, gate: ReleaseGate | None,
+        crowded: bool,
+    ) -> Fence | None:
+        """Append the operation. The caller holds the lock."""
+        device_state = self.device_state
+        calling = foreign = captured = False
+        outer = self._issuing
+        # No call stands between the new number and `try`: Ctrl-C in a call would leave a number that is never
+        # issued or done.
+        seq = op.seq = self.seq = self.seq + 1
+        try:
+            # The use of the queue itself is noted before all driver calls. From here on, no other thread can close
+            # the queue.
+            lifetime = self.lifetime
+            lifetime.uses[self] = seq
+            if lifetime.released or (user is not None and user is not lifetime and user.is_released()):
+                self._raise_released(user)
+            if self.failure is not None:
+                self.raise_failure()
+            if kept:
+                foreign = None in [fence.queue for fence in kept]
+                self.exposed = self.exposed or foreign
+            if self.exposed or self.recording:
+                captured = self.recording or self.driver.is_capturing()
+            if self._slots >= self._due and not captured:
+                self._check_room()
+            if gate is not None and not captured:
+                # A release closes the gate before it reads `_last_wait`. Either the release sees this wait, or this
+                # append sees the closed gate and lets the release end.
+                self._last_wait = seq
+                if gate.closed:
+                    with gate.lock:
+                        pass
+            append.begin(op, self, self.recording)
+            for used in lifetimes:
+                used.use(self, seq)
+            if self.recording:
+                for used in (*append.lifetimes, *lifetimes):
+                    self.recorded_uses.append(used)
+                    used.hold(self.recorded_by)
+            self._issuing = not append.reenters
+            if not captured:
+                self._slots += 1
+                self.operations.append(op)
+            fences = [fence.token for fence in kept] if kept else ()
+            calling = True
+            token = append.call(params, fences, memories, want_fence)
+        except BaseException as error:
+            if not calling or isinstance(error, Exception):
+                append.take_back(op)
+                self._take_back(op)
+                if isinstance(error, XsemError):
+                    device_state.annotate_error(error)
+                    if self.seq == seq:
+                        self.not_appended(seq)
+            raise
+        finally:
+            if op.claim is not None:
+                op.claim.over = True
+            self._issuing = outer
+            if self.seq != seq:
+                # Work that appended to its own queue is done after the operations that it appended.
+                seq = op.seq = self.seq = self.seq + 1
+                self.lifetime.uses[self] = seq
+            self._issued = seq
+        if foreign and not captured and self.driver.is_capturing():
+            # A wait for an event from a capture makes this queue part of that capture.
+            captured = True
+            self._take_back(op)
+        if captured:
+            return self._captured_fence(op, (*append.lifetimes, *lifetimes), token, want_fence)
+        if append.reenters:
+            self._move_to_the_end(op)
+        fence = None
+        if want_fence:
+            fence = op.fence = new_fence(device_state, token, self, seq)
+            self._note_marker(fence)
+        elif crowded:
+            # With a marker directly behind the wait, the next poll can tell whether the wait is met.
+            self._try_mark()
+        return fence
+
+    def _raise_released(self, user: Usable | None) -> None:
         self.device_state.lifetime.check()
         self.lifetime.check()
         if user is not None:
@@ -219,7 +237,11 @@ class Queue(CompletionTracker):
         else:
             for lifetime in lifetimes:
                 lifetime.pin()
-        return Fence(self.device_state, token, self, op.seq, captured=True) if want_fence else None
+        if not want_fence:
+            return None
+        fence = new_fence(self.device_state, token, self, op.seq)
+        fence.captured = True
+        return fence
 
     def _take_back(self, op: Operation) -> None:
         """Remove an operation that the driver did not get, or refused. The caller holds the lock."""

@@ -8,7 +8,8 @@ from collections.abc import Hashable
 from typing import Final
 
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.queues.queue import Queue
+from xsem.runtime.native import Lock
+from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.spi import QueueDriver
 
 __all__ = ["QueueTable"]
@@ -23,7 +24,7 @@ class QueueTable:
     Attributes
     ----------
     device_state : DeviceState
-    streams_lock : RLock
+    streams_lock : Lock
         Held while a borrowed stream gets its queue, and while an idle queue is released.
     copy_queue : Queue or None
         The queue for xsem's own blocking copies. The first copy creates the queue under `copy_lock`.
@@ -31,7 +32,7 @@ class QueueTable:
 
     def __init__(self, device_state: DeviceState) -> None:
         self.device_state = device_state
-        self.streams_lock = threading.RLock()
+        self.streams_lock = Lock()
         self.copy_queue: Queue | None = None
         self.copy_lock = threading.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
@@ -58,6 +59,20 @@ class QueueTable:
         """Return the queue with this identity, for a list on a borrowed stream; None if it is unknown or released."""
         queue = self._queues.get(identity)
         return None if queue is None or queue.lifetime.released else queue
+
+    def use_borrowed(self, identity: Hashable) -> tuple[Queue, StreamUse] | None:
+        """Return the queue as `borrowed`, and the use of its lists; None if the queue is unknown or released."""
+        lock = self.streams_lock
+        # As `Queue.append` acquires its lock.
+        try:
+            lock.acquire()
+            queue = self.borrowed(identity)
+            return None if queue is None else (queue, queue.stream_use())
+        finally:
+            try:  # noqa: SIM105
+                lock.release()
+            except RuntimeError:
+                pass  # not acquired
 
     def add(self, driver: QueueDriver, name: str, *, borrowed: bool = False) -> Queue:
         """Create the `Queue` of a native queue, and add the queue to the table.

@@ -1,0 +1,5 @@
+from xsem.runtime.claims cimport Claim
+
+cdef class StateChanges:
+    cdef Claim _claim
+    cdef list _signalled, _turning, _waiting
