@@ -69,7 +69,7 @@ def obstacle() -> str:
     if importlib.util.find_spec("Cython") is None:
         return "Cython is not installed"
     if not shutil.which(_compiler()[0]):
-        return f"the C compiler {_compiler()[0]} is missing"
+        return f"the C compiler {_compiler()[0]} is not installed"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "the headers of Python are not installed (Debian, Ubuntu: apt-get install python3-dev)"
     return ""
@@ -96,6 +96,8 @@ def compile_modules(to: Path, work: Path) -> list[Path]:
     files = {module: to / (module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")) for module in MODULES}
     stale = [module for module, file in files.items() if not file.exists()
              or file.stat().st_mtime < max(newest, (ROOT / module).stat().st_mtime)]
+    if stale:
+        print(f"compiling {len(stale)} modules of xsem", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda module: _compile(module, files[module], work), stale))
     return list(files.values())
@@ -141,7 +143,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         why = obstacle()
         if not why:
-            work = Path(self.directory, "compiled")
+            work = ROOT / "build" / "wheel"
             try:
                 compile_modules(work, work)
             except subprocess.CalledProcessError as error:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.plugin_folder import write_plugin
 
+from xsem.spi import compiled
+
 
 def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "xsem", *arguments], capture_output=True, text=True, check=False,
@@ -59,6 +61,16 @@ def test_doctor_reports_selected_backends_only() -> None:
     answer = json.loads(xsem("doctor", "--json", XSEM_BACKENDS="host").stdout)
     assert [each["name"] for each in answer["backends"] if each["works"]] == ["host"]
     assert not answer["absent"]
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_doctor_tells_whether_the_append_path_is_compiled(pure: bool) -> None:
+    environment = {"XSEM_BACKENDS": "host"} | ({"XSEM_PURE": "1"} if pure else {})
+    expected = "compiled" if compiled() and not pure else "pure Python"
+    assert f"append path: {expected}\n" in xsem("doctor", **environment).stdout
+    checks = {check["name"]: check for check in json.loads(xsem("doctor", "--json", **environment).stdout)["general"]}
+    assert checks["append path"]["ok"]
+    assert checks["append path"]["detail"] == expected
 
 
 def unavailable_cuda(**environment: str) -> str:

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -16,31 +18,41 @@ import contracts
 import pytest
 from support.paths import ROOT
 
+import hatch_build
+
 PACKAGES = contracts.packages(ROOT)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(140)]   # dependencies come from the package index
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]   # dependencies come from the package index
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **more: str) -> str:
     """Run without the additions of this environment and the clone. Return the output."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "XSEM"))}
-    done = subprocess.run([str(each) for each in command], cwd=cwd, env=environment, text=True, timeout=120,
+    done = subprocess.run([str(each) for each in command], cwd=cwd, env=environment | more, text=True, timeout=400,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from a copy of the package folders. Other files of this tree can neither help nor get in."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package folders. Other files of this tree can neither help nor get into a wheel."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("xsem", "backends", "conformance", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("xsem", "backends", "conformance", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
         elif path.exists():
             shutil.copy(path, source)
-    out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(source, tmp_path_factory.mktemp("wheel"))
+
+
+def build(source: Path, out: Path, **environment: str) -> Path:
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out, **environment)
     [built] = out.glob("*.whl")
     return built
 
@@ -64,10 +76,48 @@ def files(wheel: Path) -> set[str]:
 def test_wheel_has_every_file_of_every_package(wheel: Path) -> None:
     wanted = {
         f"{name}/{file.relative_to(folder).as_posix()}" for name, folder in PACKAGES.items()
-        for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts
-    }
+        for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".so"
+    } | compiled_modules()
     found = {name for name in files(wheel) if ".dist-info/" not in name}
     assert found == wanted
+
+
+def compiled_modules() -> set[str]:
+    """The compiled modules of a wheel that is built here."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    return set() if hatch_build.obstacle() else {each.partition(".")[0] + suffix for each in hatch_build.MODULES}
+
+
+def test_tag_names_the_platform_only_of_a_compiled_wheel(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl") == (not compiled_modules())
+
+
+def test_wheel_is_pure_python_if_xsem_pure_is_set(wheel: Path, source: Path, tmp_path: Path) -> None:
+    built = build(source, tmp_path, XSEM_PURE="1")
+    assert built.name.endswith("-py3-none-any.whl")
+    assert files(built) | compiled_modules() >= files(wheel)
+    assert not any(name.endswith(".so") for name in files(built))
+
+
+def test_wheel_is_pure_python_without_a_compiler(source: Path, tmp_path: Path) -> None:
+    built = build(source, tmp_path, CC="no-such-compiler")
+    assert not any(name.endswith(".so") for name in files(built))
+
+
+def test_source_distribution_has_what_a_wheel_needs(wheel: Path, source: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, source, cwd=tmp_path)
+    [archive] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    [unpacked] = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert {name for name in files(build(unpacked, tmp_path)) if ".dist-info/" not in name} == {
+        name for name in files(wheel) if ".dist-info/" not in name}
+
+
+def test_installed_append_path_is_compiled(installed: Path, tmp_path: Path) -> None:
+    said = json.loads(run(installed / "xsem", "doctor", "--json", cwd=tmp_path))["general"]
+    assert {each["name"]: each["detail"] for each in said}["append path"] == (
+        "compiled" if compiled_modules() else "pure Python")
 
 
 def test_every_package_of_the_tree_is_in_the_wheel() -> None:

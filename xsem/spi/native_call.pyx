@@ -3,7 +3,7 @@
 `native_call.py` is the same module in Python, with the descriptions.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AsString
 from libc.stdint cimport uint64_t, uintptr_t
 
 __all__ = ["NativeCall", "compiled"]
@@ -20,7 +20,7 @@ cdef class NativeCall:
         for number, argument in enumerate(arguments):
             self._arguments[number] = argument
         self._view = memoryview(block)   # while it exists, the block keeps its size and its place
-        self._slots = PyByteArray_AS_STRING(block)
+        self._slots = PyByteArray_AsString(block)
         self._count = len(block) // stride
         self._stride = stride
         self._failed = failed

@@ -1,0 +1,278 @@
+"""Appends in C code and in Python keep no object, survive Ctrl-C, and touch no memory of others."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import ROOT
+
+import hatch_build
+import xsem
+from xsem import spi
+from xsem.facade.device import Device
+from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
+
+TIMELINE, BINARY = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.OPAQUE_FD
+ABS = ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value or 0   # returns 0, its argument
+
+
+class Queue(spi.SemaphoreQueue):
+    """A queue that does nothing, and whose prepared calls are calls of C code."""
+
+    def __init__(self, identity: int) -> None:
+        self.identity = self.native_handle = identity
+
+    def append_barrier(self, wait_fences: Any, want_fence: bool) -> object:
+        return 1 if want_fence else None
+
+    def append_wait(
+        self, semaphores: Any, params: Any, wait_fences: Any, acquire: Any, want_fence: bool
+    ) -> object:
+        return 1 if want_fence else None
+
+    def append_signal(
+        self, semaphores: Any, params: Any, wait_fences: Any, release: Any, want_fence: bool
+    ) -> object:
+        return 1 if want_fence else None
+
+    def prepare_wait(self, semaphores: Any) -> spi.PreparedCall:
+        def with_fences(call: spi.NativeCall, values: Any, _: Any, want_fence: bool) -> object:
+            call(values, (), False)
+            return 1 if want_fence else None
+
+        return spi.NativeCall(ABS, (0,), bytearray(16 * len(semaphores)), 16, failed=print, with_fences=with_fences,
+                              kept=None)
+
+    prepare_signal = prepare_wait
+
+    def close(self) -> None: ...
+
+
+class Driver(spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.BorrowedQueues):
+    def __init__(self) -> None:
+        self._identities = iter(range(100, 1000))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        types = frozenset({TIMELINE, BINARY})
+        return Capabilities(semaphore_import=types, semaphore_export=types, max_value_difference=2**64 - 1,
+                            resets_on_wait=True)
+
+    def create_queue(self) -> Queue:
+        return Queue(next(self._identities))
+
+    def borrow_queue(self, stream: object, in_order: bool) -> Queue:
+        return Queue(7)
+
+    def queue_identity(self, stream: object) -> int:
+        return 7
+
+    def query_fence(self, fence: object) -> bool:
+        return True
+
+    def release_fence(self, fence: object) -> None: ...
+    def close(self) -> None: ...
+
+    def import_semaphore(self, desc: Any, handle: Any) -> spi.Imported:
+        return spi.Imported(1, handle="left")
+
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int | None) -> object:
+        return 1
+
+    def export_semaphore(self, semaphore: object) -> Any:
+        raise NotImplementedError
+
+    def release_semaphore(self, semaphore: object) -> None: ...
+
+
+KINDS = ("signal", "wait", "binary", "event", "barrier", "batch", "prepared", "frame", "refused", "parameters", "work")
+
+
+class Stream:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 7
+
+
+class Scene:
+    """One call of `append[kind]` per value."""
+
+    def __init__(self) -> None:
+        info = DeviceInfo(id="nothing:0", backend="nothing", index=0, name="nothing")
+        device = self.device = Device(info, Driver())
+        sem, other, binary = (device.create_semaphore(type) for type in (TIMELINE, TIMELINE, BINARY))
+        signals, waits = [device.create_semaphore(TIMELINE) for _ in range(8)], device.create_semaphore(TIMELINE)
+        commands, event, bound, stream = (
+            device.create_command_list(), device.create_event(), device.create_event(), Stream())
+        commands.append_signal(sem, 1)
+        commands.append_barrier(signal_event=bound)
+        prepared = commands.prepare_signal(device.create_semaphore(TIMELINE))
+
+        def with_event(value: int) -> None:
+            event.reset()
+            commands.append_signal(other, value, signal_event=event, wait_events=[bound])
+
+        def refused(_: int) -> None:
+            with pytest.raises(xsem.BadArgumentError):
+                commands.append_signal(sem, 1)
+
+        def frame(value: int) -> None:
+            borrowed = device.command_list(stream)
+            borrowed.append_wait(waits, value)
+            borrowed.append_signal(waits, value)
+
+        def barrier(_: int) -> None:
+            event.reset()
+            commands.append_barrier(signal_event=event)
+
+        self.append: dict[str, Callable[[int], object]] = {
+            "signal": lambda value: commands.append_signal(sem, value + 1),
+            "wait": lambda value: commands.append_wait(sem, value),
+            "binary": lambda _: commands.append_signal(binary),
+            "event": with_event,
+            "barrier": barrier,
+            "batch": lambda value: commands.append_signal(signals, [value] * 8),
+            "prepared": prepared,
+            "frame": frame,
+            "refused": refused,
+            "parameters": lambda value: commands.append_wait(sem, xsem.WaitParams(value=value)),
+            "work": lambda _: commands.append_work(int),
+        }
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_appends_keep_no_object(kind: str, count: int) -> None:
+    scene = Scene()
+    append = scene.append[kind]
+    shared = (None, True, False, (), 0, 1, int, print, scene.device, scene.device._device_state)
+
+    def look() -> tuple[int, list[int]]:
+        for queue in scene.device._queues.live():
+            queue.ensure_fence(queue.seq)
+            queue.poll()
+            assert queue.pending() == []
+        gc.collect()
+        return sys.getallocatedblocks(), [sys.getrefcount(each) for each in shared]
+
+    for value in range(1, 1001):
+        append(value)
+    blocks, counts = look()
+    for value in range(1001, 1001 + count):
+        append(value)
+    blocks_now, counts_now = look()
+    assert blocks_now - blocks < 500
+    assert max(now - before for now, before in zip(counts_now, counts, strict=True)) < 500
+    assert min(now - before for now, before in zip(counts_now, counts, strict=True)) > -500
+    scene.device.release()
+
+
+CTRL_C = """
+import gc, json, os, random, signal, sys, threading, time
+import xsem
+count, kind = int(sys.argv[1]), sys.argv[2]
+device = xsem.open_device("host")
+sem = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+commands, event = device.create_command_list(), device.create_event()
+main, chance = threading.get_ident(), random.Random(1)
+asked, stop, swallowed = threading.Semaphore(0), [], []
+
+def hook(unraisable):
+    swallowed.append(unraisable.exc_type)
+
+def interrupt():
+    while True:
+        asked.acquire()
+        if stop:
+            return
+        time.sleep(chance.random() * 0.004)
+        signal.pthread_kill(main, signal.SIGINT)
+
+sys.unraisablehook = hook
+thread = threading.Thread(target=interrupt)
+thread.start()
+value, interrupts = 0, 0
+for _ in range(count):
+    del swallowed[:]
+    try:
+        asked.release()
+        while not swallowed:
+            value += 1
+            if kind == "signal":
+                commands.append_signal(sem, value)
+            elif kind == "batch":
+                commands.append_wait([sem], [value - 1])
+                commands.append_signal([sem], [value])
+            else:
+                event.reset()
+                commands.append_signal(sem, value, signal_event=event)
+    except KeyboardInterrupt:
+        pass
+    interrupts += 1
+    value += 10
+    commands.append_signal(sem, value)
+    event.reset()
+    commands.append_barrier(signal_event=event)
+    commands.synchronize(timeout_s=10)
+    event.wait(timeout_s=10)
+    assert sem.value() == value, (sem.value(), value)
+stop.append(1)
+asked.release()
+thread.join()
+device.release()
+print(interrupts)
+"""
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["signal", "event", "batch"])
+def test_list_works_after_each_ctrl_c_of_a_loop_of_appends(kind: str, count: int) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", CTRL_C, str(count), kind], text=True, timeout=100,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n", "")
+
+
+# With the address sanitizer, each access of the C code outside of its objects ends the process. Python's objects come
+# from malloc then, one by one.
+CHECKED = ("tests/spi", "tests/runtime/test_native.py", "tests/runtime/test_queue.py",
+           "tests/runtime/test_prepared_batches.py", "tests/facade/test_command_list.py", "tests/facade/test_event.py",
+           "tests/facade/test_prepared.py", "tests/facade/test_borrowed_streams.py", "tests/facade/test_dlpack.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_address_sanitizer_finds_nothing(tmp_path: Path) -> None:
+    if why := hatch_build.obstacle():
+        assert not spi.compiled(), why
+        return   # pure Python
+    for name in ("xsem", "backends", "tests", "tools", "conformance", "benchmarks", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("hatch_build.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    run(tmp_path, "hatch_build.py", CFLAGS="-O1 -g -fsanitize=address -fno-omit-frame-pointer")
+    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True).stdout
+    sanitized = {"LD_PRELOAD": library.strip(), "PYTHONMALLOC": "malloc", "ASAN_OPTIONS": "detect_leaks=0",
+                 "PYTHONPATH": str(tmp_path)}
+    said = run(tmp_path, "-c", "import json, xsem.facade.command_list as at; print(json.dumps(at.__file__))",
+               **sanitized)
+    assert Path(json.loads(said)).is_relative_to(tmp_path)
+    assert Path(json.loads(said)).suffix == ".so"
+    said = run(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not gpu and not slow",
+               *CHECKED, **sanitized)
+    assert " passed" in said.splitlines()[-1]
+
+
+def run(tree: Path, *arguments: str, **more: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=os.environ | more, text=True, timeout=600,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
