@@ -168,7 +168,10 @@ def main() -> int:
         print(f"xsem is not compiled: {why}")
         return 0
     try:
-        compile_modules(ROOT, ROOT / "build" / "compiled")
+        made = compile_modules(ROOT, ROOT / "build" / "compiled")
+        # A module that was compiled for an earlier tree would hide its source.
+        for file in set(ROOT.glob(f"xsem/**/*{sysconfig.get_config_var('EXT_SUFFIX')}")) - set(made):
+            file.unlink()
     except subprocess.CalledProcessError as error:
         clean()
         print(f"xsem is not compiled: {' '.join(error.cmd)}\n{error.output}", file=sys.stderr)

@@ -572,7 +572,7 @@ there, here = semaphore()
 commands = cuda.create_command_list()
 commands.append_wait(here, 1)
 try:
-    with ctrl_c_in("synchronize"):
+    with ctrl_c_in("wait_in_slices"):
         commands.synchronize(timeout_s=None)
 except KeyboardInterrupt:
     print("interrupted")
