@@ -1,22 +1,16 @@
-"""Appends in C code and in Python keep no object, survive Ctrl-C, and touch no memory of others."""
+"""Appends in C code and in Python keep no object, and survive Ctrl-C. `tests/sanitized` tests their memory."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paths import ROOT
 
-import hatch_build
 import xsem
 from xsem import spi
 from xsem.facade.device import Device
@@ -239,40 +233,3 @@ def test_list_works_after_each_ctrl_c_of_a_loop_of_appends(kind: str, count: int
     done = subprocess.run([sys.executable, "-W", "error", "-c", CTRL_C, str(count), kind], text=True, timeout=100,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n", "")
-
-
-# With the address sanitizer, each access of the C code outside of its objects ends the process. Python's objects come
-# from malloc then, one by one.
-CHECKED = ("tests/spi", "tests/runtime/test_native.py", "tests/runtime/test_queue.py",
-           "tests/runtime/test_prepared_batches.py", "tests/facade/test_command_list.py", "tests/facade/test_event.py",
-           "tests/facade/test_prepared.py", "tests/facade/test_borrowed_streams.py", "tests/facade/test_dlpack.py")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_address_sanitizer_finds_nothing(tmp_path: Path) -> None:
-    if why := hatch_build.obstacle():
-        assert not spi.compiled(), why
-        return   # pure Python
-    for name in ("xsem", "backends", "tests", "tools", "conformance", "benchmarks", "examples"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("hatch_build.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
-    run(tmp_path, "hatch_build.py", CFLAGS="-O1 -g -fsanitize=address -fno-omit-frame-pointer")
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True).stdout
-    sanitized = {"LD_PRELOAD": library.strip(), "PYTHONMALLOC": "malloc", "ASAN_OPTIONS": "detect_leaks=0",
-                 "PYTHONPATH": str(tmp_path)}
-    said = run(tmp_path, "-c", "import json, xsem.facade.command_list as at; print(json.dumps(at.__file__))",
-               **sanitized)
-    assert Path(json.loads(said)).is_relative_to(tmp_path)
-    assert Path(json.loads(said)).suffix == ".so"
-    said = run(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not gpu and not slow",
-               *CHECKED, **sanitized)
-    assert " passed" in said.splitlines()[-1]
-
-
-def run(tree: Path, *arguments: str, **more: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=os.environ | more, text=True, timeout=600,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
