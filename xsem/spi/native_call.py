@@ -77,7 +77,9 @@ class NativeCall:
             self._failed(code)
         return None
 
-    __call__ = append
+    def __call__(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
+        """Call `append`."""
+        return self.append(values, wait_fences, want_fence)
 
 
 def compiled() -> bool:
