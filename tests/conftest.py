@@ -52,7 +52,8 @@ def _refuse_old_modules() -> None:
     if os.environ.get("XSEM_PURE", "0") not in {"", "0"}:
         return
     for compiled in (Path(__file__).parents[1] / "xsem").glob("**/*.so"):
-        source = compiled.parent / f"{compiled.name.partition('.')[0]}.py"
+        stem = compiled.parent / compiled.name.partition(".")[0]
+        source = stem.with_suffix(".pyx") if stem.with_suffix(".pyx").exists() else stem.with_suffix(".py")
         if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
             pytest.exit(f"{source} is newer than its compiled module: `make compiled`, `make pure`, or XSEM_PURE=1",
                         returncode=4)

@@ -35,7 +35,8 @@ def test_all_steps_pass(tmp_path: Path) -> None:
 
 
 def test_failed_step_is_counted_and_its_output_is_kept(tmp_path: Path) -> None:
-    status, lines = ran(tmp_path, 'case "$*" in *stress.json*) echo why; exit 1;; esac', "0123abc", str(tmp_path / "out"))
+    command = 'case "$*" in *stress.json*) echo why; exit 1;; esac'
+    status, lines = ran(tmp_path, command, "0123abc", str(tmp_path / "out"))
     assert (status, lines[-1]) == (1, "7 passed, 1 failed")
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["stress.log"]
     assert (tmp_path / "out" / "stress.log").read_text() == "why\n"
