@@ -22,8 +22,10 @@ TEMPLATE = ROOT / "examples" / "backend-template"
 FEWEST_PASSED = 80
 
 
-def run(*command: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *map(str, command)], cwd=cwd, env=clean_environment(*path), text=True,
+def run(
+    *command: str | Path, cwd: Path, path: tuple[Path, ...] = (), **more: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *map(str, command)], cwd=cwd, env=clean_environment(*path) | more, text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=55,
                           check=False)
 
@@ -33,10 +35,11 @@ def build(source: Path, *names: str, to: Path) -> None:
     copy = to / f"source of {source.name}"
     for name in names:
         if (source / name).is_dir():
-            shutil.copytree(source / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            shutil.copytree(source / name, copy / name,
+                            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
         else:
             shutil.copy(source / name, copy)
-    done = run("-m", "hatchling", "build", "-t", "wheel", "-d", to, cwd=copy)
+    done = run("-m", "hatchling", "build", "-t", "wheel", "-d", to, cwd=copy, XSEM_PURE="1")   # quick
     assert done.returncode == 0, done.stdout
 
 
@@ -44,7 +47,8 @@ def build(source: Path, *names: str, to: Path) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install both wheels into a folder; their dependencies come from this environment."""
     wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
-    build(ROOT, "xsem", "backends", "conformance", "pyproject.toml", "README.md", "LICENSE", to=wheels)
+    build(ROOT, "xsem", "backends", "conformance", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE",
+          to=wheels)
     build(TEMPLATE, "xsem_toy", "pyproject.toml", "README.md", to=wheels)
     both = sorted(wheels.glob("*.whl"))
     assert [each.name.partition("-")[0] for each in both] == ["xsem", "xsem_toy"]
