@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from xsem import _sources
+
 # (start of the test's id, part of the reason): what may be skipped in CI, and why there.
 ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     # They are others' works, and not part of this project.
@@ -24,7 +26,7 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/backends/cuda/test_codes.py::test_driver_apis_reference_lists_these", "the documents are not here"),
     ("tests/backends/cuda/test_codes.py::test_older_manual_lists_no_others", "the documents are not here"),
     ("tests/backends/cuda/test_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
-    *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if os.environ.get("XSEM_PURE") else []),
+    *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else []),
 )
 
 MOST_WORKERS = 16   # each worker first imports every test file
@@ -49,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _refuse_old_modules() -> None:
     """End the run if a compiled module is older than its source: the tests would not see the change."""
-    if os.environ.get("XSEM_PURE", "0") not in {"", "0"}:
+    if _sources.wanted():
         return
     for compiled in (Path(__file__).parents[1] / "xsem").glob("**/*.so"):
         stem = compiled.parent / compiled.name.partition(".")[0]

@@ -257,7 +257,6 @@ def _distribution(entry_point: metadata.EntryPoint) -> str:
 
 
 # ---- checks that a backend implements what it declares
-_SEMAPHORE_QUEUE: Final = (spi.SemaphoreQueue,)
 _DEVICE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.HOST_SIGNAL: (spi.HostSemaphore,),
     Feature.HOST_WAIT: (spi.HostSemaphore,),
@@ -308,7 +307,7 @@ def check_queue_implements(info: DeviceInfo, capabilities: Capabilities, driver:
     BackendUnavailableError
         ``broken_promise``: as for `check_implements`.
     """
-    needed = _SEMAPHORE_QUEUE if capabilities.semaphore_import or capabilities.semaphore_export else ()
+    needed = [spi.SemaphoreQueue] if capabilities.semaphore_import or capabilities.semaphore_export else []
     _check_inherits(info, driver, [*needed, *_of_features(capabilities, _QUEUE_CLASSES)])
 
 

@@ -66,8 +66,7 @@ def aims(found: Sequence[Series], *, compiled: bool) -> list[Aim]:
         return series.ways[way].median if series is not None and way in series.ways else None
 
     def most(text: str, limits: tuple[float, float], one: float | None, other: float | None) -> Aim:
-        return Aim(text, limits[0] if compiled else limits[1], False,
-                   None if one is None or other is None else one / other)
+        return Aim(text, limits[0] if compiled else limits[1], False, _ratio(one, other))
 
     def of_one(text: str, limits: tuple[float, float], group: str, label: str, way: str, to: str) -> Aim:
         return most(text, limits, median(group, label, way), median(group, label, to))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.fake_backend import fake
+from support.fake_backend import fake, until
 
 import xsem
 from xsem.facade import dlpack
@@ -115,11 +115,7 @@ def test_tensor_keeps_the_memory_until_its_deleter(buffer: xsem.Buffer, where: s
         thread.start()
         thread.join()
     buffer.device.releasing()
-    for _ in range(1000):
-        if lifetime.freed:
-            break
-        threading.Event().wait(0.01)
-    assert lifetime.freed
+    until(lambda: lifetime.freed)
 
 
 def test_refusal_is_a_python_error(buffer: xsem.Buffer) -> None:
@@ -142,11 +138,7 @@ def test_tensors_of_others_are_refused_and_freed(buffer: xsem.Buffer) -> None:
         exchange().to_object(ctypes.addressof(managed), ctypes.byref(out))
     buffer.release()
     buffer.device.releasing()
-    for _ in range(1000):
-        if lifetime.freed:
-            break
-        threading.Event().wait(0.01)
-    assert lifetime.freed
+    until(lambda: lifetime.freed)
     said: list[Any] = []
     status = exchange().allocate(None, ctypes.byref(out), None, SET_ERROR(lambda _, *text: said.append(text)))
     assert status == -1

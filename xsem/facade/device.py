@@ -24,7 +24,7 @@ from xsem.runtime.forks import check_generation, generation
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import new_fence
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.spi import BorrowedEvents, BorrowedQueues, DeviceDriver, HostMemory, NvSciSync, Token
+from xsem.spi import BorrowedEvents, BorrowedQueues, DeviceDriver, HostMemory, NvSciSync, QueueDriver, Token
 from xsem.types import (
     Capabilities,
     DeviceInfo,
@@ -293,12 +293,7 @@ class Device(Releasable):
         self._check()
         device_state = self._device_state
         with device_state.calling():
-            driver = device_state.driver.create_queue()
-            try:
-                check_queue_implements(self.info, device_state.capabilities, driver)
-            except BaseException:
-                driver.close()
-                raise
+            driver = self._checked_queue(device_state.driver.create_queue())
             queue = self._queues.add(driver, self._queues.next_name())
         return CommandList(self, queue)
 
@@ -344,12 +339,7 @@ class Device(Releasable):
         if known_queue is not None:
             return CommandList(self, *known_queue)
         with device_state.calling():
-            driver = borrowing.borrow_queue(stream, in_order)
-            try:
-                check_queue_implements(self.info, device_state.capabilities, driver)
-            except BaseException:
-                driver.close()
-                raise
+            driver = self._checked_queue(borrowing.borrow_queue(stream, in_order))
             with queues.streams_lock:
                 # One native queue has one `Queue`. The stream can also belong to a list of the device itself.
                 queue = queues.borrowed(driver.identity)
@@ -361,6 +351,15 @@ class Device(Releasable):
                 driver.close()
         queues.release_idle()
         return commands
+
+    def _checked_queue(self, driver: QueueDriver) -> QueueDriver:
+        """Return a new driver of a queue, or close and refuse it if it lacks a declared ability."""
+        try:
+            check_queue_implements(self.info, self.capabilities, driver)
+        except BaseException:
+            driver.close()
+            raise
+        return driver
 
     def create_event(self) -> Event:
         """Create an unbound event.

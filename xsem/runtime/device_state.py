@@ -93,7 +93,7 @@ class DeviceState:
         if self.lifetime.released:
             self.lifetime.check()
         releaser = self.releaser
-        # As `Releaser.behind`, which costs a call.
+        # The work of `Releaser.drain`: jobs, a release that Ctrl-C interrupted, or a thread that the system refused.
         if (releaser.jobs or releaser.inbox or releaser.later or releaser.unsettled or self.owing
                 or self.callbacks_thread.stalled):
             self.catch_up()
@@ -112,7 +112,7 @@ class DeviceState:
             for queue in list(self.owing):
                 self.owing.pop(queue, None)
                 queue.ensure_fence(queue.seq)
-        if self.notifier.thread.stalled:
+        if self.callbacks_thread.stalled:
             self.notifier.ensure()
 
     def require(self, feature: Feature) -> None:

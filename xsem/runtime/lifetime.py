@@ -425,8 +425,7 @@ class Releaser:
         self.crowded = False
         self._warned = False
         self._looked = 0.0
-        self._thread = Background(f"xsem-release-{name}", self._work,
-                                  lambda: self._has_work)
+        self._thread = Background(f"xsem-release-{name}", self._work, self._has_work)
 
     def post(self, job: Callable[[], None]) -> None:
         """Queue a job from a finalizer. The releasing thread or a later call does it soon."""
@@ -457,11 +456,6 @@ class Releaser:
             # Also the released ones: no other call may submit a lifetime that was pinned or held until now.
             lifetime.release()
         self.submit(last)
-
-    @property
-    def behind(self) -> bool:
-        """Whether `drain` has work: jobs, a release that Ctrl-C interrupted, or a thread that the system refused."""
-        return bool(self.jobs or self.inbox or self.later or self.unsettled)
 
     def drain(self) -> None:
         """Do the jobs of finalizers. Other calls begin with this one."""
@@ -498,7 +492,6 @@ class Releaser:
         if self._lingering:
             self._nap.put(None)
 
-    @property
     def _has_work(self) -> bool:
         return bool(self.inbox or self._pending or self._ready or self._last_jobs)
 
@@ -507,9 +500,9 @@ class Releaser:
         self._lingering = True   # set before the query of the work, so that a later release ends the wait
         try:
             with contextlib.suppress(Empty):
-                if not self._has_work:
+                if not self._has_work():
                     self._nap.get(timeout=_LINGER_S)
-            return self._has_work
+            return self._has_work()
         finally:
             self._lingering = False
 
@@ -553,7 +546,7 @@ class Releaser:
                 self._rounds += 1
                 if len(waiting) + len(self._ready) < before:
                     pause_s = _PAUSE_FIRST_S
-                if not waiting and not self._has_work:
+                if not waiting and not self._has_work():
                     if not self._linger():
                         return
                     continue
