@@ -14,8 +14,11 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.types", "xsem.errors")
-"""The modules of xsem that a backend may import. Only direct imports count, because xsem.types imports others."""
+ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.spi.native_call", "xsem.types", "xsem.errors")
+"""The modules of xsem that a backend may import. Only direct imports count, because xsem.types imports others.
+
+A compiled class that inherits `NativeCall` needs the module that defines it: Cython refuses the name from xsem.spi.
+"""
 
 # Layers from top to bottom. A module imports only from lines below its own, and from modules beside a colon. Modules
 # beside a bar import nothing from each other. A name in parentheses may be absent. Every module and every folder has a
@@ -67,7 +70,7 @@ LAYERS = {
         prepared_append
         completion
         operations
-        semaphore_changes
+        semaphore_changes | timeline_values
     """,
     "xsem.runtime.diagnostics": """
         watchdog

@@ -6,13 +6,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
-from xsem.data.params import UINT64_MAX
 from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.queues.prepared_append import PreparedAppend
+from xsem.runtime.queues.timeline_values import are_values
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import INFINITE, SemaphoreKind, SignalParams, WaitParams
 
@@ -29,7 +29,7 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
         ``not_an_int``, ``value_out_of_range``; ``value_required`` and the like; ``timeout_not_allowed``.
     """
     states = append.states
-    given: Sequence[Any] = (params,)
+    given: tuple[Any, ...] = (params,)
     if append.batch:
         # The exact types come first: `isinstance` with `Sequence` takes longer than all other checks here.
         if type(params) is not list and type(params) is not tuple and (
@@ -40,16 +40,17 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
         if len(given) != len(states):
             raise BadArgumentError(f"append_{append.operation}: {len(states)} semaphores and {len(given)} parameters",
                                    reason="params_mismatch")
-    if append.timelines and set(map(type, given)) == {int} and min(given) >= 0 and max(given) <= UINT64_MAX:
-        return cast("tuple[int, ...]", given) if len(given) > 1 else cast("int", given[0])
+    if append.timelines and are_values(given):
+        return given if len(given) > 1 else given[0]
     checked = [_param(state, param, append.params_type) for state, param in zip(states, given, strict=True)]
     for state, param in zip(states, checked, strict=True):
         _check_fields(state, param)
         if isinstance(param, WaitParams):
             _check_timeout(state, param)
-    if append.timelines and not any(isinstance(param, SignalParams) and param.allow_rewind for param in checked):
+    rewinding = [param for param in checked if isinstance(param, SignalParams) and param.allow_rewind]
+    if append.timelines and not rewinding:
         # The parameters contain only values. `_check_fields` has refused None.
-        values = tuple(cast("int", param.value) for param in checked)
+        values = tuple([cast("int", param.value) for param in checked])
         return values if len(values) > 1 else values[0]
     return checked
 

@@ -1,4 +1,5 @@
 cimport cython
+from xsem.facade.arguments cimport checked_params
 from xsem.facade.event cimport Event, check_event, fences_of
 from xsem.facade.resource cimport DeviceObject
 from xsem.facade.semaphore cimport Semaphore
@@ -12,6 +13,8 @@ from xsem.runtime.queues.queue cimport Queue
 cdef class CommandList(DeviceObject):
     cdef public Queue _queue
     cdef public object _stream_use, _stopped
+    @cython.locals(cache=PreparedCache, semaphore=Semaphore)
+    cpdef _find(self, operation, semaphores)
     cpdef _append_semaphores(
         self, PreparedAppend append, params, wait_events=*, signal_event=*, memories=*)
     @cython.locals(queue=Queue, device_state=DeviceState, claim=Claim, event=Event)

@@ -133,10 +133,7 @@ class CommandList(DeviceObject):
         DriverError
             The driver refused the append, or earlier work of the list failed.
         """
-        cache = self._queue.prepared
-        append = (cache.waits.get(semaphores._state) if type(semaphores) is Semaphore
-                  else cache.find_batch("wait", semaphores))
-        self._append_semaphores(append or self._prepare("wait", semaphores), params, wait_events, signal_event, acquire)
+        self._append_semaphores(self._find("wait", semaphores), params, wait_events, signal_event, acquire)
 
     @overload
     def append_signal(
@@ -182,11 +179,7 @@ class CommandList(DeviceObject):
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
-        cache = self._queue.prepared
-        append = (cache.signals.get(semaphores._state) if type(semaphores) is Semaphore
-                  else cache.find_batch("signal", semaphores))
-        self._append_semaphores(append or self._prepare("signal", semaphores), params, wait_events, signal_event,
-                                release)
+        self._append_semaphores(self._find("signal", semaphores), params, wait_events, signal_event, release)
 
     def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
         """Prepare a wait that the application repeats with new values.
@@ -467,12 +460,20 @@ class CommandList(DeviceObject):
             append.prepare()
         return Prepared(chosen, append, self._append_semaphores)
 
-    def _prepare(
+    def _find(
         self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
     ) -> PreparedAppend:
-        """Check the semaphores of a first append, and keep the prepared append for later appends."""
+        """Return the prepared append of these semaphores. The first append checks them and creates it."""
+        cache = self._queue.prepared
+        if type(semaphores) is Semaphore:
+            semaphore = semaphores
+            found = cache.find(operation, semaphore._state)
+        else:
+            found = cache.find_batch(operation, semaphores)
+        if found is not None:
+            return found
         _, append = self._new_append(operation, semaphores, f"append_{operation}")
-        self._queue.prepared.add(append)
+        cache.add(append)
         return append
 
     def _new_append(

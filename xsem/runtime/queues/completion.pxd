@@ -12,17 +12,17 @@ cdef class CompletionTracker:
     cdef public long long seq, done_seq
     cdef public bint borrowed, recording, exposed, closed, _issuing, _warned, _only_application
     cdef public Lock lock
-    cdef public object _markers, _limit
-    cdef public long long _mark_every, _issued, _last_wait, _slots, _done_slots, _marked, _polled, _due
+    cdef public object _markers
+    cdef public long long _limit, _mark_every, _issued, _last_wait, _slots, _done_slots, _marked, _polled, _due
     @cython.locals(before=cython.longlong)
     cpdef _note_marker(self, Fence fence)
-    @cython.locals(due=cython.longlong)
     cpdef _set_due(self)
+    cpdef long long _room(self)
     cpdef maybe_fence(self)
     cpdef poll(self)
     @cython.locals(head=Fence, tail=Fence)
     cpdef _poll(self)
-    @cython.locals(head=Fence)
+    @cython.locals(head=Fence, reached=Fence)
     cpdef reached(self, long long seq)
     @cython.locals(op=Operation)
     cpdef _retire(self, long long seq, long long slots)

@@ -26,6 +26,7 @@ __all__ = ["MARK_EVERY", "CompletionTracker"]
 _log = logging.getLogger("xsem")
 
 MARK_EVERY: Final = 256
+_NO_LIMIT: Final = 2**62
 _RETRY_S: Final = 0.001
 
 
@@ -68,8 +69,8 @@ class CompletionTracker:
         self._only_application = driver.callers is Callers.APPLICATION
         self.lifetime: Lifetime  # set by QueueTable.add
         self._markers: deque[Fence] = deque()
-        self._limit = device_state.capabilities.max_pending
-        self._mark_every = MARK_EVERY if self._limit is None else min(MARK_EVERY, max(1, self._limit // 2))
+        self._limit = device_state.capabilities.max_pending or _NO_LIMIT
+        self._mark_every = min(MARK_EVERY, max(1, self._limit // 2))
         self._issuing = False  # the driver is in an append to this queue
         self._issued = 0  # the driver has returned from all appends up to this one
         self._last_wait = 0  # the last operation that can hold the queue
@@ -257,11 +258,10 @@ class CompletionTracker:
 
     def _set_due(self) -> None:
         """Compute `_due`. An old `_due` is never too late, because all its terms only grow."""
-        due = min(self._marked, self._polled) + self._mark_every - 1
-        self._due = due if self._limit is None else min(due, self._done_slots + self._limit - 1)
+        self._due = min(min(self._marked, self._polled) + self._mark_every, self._done_slots + self._limit) - 1
 
     def _room(self) -> int:
-        return 1 if self._limit is None else self._limit - (self._slots - self._done_slots)
+        return self._limit - (self._slots - self._done_slots)
 
     def poll(self) -> None:
         """Query the driver for the markers, and retire the operations before each marker that is reached."""
@@ -293,9 +293,14 @@ class CompletionTracker:
     def reached(self, seq: int) -> None:
         """Retire all markers up to `seq`, because a fence at `seq` or later is reached."""
         with self.device_state.releaser.lock:
-            while self._markers and self._markers[0].seq <= seq:
-                head = self._markers.popleft()
-                self._retire(head.seq, head.slots)
+            markers, reached = self._markers, None
+            while markers:
+                head = markers[0]
+                if head.seq > seq:
+                    break
+                reached = markers.popleft()
+            if reached is not None:
+                self._retire(reached.seq, reached.slots)
 
     def not_appended(self, seq: int) -> None:
         """Count a refused operation as done, so that an idle list stays idle and needs no marker."""
@@ -308,7 +313,10 @@ class CompletionTracker:
         self._done_slots = max(self._done_slots, slots)
         self._set_due()
         operations = self.operations
-        while operations and operations[0].seq <= seq:
+        while operations:
+            op = operations[0]
+            if op.seq > seq:
+                break
             operations.popleft()
 
     # ---- failure

@@ -3,6 +3,7 @@ from xsem.runtime.lifetime cimport Lifetime, Releaser
 from xsem.runtime.native cimport Lock
 from xsem.runtime.queues.completion cimport CompletionTracker
 from xsem.runtime.queues.operations cimport Append, Operation
+from xsem.runtime.queues.timeline_values cimport all_above, last_values, store_values
 from xsem.runtime.semaphore_state cimport SemaphoreState
 from xsem.spi.native_call cimport NativeCall
 

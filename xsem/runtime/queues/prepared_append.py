@@ -7,7 +7,6 @@ release on the device.
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from xsem.errors import XsemError
 from xsem.runtime.lifetime import User
 from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
+from xsem.runtime.queues.timeline_values import all_above, last_values, store_values
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.spi.native_call import NativeCall
@@ -217,12 +217,11 @@ class _TimelineSignal(PreparedAppend):
             state.last = params
             return
         values = _values(params)
-        lasts: list[Any] = [state.last for state in self.states]
-        if None in lasts or self._limited or not all(map(operator.lt, lasts, values)):
+        lasts = last_values(self.states)
+        if self._limited or not all_above(values, lasts):
             self._check_each(op, values, lasts)
         op.before = lasts
-        for state, value in zip(self.states, values, strict=True):
-            state.last = value
+        store_values(self.states, values)
 
     def _check_each(self, op: Operation, values: Sequence[Any], lasts: Sequence[int | None]) -> None:
         """Find the value that is refused, if any, and the timelines that a value rewinds."""

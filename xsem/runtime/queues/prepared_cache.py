@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Final, Literal
 
 from xsem.runtime.queues.completion import CompletionTracker
@@ -15,8 +14,6 @@ _MOST_BATCHES: Final = 16
 """Limit of the batches that begin with the same semaphore. A further batch replaces the oldest."""
 _MANY: Final = 32
 """Number of waits or of signals at which the cache first drops the unusable ones. The number can then grow."""
-
-_state_of = operator.attrgetter("_state")
 
 
 class PreparedCache:
@@ -35,12 +32,16 @@ class PreparedCache:
         self._batches: dict[tuple[str, SemaphoreState], tuple[object, ...]] = {}
         self._many = _MANY
 
+    def find(self, operation: Literal["wait", "signal"], state: SemaphoreState) -> PreparedAppend | None:
+        """Return the prepared append of one semaphore; None for an unknown semaphore."""
+        return self._entries(operation).get(state)
+
     def find_batch(self, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
         """Return the prepared append of a list or tuple of semaphores; None for an unknown batch or other argument."""
         if type(semaphores) is not list and type(semaphores) is not tuple:
             return None
         try:
-            return self._entries(operation).get(tuple(map(_state_of, semaphores)))
+            return self._entries(operation).get(tuple([each._state for each in semaphores]))
         except (AttributeError, TypeError):
             return None
 

@@ -257,7 +257,7 @@ class Queue(CompletionTracker):
 
     def _check_room(self) -> None:
         # The last place is kept for a marker behind all operations. Without that marker, their progress stays unknown.
-        if self._room() > 1 or self._limit is None:
+        if self._room() > 1:
             return
         self.poll()
         if self._room() > 1 or self._last_wait <= self.done_seq:
