@@ -46,6 +46,8 @@ test test-all: compiled
 	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
 	@$(BIN)/python -m pytest $(SPREAD) $(if $(filter test,$@),-m "not gpu and not slow") $(ARGS)
 
+# In pure Python: a compiled module has no lines.
+coverage: export XSEM_PURE := 1
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
 coverage: compiled
 	@rm -rf build/coverage && mkdir -p build/coverage
@@ -66,5 +68,5 @@ levelzero: compiled
 	@tests/drivers/levelzero-paths $(ARGS)
 
 clean:
-	find xsem -name '*.so' -delete
+	find xsem backends -name '*.so' -delete
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

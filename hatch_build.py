@@ -47,10 +47,18 @@ MODULES: Final = (
     "xsem/runtime/queues/queue.py",
     "xsem/runtime/queues/queue_table.py",
     "xsem/runtime/queues/semaphore_changes.py",
+    "xsem/runtime/queues/timeline_values.pyx",
     "xsem/spi/native_call.pyx",
     "xsem/facade/dlpack_native.pyx",
+    "backends/cuda/xsem_cuda/device.py",
+    "backends/cuda/xsem_cuda/fences.py",
+    "backends/cuda/xsem_cuda/prepared.py",
+    "backends/cuda/xsem_cuda/queue.py",
+    "backends/cuda/xsem_cuda/stream_calls.py",
 )
 """The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
+
+_CUDA: Final = "backends/cuda/"
 
 # annotation_typing: the types of C fields and variables come from the .pxd files only. nonecheck: an attribute of None
 # raises AttributeError, as in Python. auto_pickle: the objects refuse pickling, as in Python. unraisable_tracebacks: an
@@ -91,7 +99,7 @@ def compile_modules(to: Path, work: Path) -> list[Path]:
         Cython or the C compiler refused a module. The error has the output.
     """
     work.mkdir(parents=True, exist_ok=True)
-    declarations = [ROOT / "hatch_build.py", *ROOT.glob("xsem/**/*.pxd")]   # they depend on each other
+    declarations = [ROOT / "hatch_build.py", *_in_packages("*.pxd")]   # they depend on each other
     newest = max(path.stat().st_mtime for path in declarations)
     files = {module: to / (module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")) for module in MODULES}
     stale = [module for module, file in files.items() if not file.exists()
@@ -104,16 +112,21 @@ def compile_modules(to: Path, work: Path) -> list[Path]:
 
 
 def _compile(module: str, file: Path, work: Path) -> None:
-    name = module.partition(".")[0].replace("/", ".")
+    name = module.removeprefix(_CUDA).partition(".")[0].replace("/", ".")
     c = work / f"{name}.c"
     directives = [word for each in _DIRECTIVES for word in ("--directive", each)]
-    _run(sys.executable, "-m", "cython", "-3", *directives, "--module-name", name, "-o", str(c), module)
+    _run(sys.executable, "-m", "cython", "-3", *directives, "-I.", f"-I{_CUDA}", "--module-name", name, "-o", str(c),
+         module)
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         made = Path(folder, file.name)
         _run(*_compiler(), *shlex.split(os.environ.get("CFLAGS", "-O2")), "-fPIC", "-w",
              f"-I{sysconfig.get_path('include')}", str(c), "-o", str(made))
         made.replace(file)   # in one step: another process may import the old one now
+
+
+def _in_packages(pattern: str) -> list[Path]:
+    return [path for folder in ("xsem", "backends") for path in (ROOT / folder).rglob(pattern)]
 
 
 def _compiler() -> list[str]:
@@ -151,7 +164,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             else:
                 for module in MODULES:
                     file = module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")
-                    build_data["force_include"][str(work / file)] = file
+                    build_data["force_include"][str(work / file)] = file.removeprefix(_CUDA)
                 build_data["pure_python"] = False
                 build_data["infer_tag"] = True
         if why:
@@ -170,7 +183,7 @@ def main() -> int:
     try:
         made = compile_modules(ROOT, ROOT / "build" / "compiled")
         # A module that was compiled for an earlier tree would hide its source.
-        for file in set(ROOT.glob(f"xsem/**/*{sysconfig.get_config_var('EXT_SUFFIX')}")) - set(made):
+        for file in set(_in_packages(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")) - set(made):
             file.unlink()
     except subprocess.CalledProcessError as error:
         clean()

@@ -53,7 +53,8 @@ def _refuse_old_modules() -> None:
     """End the run if a compiled module is older than its source: the tests would not see the change."""
     if _sources.wanted():
         return
-    for compiled in (Path(__file__).parents[1] / "xsem").glob("**/*.so"):
+    root = Path(__file__).parents[1]
+    for compiled in (*root.glob("xsem/**/*.so"), *root.glob("backends/*/xsem_*/*.so")):
         stem = compiled.parent / compiled.name.partition(".")[0]
         source = stem.with_suffix(".pyx") if stem.with_suffix(".pyx").exists() else stem.with_suffix(".py")
         if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:

@@ -12,11 +12,11 @@ __all__ = ["wanted"]
 
 
 class _Sources:
-    """Finds only the sources of the modules of xsem. Python otherwise prefers a compiled module."""
+    """Finds only the sources of the modules of xsem and its backends. Python otherwise prefers a compiled module."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if path is None or not name.startswith("xsem."):
+        if path is None or not name.startswith(("xsem.", "xsem_")):
             return None
         found = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name) for folder in path)
         return next((spec for spec in found if spec is not None), None)

@@ -67,6 +67,7 @@ def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ende
     report = folder / (mutant.name.replace("/", "-") + ".json")
     sound = mutant.fault == "none"
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SIMCUDA_", "XSEM_MUTANT"))}
+    environment["XSEM_PURE"] = "1"   # the faults replace functions, and C code would not call the replacements
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(folder), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     if mutant.on_stand_in:

@@ -20,6 +20,12 @@ TIMELINE, BINARY = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleTyp
 ABS = ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value or 0   # returns 0, its argument
 
 
+class Call(spi.NativeCall):
+    def append(self, values: Any, wait_fences: Any = (), want_fence: bool = False) -> object:
+        self.call(values)
+        return 1 if want_fence else None
+
+
 class Queue(spi.SemaphoreQueue):
     """A queue that does nothing, and whose prepared calls are calls of C code."""
 
@@ -40,12 +46,7 @@ class Queue(spi.SemaphoreQueue):
         return 1 if want_fence else None
 
     def prepare_wait(self, semaphores: Any) -> spi.PreparedCall:
-        def with_fences(call: spi.NativeCall, values: Any, _: Any, want_fence: bool) -> object:
-            call(values, (), False)
-            return 1 if want_fence else None
-
-        return spi.NativeCall(ABS, (0,), bytearray(16 * len(semaphores)), 16, failed=print, with_fences=with_fences,
-                              kept=None)
+        return Call(ABS, (0,), bytearray(16 * len(semaphores)), 16, failed=print, kept=None)
 
     prepare_signal = prepare_wait
 

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from xsem.spi import NativeCall, compiled
+from xsem.spi import NativeCall, NativeFunction, NativeQuery, compiled
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+QUERY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
 
 
 class Recorder:
@@ -26,10 +28,10 @@ class Recorder:
         self.codes: list[int] = []
         self.failures: list[int] = []
         self.seen: list[tuple[Any, ...]] = []
-        self.with_fences: list[Any] = []
         self.function = FUNCTION(self._called)
-        self.call = NativeCall(ctypes.cast(self.function, ctypes.c_void_p).value or 0, arguments, self.block, stride,
-                               failed=self.failed, with_fences=self._with_fences, kept=self.block)
+        self.address = ctypes.cast(self.function, ctypes.c_void_p).value or 0
+        self.native = Fenced(self.address, arguments, self.block, stride, failed=self.failed, kept=self.block)
+        self.call = self.native.call
 
     def _called(self, *arguments: int | None) -> int:
         self.seen.append((*arguments, bytes(self.block)))
@@ -40,10 +42,13 @@ class Recorder:
         if code < 0:
             raise ArithmeticError(code)
 
-    def _with_fences(self, call: NativeCall, *arguments: Any) -> Any:
-        self.with_fences.append(arguments)
-        call(arguments[0], (), False)
-        return "fence"
+
+class Fenced(NativeCall):
+    """A call that returns its fences."""
+
+    def append(self, values: Any, wait_fences: Sequence[Any] = (), want_fence: bool = False) -> Any:
+        self.call(values)
+        return (*wait_fences, want_fence)
 
 
 def number(*values: int) -> bytes:
@@ -53,7 +58,7 @@ def number(*values: int) -> bytes:
 @pytest.mark.parametrize("value", [0, 1, 2**32, 2**63, 2**64 - 1, None])
 def test_one_value_is_written_and_the_function_called(value: int | None) -> None:
     rec = Recorder(24, 24)
-    assert rec.call(value, (), False) is None
+    rec.call(value)
     assert rec.seen == [(1, 2**63, 3, 4, number(value or 0) + bytes(16))]
 
 
@@ -67,19 +72,66 @@ def test_several_values_are_written_at_their_places() -> None:
 def test_call_is_repeated_until_a_failure_raises() -> None:
     rec = Recorder(8, 8)
     rec.codes = [5, 7, 0, -3]
-    assert rec.call(1) is None
+    rec.call(1)
     assert (rec.failures, len(rec.seen)) == ([5, 7], 3)
     with pytest.raises(ArithmeticError):
         rec.call(2)
     assert rec.failures == [5, 7, -3]
 
 
-@pytest.mark.parametrize(("fences", "want"), [(("f",), False), ((), True), (("f", "g"), True)])
-def test_fences_are_left_to_the_backend(fences: tuple[str, ...], want: bool) -> None:
+@pytest.mark.parametrize(("fences", "want"), [((), False), (("f",), False), ((), True), (("f", "g"), True)])
+def test_append_of_the_backend_is_called(fences: tuple[str, ...], want: bool) -> None:
     rec = Recorder(8, 8)
-    assert rec.call(9, fences, want) == "fence"
-    assert rec.with_fences == [(9, fences, want)]
+    assert rec.native(9, fences, want) == (*fences, want)
     assert rec.seen[0][4] == number(9)
+
+
+def test_append_is_the_backends() -> None:
+    rec = Recorder(8, 8)
+    call = NativeCall(rec.address, (), bytearray(8), 8, failed=print, kept=None)
+    with pytest.raises(NotImplementedError):
+        call(1)
+    assert rec.seen == []
+
+
+# ---- functions with changing arguments
+@pytest.mark.parametrize("arguments", [(), (7,), (2**64 - 1, 2), (1, 2, 3), (1, 2, 3, 4)])
+def test_function_gets_its_arguments(arguments: tuple[int, ...]) -> None:
+    rec = Recorder(8, 8)
+    NativeFunction(rec.address, rec.failed).call(*arguments)
+    assert tuple(each or 0 for each in rec.seen[0][:4]) == (arguments + (0,) * 4)[:4]
+
+
+def test_function_is_called_until_a_failure_raises() -> None:
+    rec = Recorder(8, 8)
+    rec.codes = [5, 0, -3]
+    function = NativeFunction(rec.address, rec.failed)
+    function.call(1)
+    assert (rec.failures, len(rec.seen)) == ([5], 2)
+    with pytest.raises(ArithmeticError):
+        function.call(1)
+
+
+@pytest.mark.parametrize("written", [0, 1, -1, 2**31 - 1])
+def test_query_returns_the_written_int(written: int) -> None:
+    codes = [5]
+
+    def write(pointer: int, result: Any) -> int:
+        assert pointer == 2**63
+        result[0] = written
+        return codes.pop() if codes else 0
+
+    failures: list[int] = []
+    function = QUERY(write)
+    query = NativeQuery(ctypes.cast(function, ctypes.c_void_p).value or 0, failures.append)
+    assert query.query(2**63) == written
+    assert failures == [5]
+
+
+@pytest.mark.parametrize("kind", [NativeFunction, NativeQuery])
+def test_null_address_is_refused(kind: type) -> None:
+    with pytest.raises(ValueError, match="an address is needed"):
+        kind(0, print)
 
 
 @pytest.mark.parametrize("arguments", [(), (7,), (1, 2, 3)])
@@ -93,7 +145,7 @@ def test_functions_of_fewer_arguments(arguments: tuple[int, ...]) -> None:
     (0, (), 8, 8), (1, (1, 2, 3, 4, 5), 8, 8), (1, (), 8, 4), (1, (), 12, 8)])
 def test_bad_layouts_are_refused(address: int, arguments: tuple[int, ...], size: int, stride: int) -> None:
     with pytest.raises(ValueError, match="at most four arguments"):
-        NativeCall(address, arguments, bytearray(size), stride, failed=print, with_fences=print, kept=None)
+        NativeCall(address, arguments, bytearray(size), stride, failed=print, kept=None)
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, "7", (1, 2)])
@@ -126,7 +178,7 @@ def test_call_keeps_its_memory_and_no_cycle_survives() -> None:
 
     owner, rec = Owner(), Recorder(8, 8)
     address = ctypes.cast(rec.function, ctypes.c_void_p).value or 0
-    owner.call = NativeCall(address, (), bytearray(8), 8, failed=owner.failed, with_fences=print, kept=owner)
+    owner.call = NativeCall(address, (), bytearray(8), 8, failed=owner.failed, kept=owner)
     there, call = weakref.ref(owner), owner.call
     del owner
     gc.collect()
@@ -145,12 +197,11 @@ def test_other_threads_run_during_the_call() -> None:
     def failed(code: int) -> None:
         raise StopIteration(code)
 
-    call = NativeCall(address, (read, ctypes.addressof(buffer), 1), bytearray(8), 8, failed=failed,
-                      with_fences=print, kept=buffer)
+    call = NativeCall(address, (read, ctypes.addressof(buffer), 1), bytearray(8), 8, failed=failed, kept=buffer)
     timer = threading.Timer(0.05, os.write, (write, b"x"))   # without the GIL, it could never run
     timer.start()
     with pytest.raises(StopIteration) as caught:
-        call(None)
+        call.call(None)
     timer.join()
     os.close(read)
     os.close(write)

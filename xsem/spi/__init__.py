@@ -40,7 +40,7 @@ from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
-from xsem.spi.native_call import NativeCall, compiled
+from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
@@ -68,6 +68,8 @@ __all__ = [
     "MemoryExport",
     "MemoryImport",
     "NativeCall",
+    "NativeFunction",
+    "NativeQuery",
     "NvSciSync",
     "PreparedCall",
     "QueueDriver",

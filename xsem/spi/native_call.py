@@ -1,4 +1,4 @@
-"""Calls of C functions through their addresses, with arguments that are laid out once. This is the form in Python.
+"""Calls of C functions through their addresses. This is the form in Python.
 
 `native_call.pyx` is the same module in Cython: Python has no direct call through an address.
 """
@@ -8,20 +8,72 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from xsem.spi.tokens import Token
 
-__all__ = ["NativeCall", "compiled"]
+__all__ = ["NativeCall", "NativeFunction", "NativeQuery", "compiled"]
+
+# Not stdcall on Windows: 64-bit code has one calling convention.
+_FUNCTION: Final = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
-class NativeCall:
-    """A `PreparedCall` that writes its values into a block of memory, and calls a C function with fixed arguments.
+class NativeFunction:
+    """A C function that takes up to four pointers or ints and returns an int, 0 for success.
 
     Parameters
     ----------
     address : int
-        Address of a function that takes up to four pointers or ints and returns an int, 0 for success.
+    failed : callable
+        Called with a result other than 0. It raises the error, or returns for another call of the function.
+    """
+
+    __slots__ = ("_failed", "_function")
+
+    def __init__(self, address: int, failed: Callable[[int], object]) -> None:
+        if not address:
+            raise ValueError("an address is needed")
+        self._function = _FUNCTION(address)
+        self._failed = failed
+
+    def call(self, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0) -> None:
+        """Call the function. The function ignores arguments beyond its own."""
+        while code := self._function(first, second, third, fourth):
+            self._failed(code)
+
+
+class NativeQuery:
+    """A C function that takes a pointer and writes an int. It returns an int, 0 for success.
+
+    Parameters
+    ----------
+    address : int
+    failed : callable
+        As for `NativeFunction`.
+    """
+
+    __slots__ = ("_at", "_function", "_result")
+
+    def __init__(self, address: int, failed: Callable[[int], object]) -> None:
+        self._function = NativeFunction(address, failed)
+        self._result = ctypes.c_int()
+        self._at = ctypes.addressof(self._result)
+
+    def query(self, pointer: int) -> int:
+        """Call the function, and return the int that it writes."""
+        self._function.call(pointer, self._at)
+        return self._result.value
+
+
+class NativeCall:
+    """A call of a C function with fixed arguments, which point to a block of memory with the values of the call.
+
+    A `PreparedCall` of a backend inherits this class and implements `append`.
+
+    Parameters
+    ----------
+    address : int
+        Address of a function as for `NativeFunction`.
     arguments : sequence of int
         Values of the arguments.
     block : bytearray
@@ -29,24 +81,20 @@ class NativeCall:
         written as 0. The size of the block is the number of values times `stride`.
     stride : int
     failed : callable
-        Called with a result other than 0. It raises the error, or returns for another call of the function.
-    with_fences : callable
-        ``with_fences(call, values, wait_fences, want_fence)`` makes a call that waits for fences or returns a fence. It
-        calls ``call(values, (), False)`` meanwhile, and returns the fence, if any.
+        As for `NativeFunction`.
     kept : object
         Owner of the memory to which the arguments point.
     """
 
-    __slots__ = ("_arguments", "_block", "_failed", "_first", "_function", "_kept", "_several", "_with_fences")
+    __slots__ = ("_arguments", "_block", "_failed", "_first", "_function", "_kept", "_several")
 
     def __init__(
         self, address: int, arguments: Sequence[int], block: bytearray, stride: int, *,
-        failed: Callable[[int], object], with_fences: Callable[..., Token | None], kept: object,
+        failed: Callable[[int], object], kept: object,
     ) -> None:
         if not address or len(arguments) > 4 or stride < 8 or len(block) % stride:
             raise ValueError("an address, at most four arguments and a block of whole strides are needed")
-        # No argtypes: ctypes would check them at each call, and the arguments are always the same. Not stdcall on
-        # Windows: 64-bit code has one calling convention.
+        # No argtypes: ctypes would check them at each call, and the arguments are always the same.
         self._function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
         self._arguments = tuple(map(ctypes.c_void_p, arguments))
         self._block = block
@@ -54,28 +102,29 @@ class NativeCall:
         count = len(block) // stride
         self._several = None if count == 1 else struct.Struct("=" + f"Q{stride - 8}x" * count).pack_into
         self._failed = failed
-        self._with_fences = with_fences
         self._kept = kept
 
-    def append(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
+    def call(self, values: Any) -> None:
         """Write the values, and call the function.
 
         Parameters
         ----------
         values : int, None, or a sequence of int
             One value, or a sequence of values if the block has several.
-        wait_fences, want_fence
-            As for `QueueDriver`.
         """
-        if wait_fences or want_fence:
-            return self._with_fences(self, values, wait_fences, want_fence)
         if self._several is None:
             self._first[0] = values or 0
         else:
             self._several(self._block, 0, *values)
         while code := self._function(*self._arguments):
             self._failed(code)
-        return None
+
+    def append(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
+        """Append the operation with these values. The parameters are those of `PreparedCall`.
+
+        The backend implements this method with `call`.
+        """
+        raise NotImplementedError
 
     def __call__(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
         """Call `append`."""

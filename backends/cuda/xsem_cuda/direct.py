@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
 from xsem.errors import UnsupportedError, XsemError
+from xsem.spi import NativeFunction, NativeQuery
 from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
 from xsem_cuda.results import call
 
-__all__ = ["address_of", "capture_query", "check", "luid_of"]
+__all__ = ["address_of", "check", "luid_of", "native_function", "native_query"]
 
 _SINCE: Final = 10000
 """The CUDA version of these functions, for cuGetProcAddress: 10.0."""
@@ -35,25 +37,46 @@ def check(driver: Any, name: str, code: int) -> None:
         call(said)
 
 
-def capture_query(driver: Any, stream: int) -> Callable[[], bool] | None:
-    """Return a function that tells whether a stream is in a capture; None if the driver does not provide the address.
+@functools.cache
+def native_function(driver: Any, name: str, arity: int) -> NativeFunction:
+    """Return a driver function whose parameters are pointers and ints, and whose only result is a code.
 
-    Each append to a stream that the application can capture makes this query, so the arguments are created once.
+    The bindings convert and check each argument. This conversion takes longer than a short function of the driver.
     """
-    name = "cuStreamIsCapturing"
     address = address_of(driver, name)
     if address is None:
-        return None
-    status = ctypes.c_int()
-    function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
-    arguments = (ctypes.c_void_p(stream), ctypes.c_void_p(ctypes.addressof(status)))
+        return _Binding(getattr(driver, name), arity)
+    return NativeFunction(address, functools.partial(check, driver, name))
 
-    def capturing() -> bool:
-        while code := function(*arguments):
-            check(driver, name, code)
-        return status.value != 0   # CU_STREAM_CAPTURE_STATUS_NONE
 
-    return capturing
+class _Binding(NativeFunction):
+    """The function of the bindings, for a driver that does not provide the address."""
+
+    def __init__(self, function: Callable[..., Any], arity: int) -> None:
+        self._binding = function
+        self._arity = arity
+
+    def call(self, *arguments: int) -> None:
+        call(self._binding, *arguments[:self._arity])
+
+
+@functools.cache
+def native_query(driver: Any, name: str) -> NativeQuery:
+    """Return a driver function that takes a handle and writes an int."""
+    address = address_of(driver, name)
+    if address is None:
+        return _BindingQuery(getattr(driver, name))
+    return NativeQuery(address, functools.partial(check, driver, name))
+
+
+class _BindingQuery(NativeQuery):
+    """The function of the bindings, for a driver that does not provide the address."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._binding = function
+
+    def query(self, pointer: int) -> int:
+        return int(call(self._binding, pointer))
 
 
 def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:

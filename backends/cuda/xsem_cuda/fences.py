@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem_cuda.context import Context
 from xsem_cuda.keyed_mutexes import KeyedWait, check_acquired
 from xsem_cuda.results import NOT_READY, call
 
-__all__ = ["BorrowedFence", "Fence", "Fences", "native_event"]
+__all__ = ["BorrowedFence", "Fence", "Fences", "native_event", "new_fence"]
 
 
 class Fence:
@@ -20,23 +20,34 @@ class Fence:
 
     Attributes
     ----------
-    event : CUevent
+    event : int
+        The CUevent as a number.
     captured : object
         False outside of captures. True in a capture of the application. In a recording of xsem, the object of that
         recording. A captured event cannot be queried: the query would invalidate the capture (measured: 907).
     keyed : sequence of KeyedWait
         Waits with a timeout that precede this fence in the queue.
+    borrowed : bool
+        The event belongs to the application. Otherwise, xsem owns the event and recycles it.
     """
 
-    __slots__ = ("captured", "event", "keyed")
+    __slots__ = ("borrowed", "captured", "event", "keyed")
 
-    owned: ClassVar[bool] = True
-    """Whether xsem owns the event and recycles it."""
+    event: int
+    captured: object
+    keyed: Sequence[KeyedWait]
+    borrowed: bool
 
-    def __init__(self, event: Any, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> None:
-        self.event = event
-        self.captured = captured
-        self.keyed = keyed
+
+def new_fence(event: int, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> Fence:
+    """Create the fence of an event that xsem owns."""
+    # Not a constructor, as in `xsem.runtime.queues.operations`.
+    fence = Fence.__new__(Fence)
+    fence.event = event
+    fence.captured = captured
+    fence.keyed = keyed
+    fence.borrowed = False
+    return fence
 
 
 class BorrowedFence(Fence):
@@ -50,10 +61,11 @@ class BorrowedFence(Fence):
 
     __slots__ = ("source",)
 
-    owned = False
-
-    def __init__(self, event: Any, source: object) -> None:
-        super().__init__(event)
+    def __init__(self, event: int, source: object) -> None:
+        self.event = event
+        self.captured = False
+        self.keyed = ()
+        self.borrowed = True
         self.source: object | None = source
 
 
@@ -76,32 +88,31 @@ class Fences:
         self._query = driver.cuEventQuery
         self._destroy = driver.cuEventDestroy
         self._flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        self._free: deque[Any] = deque()
-        self._shared: dict[int, int] = {}   # number of additional fences of an event, by the event's address
+        self._free: deque[int] = deque()
+        self._shared: dict[int, int] = {}   # number of additional fences of each event
         self._shared_lock = threading.Lock()
 
-    def take(self) -> Any:
+    def take(self) -> int:
         """Return an unused event. The caller owns it until `give_back` or `release`."""
         try:
             return self._free.popleft()
         except IndexError:
             return self.create()
 
-    def create(self) -> Any:
+    def create(self) -> int:
         """Return a new event, as `take`. The driver treats an event that was never recorded as complete."""
         with self._context, self._quiet:
-            return call(self._create, self._flags)
+            return int(call(self._create, self._flags))
 
-    def give_back(self, event: Any) -> None:
+    def give_back(self, event: int) -> None:
         """Undo `take` for an unrecorded event."""
         self._free.append(event)
 
     def share(self, fence: Fence) -> Fence:
         """Return another fence with the same event. The last release of these fences recycles the event."""
-        address = int(fence.event)
         with self._shared_lock:
-            self._shared[address] = self._shared.get(address, 0) + 1
-        return Fence(fence.event, fence.captured, fence.keyed)
+            self._shared[fence.event] = self._shared.get(fence.event, 0) + 1
+        return new_fence(fence.event, fence.captured, fence.keyed)
 
     def done(self, fence: Fence) -> bool:
         """Return whether the fence is reached.
@@ -139,11 +150,10 @@ class Fences:
             self._free.append(fence.event)
 
     def _used_by_others(self, fence: Fence) -> bool:
-        address = int(fence.event)
         with self._shared_lock:
-            others = self._shared.pop(address, 0)
+            others = self._shared.pop(fence.event, 0)
             if others > 1:
-                self._shared[address] = others - 1
+                self._shared[fence.event] = others - 1
         return others > 0
 
     def close(self) -> None:
@@ -152,8 +162,8 @@ class Fences:
             call(self._destroy, self._free.popleft())
 
 
-def native_event(driver: Any, native: object) -> Any:
-    """Return the CUevent of another library's event object, or of a handle.
+def native_event(driver: Any, native: object) -> int:
+    """Return the CUevent of another library's event object, or of a handle, as a number.
 
     Parameters
     ----------
@@ -183,4 +193,4 @@ def native_event(driver: Any, native: object) -> Any:
             "as an int", reason="not_an_event")
     if value == 0:
         raise BadArgumentError("the event was not recorded: record it first", reason="event_not_recorded")
-    return driver.CUevent(value)
+    return value

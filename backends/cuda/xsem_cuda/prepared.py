@@ -1,31 +1,31 @@
 """Signals and waits with arrays that are made once. Each call writes the values and calls the driver.
 
 The bindings copy both lists element by element at each call. For one semaphore, this copy takes as long as the driver's
-function. For several semaphores, the copy takes longer than the rest of the call. The callables of this module call the
+function. For several semaphores, the copy takes longer than the rest of the call. The calls of this module call the
 driver's function directly, with arrays that are laid out once.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any, Final
 
-from xsem.spi import NativeCall, PreparedCall
+from xsem.spi.native_call import NativeCall
 from xsem_cuda.direct import address_of, check
 from xsem_cuda.fences import Fence
 from xsem_cuda.semaphores import SemaphoreToken
+from xsem_cuda.stream_calls import StreamCalls
 
-__all__ = ["prepared"]
+__all__ = ["PreparedSemaphores", "prepared"]
 
 # Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are the fence's value.
 _PARAMS_SIZE: Final = 144
 
 
-def prepared(
-    driver: Any, name: str, semaphores: Sequence[SemaphoreToken], stream: Any, issue: Callable[..., Fence | None]
-) -> PreparedCall | None:
-    """Return a callable that calls a driver function for these semaphores.
+class PreparedSemaphores(NativeCall):
+    """A signal or a wait of these semaphores on one stream.
 
     Parameters
     ----------
@@ -33,30 +33,52 @@ def prepared(
         ``cuda.bindings.driver``.
     name : str
         cuSignalExternalSemaphoresAsync or cuWaitExternalSemaphoresAsync.
+    address : int
+        Address of this function.
     semaphores : sequence of SemaphoreToken
-    stream : CUstream
-    issue : callable
-        ``issue(function, arguments, wait_fences, want_fence)`` waits for the fences, calls the function, and records
-        the requested fence.
-
-    Returns
-    -------
-    PreparedCall or None
-        None: the driver does not provide the function's address.
+    calls : StreamCalls
+    stream : int
+        The CUstream as a number.
     """
+
+    __slots__ = ("_calls",)
+
+    def __init__(
+        self, driver: Any, name: str, address: int, semaphores: Sequence[SemaphoreToken], calls: StreamCalls,
+        stream: int,
+    ) -> None:
+        count = len(semaphores)
+        natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
+        block = bytearray(_PARAMS_SIZE * count)
+        params = (ctypes.c_char * len(block)).from_buffer(block)
+        super().__init__(address, (ctypes.addressof(natives), ctypes.addressof(params), count, stream), block,
+                         _PARAMS_SIZE, failed=functools.partial(check, driver, name), kept=(natives, params))
+        self._calls = calls
+
+    def append(self, values: Any, wait_fences: Sequence[Fence] = (), want_fence: bool = False) -> Fence | None:
+        """Wait for the fences, call the function, and record the requested fence.
+
+        Raises
+        ------
+        BusyError
+            ``capture_isolation``: as for `StreamCalls.begin`.
+        """
+        if not (wait_fences or want_fence):
+            self.call(values)
+            return None
+        calls = self._calls
+        event = calls.begin(wait_fences, want_fence)
+        try:
+            self.call(values)
+        except BaseException:
+            calls.cancel(event)
+            raise
+        return calls.end(event)
+
+
+def prepared(
+    driver: Any, name: str, semaphores: Sequence[SemaphoreToken], calls: StreamCalls, stream: int
+) -> PreparedSemaphores | None:
+    """Return `PreparedSemaphores` with these arguments; None if the driver does not provide the function's address."""
     address = address_of(driver, name)
-    if not address:
-        return None
-    count = len(semaphores)
-    natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
-    block = bytearray(_PARAMS_SIZE * count)
-    params = (ctypes.c_char * len(block)).from_buffer(block)
-
-    def failed(code: int) -> None:
-        check(driver, name, code)
-
-    def with_fences(call: NativeCall, values: Any, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        return issue(call, (values,), wait_fences, want_fence)
-
-    return NativeCall(address, (ctypes.addressof(natives), ctypes.addressof(params), count, int(stream)), block,
-                      _PARAMS_SIZE, failed=failed, with_fences=with_fences, kept=(natives, params))
+    return PreparedSemaphores(driver, name, address, semaphores, calls, stream) if address else None

@@ -10,8 +10,7 @@ from xsem.errors import BadArgumentError, BusyError, UnsupportedError
 from xsem.spi import CopyQueue, ImageQueue, PreparedCall, RecordingQueue, SemaphoreQueue
 from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.context import Context
-from xsem_cuda.direct import capture_query
-from xsem_cuda.fences import Fence, Fences
+from xsem_cuda.fences import Fence, Fences, new_fence
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import LevelToken, level_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
@@ -19,6 +18,7 @@ from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
+from xsem_cuda.stream_calls import StreamCalls
 from xsem_cuda.streams import PER_THREAD, per_thread_identity
 
 __all__ = ["DefaultStreamQueue", "PerThreadQueue", "StreamQueue"]
@@ -55,23 +55,17 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         self.identity = self.native_handle = handle
         self._driver = driver
         self._context = context
-        self._fences = fences
         self._stream = driver.CUstream(handle)
+        self._calls = StreamCalls(driver, fences, handle)
+        self._barrier = self._calls.barrier
+        self._query_capture = self._calls.is_capturing
         self._lent = lent
         self._own = lent is None
         self._signals = Batches(driver, signal=True)
         self._waits = Batches(driver, signal=False)
         self._signal = driver.cuSignalExternalSemaphoresAsync
         self._wait = driver.cuWaitExternalSemaphoresAsync
-        self._record_event = driver.cuEventRecord
-        self._wait_event = driver.cuStreamWaitEvent
-        self._query_capture: Callable[[], bool] | None = None   # created by the first query
         self._graphs = Graphs(driver, context, self._stream)
-        # False outside of captures. True in a capture of the application: the driver does not tell whether two streams
-        # are in the same one. Each recording has its own object: a wait in one recording for an event of another
-        # invalidates both (measured).
-        self._captured: object = False
-        self._keyed: tuple[KeyedWait, ...] = ()  # each fence refers to the waits before it
 
     # ---- appends
     def append_wait(
@@ -88,12 +82,13 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         if not limited:
             return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
-        if not self._captured:
+        if not self._calls.captured:
             with self._limited(limited):
                 return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
         fence = self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
-        if isinstance(self._captured, _Recording):
-            self._captured.timeouts += limited
+        recording = self._calls.captured
+        if isinstance(recording, _Recording):
+            recording.timeouts += limited
         return fence
 
     def append_signal(
@@ -119,7 +114,7 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
-        return self._issue(None, (), wait_fences, want_fence)
+        return self._barrier(wait_fences, want_fence)
 
     def append_copy(
         self, dst: DriverObject, dst_offset: int, src: DriverObject, src_offset: int, size: int,
@@ -161,25 +156,13 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
 
     def is_capturing(self) -> bool:
         """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
-        if self._query_capture is None:
-            self._query_capture = self._new_capture_query()
-        captured = self._query_capture()
-        self._captured = captured
-        return captured
-
-    def _new_capture_query(self) -> Callable[[], bool]:
-        return capture_query(self._driver, self.native_handle) or self._ask_capture
-
-    def _ask_capture(self) -> bool:
-        status = call(self._driver.cuStreamIsCapturing, self._stream)
-        captured: bool = status != self._driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-        return captured
+        return self._query_capture()
 
     def close(self) -> None:
         """Destroy the stream, unless it is borrowed. A borrowed stream stays the application's."""
         self._lent = None
         if self._own:
-            forget(self._keyed)
+            forget(self._calls.keyed)
             with self._context, self._context.quiet:
                 call(self._driver.cuStreamDestroy, self._stream)
 
@@ -193,7 +176,7 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
             ``capturing``: the application captures the stream.
         """
         self._graphs.begin()
-        self._captured = _Recording()
+        self._calls.captured = _Recording()
 
     def end_recording(self) -> Recorded:
         """End the capture, complete or not.
@@ -208,7 +191,7 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         BusyError
             ``not_recordable``.
         """
-        recording, self._captured = self._captured, False
+        recording, self._calls.captured = self._calls.captured, False
         recorded = self._graphs.end()
         if isinstance(recording, _Recording):
             recorded.timeouts = recording.timeouts
@@ -228,7 +211,7 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         BusyError
             ``capturing``: the stream is in a capture. That graph would keep the recording, unknown to xsem.
         """
-        if self._captured:
+        if self._calls.captured:
             raise BusyError("a recording cannot be replayed into a capture: end the capture first", reason="capturing")
         new = {token.address: (wait, signal) for token, wait, signal in values}
         if not recording.timeouts:
@@ -249,19 +232,19 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
     @contextmanager
     def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:
         """Register one `KeyedWait` for an append of keyed-mutex waits with timeouts in milliseconds."""
-        wait, before = KeyedWait(min(timeouts)), self._keyed
-        self._keyed = (*(each for each in before if each.pending), wait)
+        calls, wait, before = self._calls, KeyedWait(min(timeouts)), self._calls.keyed
+        calls.keyed = (*(each for each in before if each.pending), wait)
         try:
             yield
         except BaseException:
-            self._keyed = before
+            calls.keyed = before
             raise
         wait.begin()
 
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> PreparedCall | None:
-        return prepared(self._driver, function.__name__, semaphores, self._stream, self._issue)
+        return prepared(self._driver, function.__name__, semaphores, self._calls, self.native_handle)
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
@@ -278,31 +261,15 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         want_fence: bool,
     ) -> Fence | None:
         """Wait for the fences, call the function, and record the requested fence. A barrier has no function."""
-        captured = self._captured
-        for fence in wait_fences:
-            if fence.captured is not captured:
-                raise BusyError(
-                    "an event of a capture and work outside of this capture cannot wait for each other: the wait would "
-                    "invalidate the capture", reason="capture_isolation",
-                )
-        # Before any append: creating an event can fail.
-        event = self._fences.take() if want_fence else None
+        calls = self._calls
+        event = calls.begin(wait_fences, want_fence)
         try:
-            for fence in wait_fences:
-                call(self._wait_event, self._stream, fence.event, 0)
-                if not fence.owned and self._captured is False:
-                    # A wait for an event of the application's capture adds this stream to that capture.
-                    self.is_capturing()
             if function is not None:
                 function(*arguments)
-            if event is None:
-                return None
-            call(self._record_event, event, self._stream)
         except BaseException:
-            if event is not None:
-                self._fences.give_back(event)
+            calls.cancel(event)
             raise
-        return Fence(event, self._captured, self._keyed)
+        return calls.end(event)
 
 
 class DefaultStreamQueue(StreamQueue):
@@ -328,6 +295,10 @@ class DefaultStreamQueue(StreamQueue):
         This method does not query the driver, because the query fails during the capture of a blocking stream.
         """
         return False
+
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Append a barrier as `StreamQueue`, in the device's context."""
+        return self._issue(None, (), wait_fences, want_fence)
 
     def begin_recording(self) -> None:
         """Refuse the recording.
@@ -381,6 +352,7 @@ class PerThreadQueue(DefaultStreamQueue):
     def __init__(self, driver: Any, context: Context, fences: Fences, *, lent: object) -> None:
         super().__init__(driver, context, fences, PER_THREAD, lent=lent)
         self.identity = per_thread_identity()
+        self._fences = fences
         self._newest: Fence | None = None
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
@@ -394,7 +366,7 @@ class PerThreadQueue(DefaultStreamQueue):
         if self.identity == per_thread_identity() or wait_fences or not want_fence:
             return super().append_barrier(wait_fences, want_fence)
         if self._newest is None:
-            return Fence(self._fences.create())
+            return new_fence(self._fences.create())
         return self._fences.share(self._newest)
 
     def append_work(self, work: Callable[[], object]) -> None:
@@ -405,8 +377,8 @@ class PerThreadQueue(DefaultStreamQueue):
         """Return whether the stream is in a capture. On another thread, return the last known answer."""
         if self.identity == per_thread_identity():
             with self._context:
-                self._captured = self._ask_capture()
-        return bool(self._captured)
+                self._calls.is_capturing()
+        return bool(self._calls.captured)
 
     def close(self) -> None:
         """Recycle the newest fence. The application keeps the stream."""

@@ -6,18 +6,19 @@ from typing import Any
 
 from patches.base import instead, patch
 from xsem_cuda.device import CudaDevice
-from xsem_cuda.fences import Fence, Fences
+from xsem_cuda.fences import Fences, new_fence
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import call
+from xsem_cuda.stream_calls import StreamCalls
 from xsem_cuda.streams import LEGACY
 
 
 @patch
 def wait_fences_dropped() -> None:
     """An append does not wait for its fences."""
-    @instead(StreamQueue, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
-        return before(self, function, arguments, (), want_fence)
+    @instead(StreamCalls, "begin")
+    def begin(before: Any, self: Any, wait_fences: Any, want_fence: bool) -> int:
+        return before(self, (), want_fence)  # type: ignore[no-any-return]
 
 
 @patch
@@ -31,37 +32,49 @@ def wait_fences_of_a_barrier_dropped() -> None:
 @patch
 def wait_fences_after_the_operation() -> None:
     """An append waits for its fences after its operation."""
-    @instead(StreamQueue, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
-        before(self, function, arguments, (), False)
-        return before(self, None, (), wait_fences, want_fence)
+    wait = StreamCalls.begin
+
+    @instead(StreamCalls, "begin")
+    def begin(before: Any, self: Any, wait_fences: Any, want_fence: bool) -> int:
+        self.late = wait_fences
+        return before(self, (), want_fence)  # type: ignore[no-any-return]
+
+    @instead(StreamCalls, "end")
+    def end(before: Any, self: Any, event: int) -> Any:
+        wait(self, self.late, False)
+        return before(self, event)
 
 
 @patch
 def point_before_the_operation() -> None:
     """The fence of an operation is recorded before the operation."""
-    @instead(StreamQueue, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
-        fence = before(self, None, (), wait_fences, want_fence)
-        before(self, function, arguments, (), False)
-        return fence
+    record = StreamCalls.end
+
+    @instead(StreamCalls, "begin")
+    def begin(before: Any, self: Any, wait_fences: Any, want_fence: bool) -> int:
+        event: int = before(self, wait_fences, want_fence)
+        self.early = record(self, event)
+        return event
+
+    @instead(StreamCalls, "end")
+    def end(before: Any, self: Any, event: int) -> Any:
+        return self.early
 
 
 @patch
 def point_not_recorded() -> None:
     """The event of a fence is created and never recorded."""
-    @instead(StreamQueue, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
-        before(self, function, arguments, wait_fences, False)
-        return Fence(self._fences.take(), self._captured) if want_fence else None
+    @instead(StreamCalls, "end")
+    def end(before: Any, self: Any, event: int) -> Any:
+        return new_fence(event, self.captured) if event else None
 
 
 @patch
 def event_recycled_at_once() -> None:
     """The event of a fence is reused for the next fence while it is in use."""
-    @instead(StreamQueue, "_issue")
-    def issue(before: Any, self: Any, function: Any, arguments: Any, wait_fences: Any, want_fence: bool) -> Any:
-        fence = before(self, function, arguments, wait_fences, want_fence)
+    @instead(StreamCalls, "end")
+    def end(before: Any, self: Any, event: int) -> Any:
+        fence = before(self, event)
         if fence is not None:
             self._fences.give_back(fence.event)
         return fence

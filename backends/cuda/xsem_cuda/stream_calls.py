@@ -1,0 +1,112 @@
+"""The driver calls around each append to a stream: waits for events, records of events, and the capture query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xsem.errors import BusyError
+from xsem_cuda.direct import native_function, native_query
+from xsem_cuda.fences import Fence, Fences, new_fence
+from xsem_cuda.keyed_mutexes import KeyedWait
+
+__all__ = ["StreamCalls"]
+
+
+class StreamCalls:
+    """Driver calls on one stream.
+
+    The calls use the addresses of the driver's functions, if the driver provides them.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    fences : Fences
+    handle : int
+        The CUstream as a number.
+
+    Attributes
+    ----------
+    captured : object
+        False outside of captures. True in a capture of the application: the driver does not tell whether two streams
+        are in the same one. Each recording has its own object: a wait in one recording for an event of another
+        invalidates both (measured).
+    keyed : sequence of KeyedWait
+        Keyed-mutex waits with a timeout on the stream. Each fence refers to the waits before it.
+    """
+
+    def __init__(self, driver: Any, fences: Fences, handle: int) -> None:
+        self.captured: object = False
+        self.keyed: Sequence[KeyedWait] = ()
+        self._fences = fences
+        self._handle = handle
+        self._wait_event = native_function(driver, "cuStreamWaitEvent", 3)
+        self._record_event = native_function(driver, "cuEventRecord", 2)
+        self._capture_status = native_query(driver, "cuStreamIsCapturing")
+
+    def is_capturing(self) -> bool:
+        """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
+        captured = self._capture_status.query(self._handle) != 0   # CU_STREAM_CAPTURE_STATUS_NONE
+        self.captured = captured
+        return captured
+
+    def barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Append a barrier. A stream is in order, so earlier work needs no wait.
+
+        Raises
+        ------
+        BusyError
+            ``capture_isolation``: as for `begin`.
+        """
+        return self.end(self.begin(wait_fences, want_fence))
+
+    def begin(self, wait_fences: Sequence[Fence], want_fence: bool) -> int:
+        """Wait for the fences before an operation, and take an event for its fence.
+
+        Returns
+        -------
+        int
+            The event for `end` or `cancel`; 0 if `want_fence` is False.
+
+        Raises
+        ------
+        BusyError
+            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
+        """
+        captured = self.captured
+        for fence in wait_fences:
+            if fence.captured is not captured:
+                raise BusyError(
+                    "an event of a capture and work outside of this capture cannot wait for each other: the wait would "
+                    "invalidate the capture", reason="capture_isolation",
+                )
+        # Before any append: creating an event can fail.
+        event = self._fences.take() if want_fence else 0
+        try:
+            for fence in wait_fences:
+                self._wait_event.call(self._handle, fence.event, 0)
+                if fence.borrowed and captured is False:
+                    # A wait for an event of the application's capture adds this stream to that capture.
+                    self.is_capturing()
+                    captured = self.captured
+        except BaseException:
+            self.cancel(event)
+            raise
+        return event
+
+    def end(self, event: int) -> Fence | None:
+        """Record the event of `begin` behind the operation. Return the fence; None if the event is 0."""
+        if not event:
+            return None
+        try:
+            self._record_event.call(event, self._handle)
+        except BaseException:
+            self.cancel(event)
+            raise
+        return new_fence(event, self.captured, self.keyed)
+
+    def cancel(self, event: int) -> None:
+        """Give back the event of `begin`, because the operation failed."""
+        if event:
+            self._fences.give_back(event)
