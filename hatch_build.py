@@ -27,6 +27,7 @@ except ImportError:   # `python hatch_build.py` needs no hatchling
 ROOT: Final = Path(__file__).parent
 
 MODULES: Final = (
+    "xsem/data/streams.py",
     "xsem/facade/arguments.py",
     "xsem/facade/command_list.py",
     "xsem/facade/device.py",
@@ -55,6 +56,7 @@ MODULES: Final = (
     "backends/cuda/xsem_cuda/prepared.py",
     "backends/cuda/xsem_cuda/queue.py",
     "backends/cuda/xsem_cuda/stream_calls.py",
+    "backends/cuda/xsem_cuda/streams.py",
 )
 """The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
 

@@ -176,17 +176,16 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tup
     BadArgumentError
         ``not_a_memory``; ``duplicate_memory``.
     """
-    if not memories and isinstance(memories, Sequence):
-        return ()
-    if not isinstance(memories, Sequence):
+    # The exact types come first, as in `checked_params`.
+    if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
         raise BadArgumentError(f"a sequence of xsem Memory is needed, not {type(memories).__name__}",
                                reason="not_a_memory")
     given = tuple(memories)
     for memory in given:
         if not isinstance(memory, Memory):
             raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
-        check_same_device(device_state, cast("Resource", memory), "memory")
-    if len({id(memory) for memory in given}) != len(given):
+        check_same_device(device_state, memory, "memory")
+    if len(given) > 1 and len({id(memory) for memory in given}) != len(given):
         raise BadArgumentError("a memory is named twice: name it once, it changes hands once in an operation",
                                reason="duplicate_memory")
     return given

@@ -1,5 +1,5 @@
 cimport cython
-from xsem.facade.arguments cimport checked_params
+from xsem.facade.arguments cimport check_memories, checked_params
 from xsem.facade.event cimport Event, check_event, fences_of
 from xsem.facade.resource cimport DeviceObject
 from xsem.facade.semaphore cimport Semaphore

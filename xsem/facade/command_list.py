@@ -31,7 +31,7 @@ from xsem.runtime.queues.operations import Append, DriverCall, Work
 from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
 from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.runtime.wrapper_lifetime import WrapperLifetime
+from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
 from xsem.spi import CopyQueue
 from xsem.types import Feature, SignalParams, WaitParams
 
@@ -74,7 +74,8 @@ class CommandList(DeviceObject):
 
     def __init__(self, device: Device, queue: Queue, use: StreamUse | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
-        super().__init__(device, queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime))
+        lifetime = queue.lifetime if use is None else new_wrapper_lifetime(queue.name, queue.lifetime)
+        DeviceObject.__init__(self, device, lifetime)   # not super(): an application can make a list in each frame
         self._queue = queue
         self._stream_use = use   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised

@@ -16,7 +16,7 @@ from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
-from xsem.runtime.wrapper_lifetime import WrapperLifetime
+from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
 from xsem.spi import Token
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Event(DeviceObject):
         self._fence = fence
         self._claimed = Claimed()   # by an append, until it has bound the event
         self._claiming = Lock()   # re-entrant: a signal handler can use the same event
-        super().__init__(device, WrapperLifetime("event", device._device_state.lifetime))
+        # Not super(), as in `CommandList`.
+        DeviceObject.__init__(self, device, new_wrapper_lifetime("event", device._device_state.lifetime))
 
     def query(self) -> bool:
         """Query whether the operation is done. This method never blocks.

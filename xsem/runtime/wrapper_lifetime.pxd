@@ -6,3 +6,6 @@ cdef class WrapperLifetime(Usable):
     cdef Lifetime _parent
     cdef object _what
     cdef bint _over
+
+@cython.locals(lifetime=WrapperLifetime)
+cpdef WrapperLifetime new_wrapper_lifetime(what, Lifetime parent)

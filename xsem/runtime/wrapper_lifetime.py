@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from xsem.errors import ReleasedError
 from xsem.runtime.lifetime import Lifetime, Usable
 
-__all__ = ["WrapperLifetime"]
+__all__ = ["WrapperLifetime", "new_wrapper_lifetime"]
 
 
 class WrapperLifetime(Usable):
@@ -16,21 +16,13 @@ class WrapperLifetime(Usable):
 
     An application can create such objects in each frame. The release frees nothing in the driver, so the releaser does
     not register the object.
-
-    Parameters
-    ----------
-    what : str
-        Name of the object in messages.
-    parent : Lifetime
-        Lifetime of the device or of the queue. The release of the parent also releases this object.
     """
 
     __slots__ = ("_over", "_parent", "_what")
 
-    def __init__(self, what: str, parent: Lifetime) -> None:
-        self._what = what
-        self._parent = parent
-        self._over = False
+    _over: bool
+    _parent: Lifetime
+    _what: str
 
     def is_released(self) -> bool:
         """Return whether the object or its parent was released."""
@@ -61,3 +53,20 @@ class WrapperLifetime(Usable):
     def drop(self) -> None:
         """Release the object from a finalizer."""
         self._over = True
+
+
+def new_wrapper_lifetime(what: str, parent: Lifetime) -> WrapperLifetime:
+    """Create the lifetime of an object. It is a function for the reason of `new_operation`.
+
+    Parameters
+    ----------
+    what : str
+        Name of the object in messages.
+    parent : Lifetime
+        Lifetime of the device or of the queue. The release of the parent also releases this object.
+    """
+    lifetime = WrapperLifetime.__new__(WrapperLifetime)
+    lifetime._what = what
+    lifetime._parent = parent
+    lifetime._over = False
+    return lifetime

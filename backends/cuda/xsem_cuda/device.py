@@ -233,13 +233,14 @@ class CudaDevice(
         WrongDeviceError
             ``wrong_device``, ``wrong_context``.
         """
-        parsed = parse_stream(stream)
+        handle, ordinal = parse_stream(stream)
+        check_ordinal(self._ordinal, ordinal)
         with self._quiet:
-            check_stream_device(self._driver, self._context, self._ordinal, parsed)
-        if parsed.handle == PER_THREAD:
+            check_stream_device(self._driver, self._context, self._ordinal, handle)
+        if handle == PER_THREAD:
             return PerThreadQueue(self._driver, self._context, self._fences, lent=stream)
-        kind = DefaultStreamQueue if parsed.handle == LEGACY else StreamQueue
-        return kind(self._driver, self._context, self._fences, parsed.handle, lent=stream)
+        kind = DefaultStreamQueue if handle == LEGACY else StreamQueue
+        return kind(self._driver, self._context, self._fences, handle, lent=stream)
 
     def queue_identity(self, stream: object) -> Hashable:
         """Return the identity of a queue on this stream.
@@ -252,9 +253,9 @@ class CudaDevice(
         BadArgumentError, WrongDeviceError
             As for `borrow_queue`.
         """
-        parsed = parse_stream(stream)
-        check_ordinal(self._ordinal, parsed)
-        return identity_of(parsed)
+        handle, ordinal = parse_stream(stream)
+        check_ordinal(self._ordinal, ordinal)
+        return identity_of(handle)
 
     def borrow_event(self, native: object) -> BorrowedFence:
         """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent.

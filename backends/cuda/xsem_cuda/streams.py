@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem_cuda.context import Context
@@ -13,7 +13,6 @@ from xsem_cuda.results import call
 __all__ = [
     "LEGACY",
     "PER_THREAD",
-    "ParsedStream",
     "check_ordinal",
     "check_stream_device",
     "identity_of",
@@ -27,20 +26,18 @@ PER_THREAD: Final = 2
 """CU_STREAM_PER_THREAD: a different stream in each thread."""
 
 
-class ParsedStream(NamedTuple):
-    """A stream's handle for the driver, and the ordinal of its device; None if the object does not name the device."""
-
-    handle: int
-    ordinal: int | None
-
-
-def parse_stream(stream: object) -> ParsedStream:
-    """Return the handle of a borrowed stream.
+def parse_stream(stream: object) -> tuple[int, int | None]:
+    """Return the handle of a borrowed stream, and the ordinal of its device.
 
     Parameters
     ----------
     stream : object
         An object with ``__cuda_stream__``, a torch or CuPy stream, or a CUstream as an int. It stays its owner's.
+
+    Returns
+    -------
+    tuple of int and (int or None)
+        The ordinal is None if the object does not name its device.
 
     Raises
     ------
@@ -53,12 +50,13 @@ def parse_stream(stream: object) -> ParsedStream:
             raise BadArgumentError(
                 "the int 0 is not a stream: pass the stream object, or 1 for the legacy default stream",
                 reason="null_stream")
-        return ParsedStream(stream, None)
+        return stream, None
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         # In the protocol it is a method; in the first cuda.core releases it was a property.
         try:
-            version, handle = map(int, protocol() if callable(protocol) else protocol)
+            version, handle = protocol() if callable(protocol) else protocol
+            version, handle = int(version), int(handle)
         except (TypeError, ValueError) as error:
             raise BadArgumentError(
                 f"{type(stream).__name__}.__cuda_stream__ does not return a version and a handle: {error}",
@@ -75,7 +73,7 @@ def parse_stream(stream: object) -> ParsedStream:
         raise BadArgumentError(
             f"{type(stream).__name__} is not a CUDA stream: pass an object with __cuda_stream__, or a CUstream as an "
             "int", reason="not_a_stream")
-    return ParsedStream(handle or LEGACY, _ordinal(stream))
+    return handle or LEGACY, _ordinal(stream)
 
 
 def _ordinal(stream: object) -> int | None:
@@ -86,21 +84,21 @@ def _ordinal(stream: object) -> int | None:
     return None
 
 
-def check_ordinal(ordinal: int, stream: ParsedStream) -> None:
-    """Refuse a stream if its object names another device.
+def check_ordinal(ordinal: int, streams: int | None) -> None:
+    """Refuse a stream if its object names the ordinal of another device.
 
     Raises
     ------
     WrongDeviceError
         ``wrong_device``.
     """
-    if stream.ordinal is not None and stream.ordinal != ordinal:
-        raise WrongDeviceError(f"the stream belongs to cuda:{stream.ordinal}, this device is cuda:{ordinal}",
-                               expected=f"cuda:{ordinal}", actual=f"cuda:{stream.ordinal}", reason="wrong_device")
+    if streams is not None and streams != ordinal:
+        raise WrongDeviceError(f"the stream belongs to cuda:{streams}, this device is cuda:{ordinal}",
+                               expected=f"cuda:{ordinal}", actual=f"cuda:{streams}", reason="wrong_device")
 
 
-def check_stream_device(driver: Any, context: Context, ordinal: int, stream: ParsedStream) -> None:
-    """Refuse a stream of another device or context.
+def check_stream_device(driver: Any, context: Context, ordinal: int, handle: int) -> None:
+    """Refuse the stream of another device or context. The ordinal of the stream is checked already.
 
     Raises
     ------
@@ -108,10 +106,9 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
         ``wrong_device``, ``wrong_context``.
     """
     here = f"cuda:{ordinal}"
-    check_ordinal(ordinal, stream)
-    if stream.handle in (LEGACY, PER_THREAD):
+    if handle in (LEGACY, PER_THREAD):
         return  # these two belong to the current context, which will be this device's
-    owner = call(driver.cuStreamGetCtx, driver.CUstream(stream.handle))
+    owner = call(driver.cuStreamGetCtx, driver.CUstream(handle))
     if int(owner) == context.address:
         return
     with Context(driver, owner):
@@ -127,9 +124,9 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, stream: Par
     )
 
 
-def identity_of(stream: ParsedStream) -> Hashable:
+def identity_of(handle: int) -> Hashable:
     """Return the `QueueDriver.identity` of a queue on this stream."""
-    return per_thread_identity() if stream.handle == PER_THREAD else stream.handle
+    return per_thread_identity() if handle == PER_THREAD else handle
 
 
 def per_thread_identity() -> tuple[int, object]:

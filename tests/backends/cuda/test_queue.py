@@ -17,7 +17,7 @@ from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.queue import DefaultStreamQueue, PerThreadQueue, StreamQueue
 from xsem_cuda.semaphores import SemaphoreToken
-from xsem_cuda.streams import LEGACY, ParsedStream, check_stream_device, parse_stream
+from xsem_cuda.streams import LEGACY, check_ordinal, check_stream_device, parse_stream
 
 cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 T = TypeVar("T")
@@ -454,7 +454,7 @@ class CuPy:
      (Torch(), LEGACY, 1), (CuPy(), 0x600, None)],
 )
 def test_stream_objects_give_their_handle(stream: object, handle: int, ordinal: int | None) -> None:
-    assert parse_stream(stream) == ParsedStream(handle, ordinal)
+    assert parse_stream(stream) == (handle, ordinal)
 
 
 @pytest.mark.parametrize(("stream", "reason"), [(0, "null_stream"), (Protocol(5, version=1), "stream_protocol")])
@@ -486,9 +486,9 @@ def test_other_frameworks_stream_is_refused(stream: object) -> None:
     assert caught.value.reason == "not_a_stream"
 
 
-def test_stream_of_another_device_is_refused(rig: Rig) -> None:
+def test_stream_of_another_device_is_refused() -> None:
     with pytest.raises(WrongDeviceError) as caught:
-        check_stream_device(rig.driver, rig.context, 0, ParsedStream(LEGACY, 1))
+        check_ordinal(0, 1)
     assert (caught.value.expected, caught.value.actual) == ("cuda:0", "cuda:1")
 
 
@@ -497,14 +497,16 @@ def test_stream_of_another_context_is_refused(rig: Rig, device: int, reason: str
     rig.driver.answers["cuStreamGetCtx"] = lambda _stream: (cuda.CUcontext(OTHER),)
     rig.driver.answers["cuCtxGetDevice"] = lambda: (cuda.CUdevice(device),)
     with pytest.raises(WrongDeviceError) as caught:
-        check_stream_device(rig.driver, rig.context, 0, ParsedStream(STREAM, None))
+        check_stream_device(rig.driver, rig.context, 0, STREAM)
     assert caught.value.reason == reason
     assert rig.driver.stack == []
 
 
 def test_stream_of_this_context_is_taken(rig: Rig) -> None:
     rig.driver.answers["cuStreamGetCtx"] = lambda _stream: (cuda.CUcontext(OURS),)
-    check_stream_device(rig.driver, rig.context, 0, ParsedStream(STREAM, 0))
+    check_ordinal(0, 0)
+    check_ordinal(0, None)
+    check_stream_device(rig.driver, rig.context, 0, STREAM)
 
 
 class Attr:

@@ -6,12 +6,16 @@ from xsem.runtime.queues.operations cimport Append, DriverCall, Fence, Operation
 from xsem.runtime.queues.prepared_cache cimport PreparedCache
 
 @cython.final
+cdef class StreamUse:
+    cdef object __weakref__
+
+@cython.final
 cdef class Queue(CompletionTracker):
     cdef public list recorded, recorded_uses
     cdef public object recorded_by, _use
     cdef public PreparedCache prepared
     cdef public DriverCall barrier
-    cpdef stream_use(self)
+    cpdef StreamUse stream_use(self)
     @cython.locals(
         device_state=DeviceState, lifetime=Lifetime, used=Lifetime, fence=Fence, seq=cython.longlong,
         calling=cython.bint, foreign=cython.bint, captured=cython.bint, outer=cython.bint,
