@@ -268,8 +268,7 @@ class Device(Releasable):
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
         device_state = self._device_state
         driver = device_state.ability(HostMemory, "host_buffer")
-        with device_state.calling(), device_state.making(
-                "host buffer", lambda made: driver.release_host_buffer(made[0])) as making:
+        with device_state.making("host buffer", lambda made: driver.release_host_buffer(made[0])) as making:
             token, address = making.call(driver.host_buffer, size)
             _, layout, element = buffer_layout(size, size, None, "uint8", None)
             lifetime = making.lifetime()

@@ -78,8 +78,7 @@ def _copy(
     device_state = queues.device_state
     queue, size = _copy_queue(queues), len(data)
     driver = device_state.ability(HostMemory, "host_buffer")
-    with device_state.calling(), device_state.making(
-            "staging buffer", lambda made: driver.release_host_buffer(made[0])) as making:
+    with device_state.making("staging buffer", lambda made: driver.release_host_buffer(made[0])) as making:
         staging, address = making.call(driver.host_buffer, size)
         # A lifetime frees the buffer after the copy: after a timeout of the wait, the copy may still write to it.
         staged = making.lifetime()
