@@ -205,7 +205,7 @@ def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = []
     try:
-        store(handle._slot, call, *args)
+        handle._slot.extend(starmap(call, (args,)))   # as `store`
     except BaseException:
         handle.close()  # the traceback keeps the object alive, so the finalizer would run late
         raise

@@ -13,8 +13,8 @@ from xsem.facade.buffer import Buffer, BufferRange, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
-from xsem.runtime.device_state import DeviceState
-from xsem.runtime.handle_import import import_with_duplicate
+from xsem.runtime.device_state import FIRST, DeviceState
+from xsem.runtime.handle_import import TOKEN, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
 from xsem.spi import MemoryExport, MemoryImport, Token
@@ -146,8 +146,7 @@ class Memory(Resource):
         mapping = Mapping(offset, offset + size)
         try:
             self._mappings.reserve(mapping, overlap)
-            with device_state.making("buffer", lambda made: driver.unmap_buffer(made[0]), self.type,
-                                     self._lifetime) as making:
+            with device_state.making("buffer", driver.unmap_buffer, self.type, self._lifetime, FIRST) as making:
                 token, address = making.call(driver.map_buffer, self._memory, offset, size)
                 mapping.lifetime = lifetime = making.lifetime()
                 place = BufferRange(token, address, 0, self._lifetime, offset)
@@ -202,8 +201,8 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
         device_state.unsupported(f"memory.import.{desc.type.value}")
     check_identity(desc, device_state.info)
     driver = device_state.ability(MemoryImport, "memory.import")
-    with device_state.making(f"{desc.type.value} memory", lambda imported: driver.release_memory(imported.token),
-                             desc.type) as making:
+    with device_state.making(f"{desc.type.value} memory", driver.release_memory, desc.type,
+                             token_of=TOKEN) as making:
         import_with_duplicate(desc, driver.import_memory, making.made)
         token = making.made[0].token
         return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
@@ -221,7 +220,7 @@ def create_memory(
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
     check_bool("dedicated", dedicated)
     driver = device_state.ability(MemoryExport, "memory.export")
-    with device_state.making(f"{type.value} memory", lambda made: driver.release_memory(made[0]), type) as making:
+    with device_state.making(f"{type.value} memory", driver.release_memory, type, token_of=FIRST) as making:
         token, allocated = making.call(driver.create_memory, type, size, dedicated)
         return Memory(device, making.lifetime(), token, type, allocated, imported=False,
                       dedicated=dedicated)

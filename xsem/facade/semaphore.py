@@ -16,7 +16,7 @@ from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
-from xsem.runtime.handle_import import import_with_duplicate
+from xsem.runtime.handle_import import TOKEN, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
@@ -270,8 +270,8 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
         device_state.unsupported(f"semaphore.import.{desc.type.value}")
     check_identity(desc, device_state.info)
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
-    with device_state.making(_described(desc.type, label), lambda imported: driver.release_semaphore(imported.token),
-                             desc.type) as making:
+    with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
+                             token_of=TOKEN) as making:
         import_with_duplicate(desc, driver.import_semaphore, making.made)
         made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
                      initial_value=None)

@@ -27,6 +27,6 @@ cdef class Calling:
 
 @cython.final
 cdef class Making(Calling):
-    cdef object _what, _free
+    cdef object _what, _free, _token_of
     cdef Lifetime _lifetime, _parent
     cdef public list made

@@ -7,7 +7,8 @@ import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn, Protocol, Self, TypeVar, cast
+from operator import itemgetter
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar, cast
 
 from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
@@ -20,9 +21,12 @@ from xsem.runtime.threads import on_own_thread
 from xsem.spi import DeviceDriver, QueueDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
-__all__ = ["Calling", "DeviceState", "Making"]
+__all__ = ["FIRST", "Calling", "DeviceState", "Making"]
 
 _log = logging.getLogger("xsem")
+
+FIRST: Final = itemgetter(0)
+"""Takes the token from a tuple that begins with it, for `DeviceState.making`."""
 
 _T = TypeVar("_T")
 _Ability = TypeVar("_Ability")
@@ -225,6 +229,7 @@ class DeviceState:
     def making(
         self, what: str, free: Callable[[Any], None],
         handle_type: SemaphoreHandleType | MemoryHandleType | None = None, parent: Lifetime | None = None,
+        token_of: Callable[[Any], Token] | None = None,
     ) -> Making:
         """Call the driver, as `calling` does, and own the new driver object until a public object owns it.
 
@@ -235,13 +240,15 @@ class DeviceState:
         what : str
             As in `new_lifetime`.
         free : callable
-            Releases the object. The argument is the result of the driver's call.
+            Releases the object. The argument is its token.
         handle_type : SemaphoreHandleType or MemoryHandleType, optional
             For the errors.
         parent : Lifetime, optional
             As in `new_lifetime`. It is held during the driver call.
+        token_of : callable, optional
+            Takes the token from the result of the driver's call. Default: the result is the token.
         """
-        return Making(self, what, free, handle_type, parent)
+        return Making(self, what, free, handle_type, parent, token_of)
 
     # ---- fences
     def owe_fence(self, queue: MarkedQueue) -> None:
@@ -334,16 +341,18 @@ class Making(Calling):
         The result of the driver's call. Empty before the call and after the release.
     """
 
-    __slots__ = ("_free", "_lifetime", "_parent", "_what", "made")
+    __slots__ = ("_free", "_lifetime", "_parent", "_token_of", "_what", "made")
 
     def __init__(
         self, device_state: DeviceState, what: str, free: Callable[[Any], None],
         handle_type: SemaphoreHandleType | MemoryHandleType | None, parent: Lifetime | None,
+        token_of: Callable[[Any], Token] | None,
     ) -> None:
         Calling.__init__(self, device_state, handle_type, parent)
         self.made: list[Any] = []
         self._what = what
         self._free = free
+        self._token_of = token_of
         self._parent = parent
         self._lifetime: Lifetime | None = None
 
@@ -362,7 +371,8 @@ class Making(Calling):
             The parent or the device was released meanwhile. The new object is released too.
         """
         self._lifetime = self._device_state.new_lifetime(
-            self._what, partial(_free_made, self.made, self._free), may_block=True, parent=self._parent)
+            self._what, partial(_free_made, self.made, self._token_of, self._free), may_block=True,
+            parent=self._parent)
         return self._lifetime
 
     def _failed(self, error: BaseException) -> None:
@@ -375,6 +385,7 @@ class Making(Calling):
         Calling._failed(self, error)
 
 
-def _free_made(made: list[Any], free: Callable[[Any], None]) -> None:
+def _free_made(made: list[Any], token_of: Callable[[Any], Token] | None, free: Callable[[Any], None]) -> None:
     if made:
-        free(made.pop())
+        result = made.pop()
+        free(result if token_of is None else token_of(result))

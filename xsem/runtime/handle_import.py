@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
@@ -24,7 +25,10 @@ from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreD
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["import_with_duplicate"]
+__all__ = ["TOKEN", "import_with_duplicate"]
+
+TOKEN: Final = attrgetter("token")
+"""Takes the token from an `Imported`, for `DeviceState.making`."""
 
 _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
