@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import gc
 import os
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -606,3 +608,19 @@ def test_numbers_start_low_when_high_ones_are_not_available() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.close(fd)
+
+
+def test_refused_import_leaves_no_reference_cycle(fd: int) -> None:
+    def refuse(*_: object) -> int:
+        raise ImportFailure(RefusedError("no"), handle="left")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(RefusedError) as caught:
+            import_with_duplicate(sem(fd), refuse)
+        gone = weakref.ref(caught.value)
+        del caught
+        assert gone() is None
+    finally:
+        gc.enable()

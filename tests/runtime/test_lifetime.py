@@ -295,7 +295,7 @@ def test_interrupted_call_holds_nothing() -> None:
         finally:
             sys.settrace(None)
         gc.collect()
-        assert not lifetime._holders, at
+        assert not lifetime.holders, at
 
 
 def test_closed_lists_are_removed_from_the_uses_of_an_object(opened: Opened) -> None:

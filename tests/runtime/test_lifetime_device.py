@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from support.fake_backend import FakeFence, FakeStream, binary, fake, timeline, until
 from support.fixtures import Opened
@@ -126,15 +126,18 @@ def test_device_is_released_while_another_thread_frees_objects(opened: Opened) -
         freeing.set()
         assert go.wait(30)
 
-    class Read(weakref.WeakSet[Lifetime]):
+    class Read(set[weakref.ref[Lifetime]]):
         """During iteration, the free of an element returns, and the element may be removed."""
 
-        def __iter__(self) -> Iterator[Lifetime]:
-            for lifetime in super().__iter__():
-                yield lifetime
+        def copy(self) -> Self:
+            return type(self)(super().copy())
+
+        def __iter__(self) -> Iterator[weakref.ref[Lifetime]]:
+            for reference in super().__iter__():
+                yield reference
                 go.set()
                 for _ in range(20):
-                    if len(self) == before:
+                    if len(releaser.lifetimes) == before:
                         time.sleep(0.005)
 
     releaser.lifetimes = Read(list(releaser.lifetimes))

@@ -15,13 +15,13 @@ from support.releasing import memory
 from xsem.runtime.lifetime import Lifetime
 
 
-class Unread(weakref.WeakSet[Lifetime]):
+class Unread(set[weakref.ref[Lifetime]]):
     """Accepts and removes elements; iteration or a copy fails the test."""
 
     def copy(self) -> Unread:
         pytest.fail("it was copied")
 
-    def __iter__(self) -> Iterator[Lifetime]:
+    def __iter__(self) -> Iterator[weakref.ref[Lifetime]]:
         pytest.fail("it was read")
 
 

@@ -9,6 +9,7 @@ import pickle
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -226,8 +227,9 @@ def test_os_signal_ends_a_wait_and_leaves_objects_usable(
         wait(timeout_s=timeout_s)
     sender.join(10)
     assert device.pending()
-    assert device._device_state.lifetime._holders == {
-        each._hold for each in device._device_state.releaser.lifetimes if each.parent is device._device_state.lifetime
+    assert device._device_state.lifetime.holders == {
+        each._hold for each in map(weakref.ref.__call__, device._device_state.releaser.lifetimes)
+        if each is not None and each.parent is device._device_state.lifetime
     }   # no hold of the wait is left
     meet(driver)
     wait(timeout_s=0)

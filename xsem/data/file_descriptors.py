@@ -13,6 +13,9 @@ from typing import ClassVar, Final
 from xsem.data.handles import OwnedHandle, own
 from xsem.errors import BadHandleError, BusyError
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
 
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
@@ -133,8 +136,6 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
 
 def _dup_high(fd: int) -> OwnedHandle:
     if sys.platform != "win32":
-        import fcntl
-
         for least in (_Numbers.turn, _TURN.start, _LOWER):
             try:
                 return own(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, least)

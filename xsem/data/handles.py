@@ -8,7 +8,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from itertools import starmap
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
@@ -178,12 +177,12 @@ def check_nt(handle: int, what: str = "the NT handle") -> None:
         raise BadHandleError(f"{what} is a pseudo handle ({signed}), not an object's", reason="pseudo_handle")
 
 
-def store(into: list[_T], call: Callable[..., _T], *args: Any, **named: Any) -> None:
+def store(into: list[_T], call: Callable[..., _T], *args: Any) -> None:
     """Append the result of a call to a list.
 
     C code does the append: Ctrl-C cannot interrupt between the return of the call and the append.
     """
-    into.extend(starmap(partial(call, *args, **named), [()]))
+    into.extend(starmap(call, (args,)))
 
 
 def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
@@ -206,7 +205,7 @@ def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
     handle = OwnedHandle.__new__(OwnedHandle)
     handle._slot = []
     try:
-        store(handle._slot, call, *args)
+        handle._slot.extend(starmap(call, (args,)))   # as `store`
     except BaseException:
         handle.close()  # the traceback keeps the object alive, so the finalizer would run late
         raise

@@ -107,29 +107,33 @@ def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: 
         ``bad_shape``, ``bad_strides``.
     """
     lengths = _ints("shape", shape, reason="bad_shape")
-    if any(length < 1 for length in lengths):
+    if min(lengths, default=1) < 1:
         raise BadArgumentError(f"shape must be positive, not {lengths}", reason="bad_shape")
     # Also where strides of 0 make it need few bytes: no array library counts further.
-    if itemsize * math.prod(lengths) > _MOST:
+    size = itemsize * math.prod(lengths)
+    if size > _MOST:
         raise BadArgumentError(f"shape {lengths} has more elements than can be counted", reason="bad_shape")
     if strides is None:
-        steps = tuple(itemsize * math.prod(lengths[index + 1 :]) for index in range(len(lengths)))
-    else:
-        steps = _ints("strides", strides, reason="bad_strides")
-        if len(steps) != len(lengths):
-            raise BadArgumentError(f"{len(lengths)} dimensions need as many strides, not {len(steps)}",
-                                   reason="bad_strides")
-        if any(not 0 <= step <= _MOST for step in steps):
-            raise BadArgumentError(f"strides are bytes, 0 … 2**63 - 1, not {steps}", reason="bad_strides")
-    extent = itemsize + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
-    return Layout(lengths, steps, extent)
+        steps, step = [], size
+        for length in lengths:
+            step //= length
+            steps.append(step)
+        return Layout(lengths, tuple(steps), size)
+    given = _ints("strides", strides, reason="bad_strides")
+    if len(given) != len(lengths):
+        raise BadArgumentError(f"{len(lengths)} dimensions need as many strides, not {len(given)}",
+                               reason="bad_strides")
+    if any(not 0 <= step <= _MOST for step in given):
+        raise BadArgumentError(f"strides are bytes, 0 … 2**63 - 1, not {given}", reason="bad_strides")
+    extent = itemsize + sum((length - 1) * step for length, step in zip(lengths, given, strict=True))
+    return Layout(lengths, given, extent)
 
 
 def _ints(what: str, values: Sequence[int], *, reason: str) -> tuple[int, ...]:
     try:
         given = tuple(values)
-        if not any(isinstance(value, bool) for value in given):
-            return tuple(operator.index(value) for value in given)
+        if bool not in map(type, given):
+            return tuple(map(operator.index, given))
     except TypeError:
         pass
     raise BadArgumentError(f"{what} must be a sequence of ints, not {values!r}", reason=reason)

@@ -17,7 +17,7 @@ from xsem.facade.memory import Memory
 from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
 from xsem.plugins import check_implements, check_queue_implements
-from xsem.runtime.device_state import DeviceState
+from xsem.runtime.device_state import FIRST, DeviceState
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
@@ -268,8 +268,7 @@ class Device(Releasable):
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
         device_state = self._device_state
         driver = device_state.ability(HostMemory, "host_buffer")
-        with device_state.calling(), device_state.making(
-                "host buffer", lambda made: driver.release_host_buffer(made[0])) as making:
+        with device_state.making("host buffer", driver.release_host_buffer, token_of=FIRST) as making:
             token, address = making.call(driver.host_buffer, size)
             _, layout, element = buffer_layout(size, size, None, "uint8", None)
             lifetime = making.lifetime()

@@ -12,7 +12,7 @@ from xsem.facade.resource import Resource
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.host_copies import copy_level
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.mappings import Mappings
+from xsem.runtime.mappings import Mapping, Mappings
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Images, Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
@@ -210,12 +210,16 @@ def map_mipmapped_array(
             reason="out_of_range", handle_type=memory_type,
         )
     driver = _images(device_state)
-    with (mappings.reserved(desc.offset, desc.offset + least, overlap=overlap) as mapping,
-          memory_lifetime.held(), device_state.calling(memory_type),
-          device_state.making("mipmapped array", driver.release_array, memory_lifetime) as making):
-        array = making.call(driver.map_mipmapped_array, memory, desc)
-        mapping.lifetime = lifetime = making.lifetime()
-        return MipmappedArray(device, lifetime, array, desc)
+    mapping = Mapping(desc.offset, desc.offset + least)
+    try:
+        mappings.reserve(mapping, overlap)
+        with device_state.making("mipmapped array", driver.release_array, memory_type, memory_lifetime) as making:
+            array = making.call(driver.map_mipmapped_array, memory, desc)
+            mapping.lifetime = lifetime = making.lifetime()
+            return MipmappedArray(device, lifetime, array, desc)
+    except BaseException:
+        mapping.given_up, mapping.lifetime = True, None
+        raise
 
 
 def _images(device_state: DeviceState) -> Images:

@@ -13,10 +13,10 @@ from xsem.facade.buffer import Buffer, BufferRange, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
-from xsem.runtime.device_state import DeviceState
-from xsem.runtime.handle_import import import_with_duplicate
+from xsem.runtime.device_state import FIRST, DeviceState
+from xsem.runtime.handle_import import TOKEN, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.mappings import Mappings
+from xsem.runtime.mappings import Mapping, Mappings
 from xsem.spi import MemoryExport, MemoryImport, Token
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
 
@@ -92,7 +92,7 @@ class Memory(Resource):
         if self._imported or self.type not in device_state.capabilities.memory_export:
             device_state.unsupported(f"memory.export.{self.type.value}")
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
-        with self._lifetime.held(), device_state.calling(self.type):
+        with device_state.calling(self.type, self._lifetime):
             handle = device_state.ability(MemoryExport, "memory.export").export_memory(self._memory)
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
                           dedicated=self._dedicated, device_uuid=device_uuid, driver_uuid=driver_uuid)
@@ -143,13 +143,17 @@ class Memory(Resource):
         size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
         driver = device_state.ability(spi.Memory, "map_buffer")
         dlpack_device = driver.dlpack_device()
-        with (self._mappings.reserved(offset, offset + size, overlap=overlap) as mapping, self._lifetime.held(),
-              device_state.calling(self.type),
-              device_state.making("buffer", lambda made: driver.unmap_buffer(made[0]), self._lifetime) as making):
-            token, address = making.call(driver.map_buffer, self._memory, offset, size)
-            mapping.lifetime = lifetime = making.lifetime()
-            place = BufferRange(token, address, 0, self._lifetime, offset)
-            return Buffer(self.device, lifetime, place, size, layout, element, dlpack_device=dlpack_device)
+        mapping = Mapping(offset, offset + size)
+        try:
+            self._mappings.reserve(mapping, overlap)
+            with device_state.making("buffer", driver.unmap_buffer, self.type, self._lifetime, FIRST) as making:
+                token, address = making.call(driver.map_buffer, self._memory, offset, size)
+                mapping.lifetime = lifetime = making.lifetime()
+                place = BufferRange(token, address, 0, self._lifetime, offset)
+                return Buffer(self.device, lifetime, place, size, layout, element, dlpack_device=dlpack_device)
+        except BaseException:
+            mapping.given_up, mapping.lifetime = True, None
+            raise
 
     def map_mipmapped_array(self, desc: MipmapDesc, *, overlap: bool = False) -> MipmappedArray:
         """Map an image (cuExternalMemoryGetMappedMipmappedArray).
@@ -197,8 +201,8 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
         device_state.unsupported(f"memory.import.{desc.type.value}")
     check_identity(desc, device_state.info)
     driver = device_state.ability(MemoryImport, "memory.import")
-    with device_state.calling(desc.type), device_state.making(
-            f"{desc.type.value} memory", lambda imported: driver.release_memory(imported.token)) as making:
+    with device_state.making(f"{desc.type.value} memory", driver.release_memory, desc.type,
+                             token_of=TOKEN) as making:
         import_with_duplicate(desc, driver.import_memory, making.made)
         token = making.made[0].token
         return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
@@ -216,8 +220,7 @@ def create_memory(
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
     check_bool("dedicated", dedicated)
     driver = device_state.ability(MemoryExport, "memory.export")
-    with device_state.calling(type), device_state.making(
-            f"{type.value} memory", lambda made: driver.release_memory(made[0])) as making:
+    with device_state.making(f"{type.value} memory", driver.release_memory, type, token_of=FIRST) as making:
         token, allocated = making.call(driver.create_memory, type, size, dedicated)
         return Memory(device, making.lifetime(), token, type, allocated, imported=False,
                       dedicated=dedicated)

@@ -16,7 +16,7 @@ from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
-from xsem.runtime.handle_import import import_with_duplicate
+from xsem.runtime.handle_import import TOKEN, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
@@ -102,7 +102,7 @@ class Semaphore(Resource):
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
         claim = new_claim()
         try:
-            with self._lifetime.held(), device_state.calling(state.type):
+            with device_state.calling(state.type, self._lifetime):
                 if state.kind is SemaphoreKind.SYNC_FILE:
                     state.claim_use(claim)
                 handle = device_state.ability(SemaphoreExport, "semaphore.export").export_semaphore(state.token)
@@ -146,7 +146,7 @@ class Semaphore(Resource):
         if self.kind is not SemaphoreKind.TIMELINE:
             raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
                                    handle_type=self.type)
-        with self._lifetime.held(), self._device_state.calling():
+        with self._device_state.calling(held=self._lifetime):
             return read_value(self._device_state, self._state)
 
     def host_signal(self, value: int | None = None) -> None:
@@ -176,7 +176,7 @@ class Semaphore(Resource):
         driver = device_state.ability(HostSemaphore, Feature.HOST_SIGNAL.value)
         value = self._check_value(value)
         # One signal at a time: if two threads signal, the lower value must not be stored last.
-        with self._lifetime.held(), device_state.calling(self.type), state.host_order:
+        with device_state.calling(self.type, self._lifetime), state.host_order:
             claim = new_claim()
             changes, calling = StateChanges(claim), False
             try:
@@ -222,7 +222,7 @@ class Semaphore(Resource):
         check_timeout(timeout_s)
         value = self._check_value(value)
         began = time.monotonic()
-        with self._lifetime.held(), device_state.calling():
+        with device_state.calling(held=self._lifetime):
             met = wait_in_slices(
                 lambda slice_ns: driver.host_wait(state.token, value, slice_ns), timeout_s
             )
@@ -270,8 +270,8 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
         device_state.unsupported(f"semaphore.import.{desc.type.value}")
     check_identity(desc, device_state.info)
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
-    with device_state.calling(desc.type), device_state.making(
-            _described(desc.type, label), lambda imported: driver.release_semaphore(imported.token)) as making:
+    with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
+                             token_of=TOKEN) as making:
         import_with_duplicate(desc, driver.import_semaphore, making.made)
         made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
                      initial_value=None)
@@ -294,7 +294,7 @@ def create_semaphore(
         raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
                                reason="value_not_allowed", handle_type=type)
     driver = device_state.ability(SemaphoreExport, "semaphore.export")
-    with device_state.calling(type), device_state.making(_described(type, label), driver.release_semaphore) as making:
+    with device_state.making(_described(type, label), driver.release_semaphore, type) as making:
         token = making.call(driver.create_semaphore, type, initial_value)
         return _wrap(device, device_state, type, label, token, making.lifetime(), imported=False,
                      initial_value=initial_value if timeline else None)

@@ -56,7 +56,7 @@ class _Request:
 class Notifier:
     """Polls fences. No driver notifies Python of an event, and a blocking wait for one would delay all others."""
 
-    def __init__(self, name: str, polling: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, name: str, polling: Callable[[], AbstractContextManager[object]]) -> None:
         # The context of each poll. It keeps the device open, and raises after the device's release.
         self._polling = polling
         # No signal handler and no finalizer can interrupt SimpleQueue.put while it holds a lock.

@@ -18,3 +18,15 @@ cdef class DeviceState:
     @cython.locals(lifetime=Lifetime)
     cpdef return_fences(self)
     cpdef _return_fence(self, key)
+
+cdef class Calling:
+    cdef object _by, _handle_type
+    cdef DeviceState _device_state
+    cdef Lifetime _held
+    cpdef _failed(self, error)
+
+@cython.final
+cdef class Making(Calling):
+    cdef object _what, _free, _token_of
+    cdef Lifetime _lifetime, _parent
+    cdef public list made

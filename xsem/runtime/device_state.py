@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar, cast
 
 from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
@@ -20,9 +21,12 @@ from xsem.runtime.threads import on_own_thread
 from xsem.spi import DeviceDriver, QueueDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
-__all__ = ["DeviceState", "Making"]
+__all__ = ["FIRST", "Calling", "DeviceState", "Making"]
 
 _log = logging.getLogger("xsem")
+
+FIRST: Final = itemgetter(0)
+"""Takes the token from a tuple that begins with it, for `DeviceState.making`."""
 
 _T = TypeVar("_T")
 _Ability = TypeVar("_Ability")
@@ -158,15 +162,19 @@ class DeviceState:
             self._abilities[ability] = None
         return found
 
-    @contextmanager
-    def calling(self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None) -> Iterator[None]:
-        """Keep the device open during a driver call, and add the backend and the handle type to its errors."""
-        try:
-            with self.lifetime.held():
-                yield
-        except XsemError as error:
-            self.annotate_error(error, handle_type)
-            raise
+    def calling(
+        self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None, held: Lifetime | None = None
+    ) -> Calling:
+        """Keep an object open during a driver call, and add the backend and the handle type to its errors.
+
+        Parameters
+        ----------
+        handle_type : SemaphoreHandleType or MemoryHandleType, optional
+            For the errors.
+        held : Lifetime, optional
+            The object. It keeps the device open. Default: the device.
+        """
+        return Calling(self, handle_type, held)
 
     def annotate_error(
         self, error: XsemError, handle_type: SemaphoreHandleType | MemoryHandleType | None = None
@@ -218,11 +226,12 @@ class DeviceState:
             raise
         return lifetime
 
-    @contextmanager
     def making(
-        self, what: str, free: Callable[[Any], None], parent: Lifetime | None = None
-    ) -> Iterator[Making]:
-        """Own a new driver object until a public object owns it.
+        self, what: str, free: Callable[[Any], None],
+        handle_type: SemaphoreHandleType | MemoryHandleType | None = None, parent: Lifetime | None = None,
+        token_of: Callable[[Any], Token] | None = None,
+    ) -> Making:
+        """Call the driver, as `calling` does, and own the new driver object until a public object owns it.
 
         If the block raises, also by Ctrl-C, the new object is released.
 
@@ -231,16 +240,15 @@ class DeviceState:
         what : str
             As in `new_lifetime`.
         free : callable
-            Releases the object. The argument is the result of the driver's call.
+            Releases the object. The argument is its token.
+        handle_type : SemaphoreHandleType or MemoryHandleType, optional
+            For the errors.
         parent : Lifetime, optional
-            As in `new_lifetime`.
+            As in `new_lifetime`. It is held during the driver call.
+        token_of : callable, optional
+            Takes the token from the result of the driver's call. Default: the result is the token.
         """
-        making = Making(self, what, free, parent)
-        try:
-            yield making
-        except BaseException:
-            making.undo()
-            raise
+        return Making(self, what, free, handle_type, parent, token_of)
 
     # ---- fences
     def owe_fence(self, queue: MarkedQueue) -> None:
@@ -282,7 +290,49 @@ class DeviceState:
             _log.warning("releasing a fence failed", exc_info=True)
 
 
-class Making:
+class Calling:
+    """A driver call, for ``with``. `DeviceState.calling` creates it. Not public."""
+
+    __slots__ = ("_by", "_device_state", "_handle_type", "_held")
+
+    def __init__(
+        self, device_state: DeviceState, handle_type: SemaphoreHandleType | MemoryHandleType | None,
+        held: Lifetime | None,
+    ) -> None:
+        self._device_state = device_state
+        self._handle_type = handle_type
+        self._by = object()   # the holder; `self` as holder would keep this object alive
+        self._held = device_state.lifetime if held is None else held
+
+    def __enter__(self) -> Self:
+        try:
+            self._held.hold(self._by)
+        except XsemError as error:
+            self._device_state.annotate_error(error, self._handle_type)
+            raise
+        return self
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            if error is not None:
+                self._failed(error)
+        finally:
+            self._held.holders.discard(self._by)
+            if self._held.released:
+                self._held.unhold(self._by)
+
+    def __del__(self) -> None:
+        # Ctrl-C can come at the start of `__exit__`, before its first line.
+        held = getattr(self, "_held", None)
+        if held is not None and self._by in held.holders:
+            self._device_state.releaser.post(partial(self.__exit__, None, KeyboardInterrupt(), None))
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, XsemError):
+            self._device_state.annotate_error(error, self._handle_type)
+
+
+class Making(Calling):
     """Owns a new driver object until a public object owns it. `DeviceState.making` creates it. Not public.
 
     Attributes
@@ -291,15 +341,18 @@ class Making:
         The result of the driver's call. Empty before the call and after the release.
     """
 
-    __slots__ = ("_device_state", "_free", "_lifetime", "_parent", "_what", "made")
+    __slots__ = ("_free", "_lifetime", "_parent", "_token_of", "_what", "made")
 
     def __init__(
-        self, device_state: DeviceState, what: str, free: Callable[[Any], None], parent: Lifetime | None
+        self, device_state: DeviceState, what: str, free: Callable[[Any], None],
+        handle_type: SemaphoreHandleType | MemoryHandleType | None, parent: Lifetime | None,
+        token_of: Callable[[Any], Token] | None,
     ) -> None:
+        Calling.__init__(self, device_state, handle_type, parent)
         self.made: list[Any] = []
-        self._device_state = device_state
         self._what = what
         self._free = free
+        self._token_of = token_of
         self._parent = parent
         self._lifetime: Lifetime | None = None
 
@@ -317,19 +370,22 @@ class Making:
         ReleasedError
             The parent or the device was released meanwhile. The new object is released too.
         """
-        made, free = self.made, self._free
-
-        def release() -> None:
-            if made:
-                free(made.pop())
-
-        self._lifetime = self._device_state.new_lifetime(self._what, release, may_block=True, parent=self._parent)
+        self._lifetime = self._device_state.new_lifetime(
+            self._what, partial(_free_made, self.made, self._token_of, self._free), may_block=True,
+            parent=self._parent)
         return self._lifetime
 
-    def undo(self) -> None:
+    def _failed(self, error: BaseException) -> None:
         """Release the new object, if the driver has made one."""
         if self._lifetime is not None:
             self._lifetime.release()
         elif self.made:
             with contextlib.suppress(ReleasedError):   # `new_lifetime` has released the object then
                 self.lifetime().release()
+        Calling._failed(self, error)
+
+
+def _free_made(made: list[Any], token_of: Callable[[Any], Token] | None, free: Callable[[Any], None]) -> None:
+    if made:
+        result = made.pop()
+        free(result if token_of is None else token_of(result))

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
@@ -21,7 +22,13 @@ from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemErr
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
-__all__ = ["import_with_duplicate"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["TOKEN", "import_with_duplicate"]
+
+TOKEN: Final = attrgetter("token")
+"""Takes the token from an `Imported`, for `DeviceState.making`."""
 
 _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
@@ -49,32 +56,37 @@ def import_with_duplicate(
     XsemError
         The driver refused the import.
     """
-    duplicated = _duplicate(desc)
-    if duplicated is None:
+    given: OwnedHandle | None = None
+    fd: DriverFd | None = None
+    refused: Exception | None = None
+    os_handle_kind = desc.type.os_handle_kind
+    duplicated = _duplicate(desc, os_handle_kind)
+    if duplicated is not None:
+        given, number = duplicated
         try:
-            store(made, importer, desc, None)
-        except ImportFailure as failure:
-            raise failure.error from failure.error.__cause__
-        return
-    given, number = duplicated
-    try:
-        # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
-        if desc.type.os_handle_kind is OsHandleKind.FD:
-            _check_sort(desc, given.fileno(), number)
-        # The caller's number stays open during the import, so the kernel can compare it with the duplicate.
-        fd = DriverFd(given, number)
-    except BaseException:
-        given.close()
-        raise
+            # The caller's number stays open during the import, so the kernel can compare it with the duplicate.
+            fd = DriverFd(given, number)
+            # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
+            if os_handle_kind is OsHandleKind.FD:
+                _check_sort(desc, fd.number, number)
+        except BaseException:
+            given.close()
+            raise
     # The state after any exception other than ImportFailure, for example after Ctrl-C inside the driver.
     state: HandleState = "unknown"
     try:
         store(made, importer, desc, given)
     except ImportFailure as failure:
-        state = failure.handle
-        raise failure.error from failure.error.__cause__
+        state, refused = failure.handle, failure.error
     finally:
-        _settle(made[0].handle if made else state, fd, given)
+        if fd is not None and given is not None:
+            _settle(made[0].handle if made else state, fd, given)
+    if refused is not None:
+        # Raised outside of `except`: a reference from the error to its ImportFailure would be a cycle.
+        try:
+            raise refused
+        finally:
+            refused = None   # the traceback refers to this frame
 
 
 def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:
@@ -88,9 +100,8 @@ def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:
         fd.settle()
 
 
-def _duplicate(desc: SemaphoreDesc | MemoryDesc) -> tuple[OwnedHandle, int] | None:
+def _duplicate(desc: SemaphoreDesc | MemoryDesc, os_handle_kind: OsHandleKind) -> tuple[OwnedHandle, int] | None:
     """Return a duplicate of the handle, and the number of the handle; None if the import needs no duplicate."""
-    os_handle_kind = desc.type.os_handle_kind
     handle = desc.handle
     if handle is None or handle == -1:
         return None
@@ -123,6 +134,12 @@ def _number(handle: Handle) -> int:
     return number
 
 
+_WRONG_SORTS: Final = {
+    stat.S_IFIFO: ("a pipe", "fd_is_pipe"),
+    stat.S_IFSOCK: ("a socket", "fd_is_socket"),
+    stat.S_IFDIR: ("a directory", "fd_is_directory"),
+    stat.S_IFBLK: ("a block device", "fd_is_device"),
+}
 # Character devices that cannot be a vendor's object: null, zero and random (major number 1), terminals, and a DRM node.
 # A DRM node is the device itself, not an object exported from it.
 _MEM_MAJOR: Final = 1
@@ -136,22 +153,16 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
     lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
     """
     status = os.fstat(fd)
-    sort, reason = "", ""
+    kind = stat.S_IFMT(status.st_mode)
     # This check comes first, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes:
     # the kernel opens sync files read-only, and exporters of dma-bufs may do so.
-    if _is_path(fd):
+    if sys.platform == "linux" and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:
         sort, reason = "opened with O_PATH, which gives no access to the file", "fd_is_path"
-    elif stat.S_ISFIFO(status.st_mode):
-        sort, reason = "a pipe", "fd_is_pipe"
-    elif stat.S_ISSOCK(status.st_mode):
-        sort, reason = "a socket", "fd_is_socket"
-    elif stat.S_ISDIR(status.st_mode):
-        sort, reason = "a directory", "fd_is_directory"
-    elif stat.S_ISBLK(status.st_mode):
-        sort, reason = "a block device", "fd_is_device"
-    elif stat.S_ISREG(status.st_mode) and status.st_size == 0:
+    elif kind == stat.S_IFREG and status.st_size == 0:
         sort, reason = "an empty file", "fd_is_empty_file"
-    elif sys.platform != "win32" and stat.S_ISCHR(status.st_mode):
+    else:
+        sort, reason = _WRONG_SORTS.get(kind, ("", ""))
+    if sys.platform != "win32" and not reason and kind == stat.S_IFCHR:
         major = os.major(status.st_rdev)
         if major in _TTY_MAJORS:
             sort, reason = "a terminal", "fd_is_terminal"
@@ -164,20 +175,12 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
             f"file descriptor {number} is {sort}; {desc.type.value} needs the fd of an exported object", reason=reason,
             handle_type=desc.type, likely_causes=("the wrong number was passed", "it was closed and its number reused"),
         )
-    if isinstance(desc, MemoryDesc) and stat.S_ISREG(status.st_mode) and status.st_size < desc.allocation_size:
+    if kind == stat.S_IFREG and isinstance(desc, MemoryDesc) and status.st_size < desc.allocation_size:
         raise BadHandleError(
             f"file descriptor {number} holds {status.st_size} bytes, fewer than the allocation_size of "
             f"{desc.allocation_size}",
             reason="allocation_size_beyond_file", handle_type=desc.type,
         )
-
-
-def _is_path(fd: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    import fcntl
-
-    return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH)
 
 
 if sys.platform == "win32":

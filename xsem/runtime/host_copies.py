@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from xsem.runtime.device_state import FIRST
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
@@ -78,8 +79,7 @@ def _copy(
     device_state = queues.device_state
     queue, size = _copy_queue(queues), len(data)
     driver = device_state.ability(HostMemory, "host_buffer")
-    with device_state.calling(), device_state.making(
-            "staging buffer", lambda made: driver.release_host_buffer(made[0])) as making:
+    with device_state.making("staging buffer", driver.release_host_buffer, token_of=FIRST) as making:
         staging, address = making.call(driver.host_buffer, size)
         # A lifetime frees the buffer after the copy: after a timeout of the wait, the copy may still write to it.
         staged = making.lifetime()

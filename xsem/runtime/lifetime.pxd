@@ -8,8 +8,8 @@ cdef class Usable:
 @cython.final
 cdef class Lifetime(Usable):
     cdef object __weakref__
-    cdef public object what, _free, _gate, _hold
-    cdef public set _holders, visitors
+    cdef public object what, _free, _gate, _hold, _reference
+    cdef public set holders, visitors
     cdef public dict uses
     cdef public Lifetime parent
     cdef public Releaser _releaser
@@ -23,7 +23,7 @@ cdef class Releaser:
     cdef object __weakref__
     cdef dict __dict__   # tests replace methods of one releaser
     cdef public Lock lock
-    cdef public object lifetimes, inbox, later
+    cdef public object lifetimes, forget, inbox, later
     cdef public object ending, unsettled
     cdef public object _name, _generation, _pending, _nap, _ready, _thread, _rounds, _looked
     cdef public long long releases

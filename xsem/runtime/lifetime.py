@@ -118,6 +118,8 @@ class Lifetime(Usable):
     ----------
     uses : dict
         Number of the last operation that uses the object, by user.
+    holders : set
+        See `hold`.
     released : bool
         The application has given the object up.
     visitors : set
@@ -125,8 +127,8 @@ class Lifetime(Usable):
     """
 
     __slots__ = (
-        "__weakref__", "_free", "_gate", "_hold", "_holders", "_many_uses", "_pinned", "_releaser", "freed",
-        "may_block", "over", "parent", "released", "uses", "visitors", "what",
+        "__weakref__", "_free", "_gate", "_hold", "_many_uses", "_pinned", "_reference", "_releaser", "freed",
+        "holders", "may_block", "over", "parent", "released", "uses", "visitors", "what",
     )
 
     def __init__(
@@ -142,17 +144,18 @@ class Lifetime(Usable):
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
         self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
-        self._holders: set[object] = set()
+        self.holders: set[object] = set()
         self.visitors: set[object] = set()
         self._pinned = False
         self._many_uses = _MANY_USES
         self.released = False
+        self._reference = weakref.ref(self, releaser.forget)
         self.uses: dict[User, int] = {}   # assigned last: if it is there, `__del__` finds a complete lifetime
         with releaser.lock:
-            releaser.lifetimes.add(self)
+            releaser.lifetimes.add(self._reference)
             if parent is not None:
                 # Also if the parent is released by now: the caller checks the parent next, and releases this lifetime.
-                parent._holders.add(self._hold)
+                parent.holders.add(self._hold)
 
     def __del__(self) -> None:
         # Ctrl-C came before the lifetime had an owner, so no other code can release it.
@@ -206,7 +209,7 @@ class Lifetime(Usable):
             ``released``.
         """
         # The addition precedes the check: a concurrent release sees this holder, or this call sees the release.
-        self._holders.add(by)
+        self.holders.add(by)
         if self.released:
             self.unhold(by)
             self.check()
@@ -214,7 +217,7 @@ class Lifetime(Usable):
     def unhold(self, by: object) -> None:
         """Undo `hold`. A second call has no effect."""
         try:
-            self._holders.discard(by)
+            self.holders.discard(by)
         finally:
             if self.released:
                 self._releaser.submit(self)
@@ -229,7 +232,7 @@ class Lifetime(Usable):
         finally:
             # Not `unhold`: Ctrl-C could come at the start of a Python function, before its first line.
             try:
-                self._holders.discard(by)
+                self.holders.discard(by)
             finally:
                 if self.released:
                     self._releaser.submit(self)
@@ -292,15 +295,17 @@ class Lifetime(Usable):
     @property
     def idle(self) -> bool:
         """Whether the object is released and unused: no holder, no pin, no pending operation. Makes no driver call."""
-        if not self.released or self._holders or (self._pinned and not self._releaser.closing):
+        if not self.released or self.holders or (self._pinned and not self._releaser.closing):
             return False
+        if not self.uses:
+            return True
         # copy() creates no object that the garbage collector tracks, so no finalizer and no other thread interrupts it.
         return all(queue.done_seq >= seq for queue, seq in self.uses.copy().items())
 
     @property
     def held_by_others(self) -> bool:
         """Whether the object has a holder, or is pinned. The end of the hold or of the device submits it again."""
-        return bool(self._holders) or (self._pinned and not self._releaser.closing)
+        return bool(self.holders) or (self._pinned and not self._releaser.closing)
 
     @property
     def gated(self) -> bool:
@@ -308,18 +313,16 @@ class Lifetime(Usable):
         return self._gate is not None
 
     def free(self) -> bool:
-        """Free the object if that is possible now and was not done before. Return whether this call freed it."""
+        """Free the object if that is possible now and was not done before. Return whether it is freed."""
         if self._gate is None:
             return self._free_now()
-        freed: list[bool] = []
-        self._gate.release(lambda: freed.append(self._free_now()))
-        return freed == [True]
+        return self._gate.release(self._free_now) and self.over
 
     def _free_now(self) -> bool:
         claimed = called = False
         try:
             with self._releaser.lock:
-                if self.freed or not self.released or self._holders or self.visitors:
+                if self.freed or not self.released or self.holders or self.visitors:
                     return False
                 self.freed = claimed = True
             called = True
@@ -339,7 +342,7 @@ class Lifetime(Usable):
         if self.over:
             self.uses.clear()
             with self._releaser.lock:   # `release_all` reads `lifetimes`
-                self._releaser.lifetimes.discard(self)
+                self._releaser.lifetimes.discard(self._reference)
                 self._releaser.ending.discard(self)
             if self.parent is not None:
                 self.parent.unhold(self._hold)
@@ -406,7 +409,9 @@ class Releaser:
         self.lock = Lock()
         self.closing = False
         self.releases = 0  # number of releases so far; an unchanged number means no release since
-        self.lifetimes: weakref.WeakSet[Lifetime] = weakref.WeakSet()   # the owner of each keeps it alive
+        # The owner of each lifetime keeps it alive. The callback of a reference removes it: C code, without a lock.
+        self.lifetimes: set[weakref.ref[Lifetime]] = set()
+        self.forget = self.lifetimes.discard
         self.ending: set[Lifetime] = set()  # the released ones of `lifetimes`, which may have thousands of others
         self._generation = generation()
         # Jobs for `drain`. `post` sets `jobs` after it has added a job, and `drain` clears `jobs` before it does the
@@ -447,7 +452,9 @@ class Releaser:
             # This comes first: the device now refuses new objects of other threads. `lifetimes` has all earlier ones.
             last.released = True
             self.unsettled.add(last)
-            lifetimes = [lifetime for lifetime in self.lifetimes if lifetime is not last]
+            # copy() is one step, because a collection removes references meanwhile.
+            lifetimes = [lifetime for reference in self.lifetimes.copy()
+                         if (lifetime := reference()) is not None and lifetime is not last]
         # A dropped object of a reference cycle is only among the jobs, because the garbage collector clears weak
         # references before it calls finalizers.
         if self._last_jobs:
@@ -516,7 +523,8 @@ class Releaser:
         lifetime.end()
         if not settled:
             self.ending.add(lifetime)
-            _look([lifetime])
+            if lifetime.uses:
+                _look([lifetime])
             settled = not lifetime.may_block and lifetime.idle and lifetime.free()
             if not lifetime.freed and not lifetime.held_by_others:
                 self._pending.append(lifetime)
@@ -617,6 +625,8 @@ def _look(lifetimes: Iterable[Lifetime]) -> None:
     """Update the progress of the queues that some lifetimes wait for. Each queue is polled once."""
     wanted: dict[QueueProgress, int] = {}
     for lifetime in lifetimes:
+        if not lifetime.uses:
+            continue
         for user, use in lifetime.uses.copy().items():
             if user.done_seq < use:
                 queue, seq = user.on_queue(use)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from xsem.errors import BadArgumentError
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.native import Lock
 
 __all__ = ["Mapping", "Mappings"]
 
@@ -50,21 +47,19 @@ class Mappings:
         The lock of the device's lifetimes.
     """
 
-    def __init__(self, lock: threading.RLock) -> None:
+    def __init__(self, lock: Lock) -> None:
         self._lock = lock
         self._mappings: list[Mapping] = []
 
-    @contextmanager
-    def reserved(self, start: int, end: int, *, overlap: bool) -> Iterator[Mapping]:
+    def reserve(self, mapping: Mapping, overlap: bool) -> None:
         """Reserve a range before the driver's call. If two threads want the same bytes, one is refused.
 
-        If the block raises, the range is free again: the driver refused, or Ctrl-C came before the mapping had an
-        owner.
+        After any exception, the caller gives the mapping up: the driver refused, or Ctrl-C came before the mapping
+        had an owner.
 
         Parameters
         ----------
-        start, end : int
-            Offsets in bytes; `end` is exclusive.
+        mapping : Mapping
         overlap : bool
             Permit an overlap with ranges in use.
 
@@ -73,18 +68,14 @@ class Mappings:
         BadArgumentError
             ``overlap``: the range overlaps one in use.
         """
-        mapping = Mapping(start, end)
-        try:
-            with self._lock:
-                others = [each for each in self._mappings if each.in_use]
-                if not overlap and any(start < each.end and each.start < end for each in others):
+        start, end = mapping.start, mapping.end
+        with self._lock:
+            others = [each for each in self._mappings if each.in_use]
+            for each in () if overlap else others:
+                if start < each.end and each.start < end:
                     raise BadArgumentError(
                         f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the buffer's "
                         "view(), release it, or pass overlap=True",
                         reason="overlap",
                     )
-                self._mappings = [*others, mapping]
-            yield mapping
-        except BaseException:
-            mapping.given_up, mapping.lifetime = True, None
-            raise
+            self._mappings = [*others, mapping]

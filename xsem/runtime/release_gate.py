@@ -46,18 +46,20 @@ class ReleaseGate:
         # Re-entrant: a release may call a finalizer of the application, and the finalizer may append or release.
         self.lock = threading.RLock()
         self.closed = False
-        self._devices: weakref.WeakSet[Waiting] = weakref.WeakSet()
+        self._devices: tuple[weakref.ref[Waiting], ...] = ()
 
     def add(self, device: Waiting) -> None:
         """Register a device. The gate looks for its waits until the device is collected."""
         with self.lock:
-            self._devices.add(device)
+            self._devices = (*(each for each in self._devices if each() is not None), weakref.ref(device))
 
     def waiting(self) -> bool:
         """Return whether a wait may be pending on a list of any device. Queries the driver."""
-        with self.lock:
-            devices = list(self._devices)
-        return any(device.waits() for device in devices)
+        for reference in self._devices:
+            device = reference()
+            if device is not None and device.waits():
+                return True
+        return False
 
     def release(self, act: Callable[[], object]) -> bool:
         """Call `act` if no wait is pending, and return whether it was called."""

@@ -93,12 +93,14 @@ class Background:
         """
         if _Exit.under_way:
             return True
+        if not self._idle:
+            return not self.stalled  # the thread runs; it calls `busy` before it ends
         try:
             self._idle.pop()
             # Not threading.Thread: its start() takes locks, and a finalizer can run while this thread holds them.
             _thread.start_new_thread(self._launch, ())
         except IndexError:
-            return not self.stalled  # the thread runs; it calls `busy` before it ends
+            return not self.stalled  # another caller has just started the thread
         except BaseException as error:
             self.stalled = True
             self._idle.append(None)

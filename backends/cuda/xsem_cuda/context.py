@@ -55,19 +55,16 @@ class Context:
         self._current = driver.cuCtxGetCurrent
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
-        self._entered = threading.local()
+        self._entries = _Entries()
 
     def __enter__(self) -> None:
         pushed = int(call(self._current)) != self.address
         if pushed:
             call(self._push, self.native)
-        try:
-            self._entered.pushed.append(pushed)
-        except AttributeError:
-            self._entered.pushed = [pushed]
+        self._entries.stack.append(pushed)
 
     def __exit__(self, *exc: object) -> None:
-        if self._entered.pushed.pop():
+        if self._entries.stack.pop():
             call(self._pop)
 
 
@@ -89,19 +86,16 @@ class Quiet:
         self._exchange = driver.cuThreadExchangeStreamCaptureMode
         self._relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._context = context
-        self._inside = _Inside()
+        self._entries = _Entries()
 
     def __enter__(self) -> None:
-        inside = self._inside
-        if inside.depth == 0:
-            inside.before = self._swap(self._relaxed)
-        inside.depth += 1
+        stack = self._entries.stack
+        stack.append(None if stack else self._swap(self._relaxed))
 
     def __exit__(self, *exc: object) -> None:
-        inside = self._inside
-        inside.depth -= 1
-        if inside.depth == 0:
-            self._swap(inside.before)
+        before = self._entries.stack.pop()
+        if before is not None:
+            self._swap(before)
 
     def _swap(self, mode: Any) -> Any:
         try:
@@ -114,8 +108,12 @@ class Quiet:
                 return call(self._exchange, mode)
 
 
-class _Inside(threading.local):
-    """Number of times that the calling thread has entered the relaxed mode, and its previous mode."""
+class _Entries(threading.local):
+    """The entries of the calling thread, the innermost one last.
 
-    depth = 0
-    before: Any = None
+    An entry is what the exit restores: whether the context was pushed, or the previous mode. An inner entry of the
+    relaxed mode restores nothing: it is None.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
