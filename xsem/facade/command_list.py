@@ -75,7 +75,7 @@ class CommandList(DeviceObject):
     def __init__(self, device: Device, queue: Queue, use: StreamUse | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
         lifetime = queue.lifetime if use is None else new_wrapper_lifetime(queue.name, queue.lifetime)
-        DeviceObject.__init__(self, device, lifetime)   # not super(): an application can make a list in each frame
+        self._attach(device, lifetime)
         self._queue = queue
         self._stream_use = use   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised
@@ -468,7 +468,7 @@ class CommandList(DeviceObject):
         cache = self._queue.prepared
         if type(semaphores) is Semaphore:
             semaphore = semaphores
-            found = cache.find(operation, semaphore._state)
+            found = (cache.waits if operation == "wait" else cache.signals).get(semaphore._state)
         else:
             found = cache.find_batch(operation, semaphores)
         if found is not None:

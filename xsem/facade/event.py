@@ -56,8 +56,7 @@ class Event(DeviceObject):
         self._fence = fence
         self._claimed = Claimed()   # by an append, until it has bound the event
         self._claiming = Lock()   # re-entrant: a signal handler can use the same event
-        # Not super(), as in `CommandList`.
-        DeviceObject.__init__(self, device, new_wrapper_lifetime("event", device._device_state.lifetime))
+        self._attach(device, new_wrapper_lifetime("event", device._device_state.lifetime))
 
     def query(self) -> bool:
         """Query whether the operation is done. This method never blocks.

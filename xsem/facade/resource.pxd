@@ -9,6 +9,7 @@ cdef class Releasable:
 
 cdef class DeviceObject(Releasable):
     cdef public object device
+    cpdef _attach(self, device, Usable lifetime)
 
 cdef class Resource(DeviceObject):
     pass

@@ -84,6 +84,10 @@ class DeviceObject(Releasable):
     """
 
     def __init__(self, device: Device, lifetime: Usable) -> None:
+        self._attach(device, lifetime)
+
+    def _attach(self, device: Device, lifetime: Usable) -> None:
+        """Set the attributes. C code calls this method in place of the constructor."""
         self.device = device
         self._device_state = device._device_state
         self._lifetime = lifetime

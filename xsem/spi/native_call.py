@@ -52,16 +52,20 @@ class NativeQuery:
         As for `NativeFunction`.
     """
 
-    __slots__ = ("_at", "_function", "_result")
+    __slots__ = ("_at", "_failed", "_function", "_result")
 
     def __init__(self, address: int, failed: Callable[[int], object]) -> None:
-        self._function = NativeFunction(address, failed)
+        if not address:
+            raise ValueError("an address is needed")
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
+        self._failed = failed
         self._result = ctypes.c_int()
         self._at = ctypes.addressof(self._result)
 
     def query(self, pointer: int) -> int:
         """Call the function, and return the int that it writes."""
-        self._function.call(pointer, self._at)
+        while code := self._function(pointer, self._at):
+            self._failed(code)
         return self._result.value
 
 

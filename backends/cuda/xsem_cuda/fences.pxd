@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport uintptr_t
 
+@cython.no_gc   # it refers to no object that can refer to it
 cdef class Fence:
     cdef public uintptr_t event
     cdef public object captured, keyed

@@ -32,10 +32,6 @@ class PreparedCache:
         self._batches: dict[tuple[str, SemaphoreState], tuple[object, ...]] = {}
         self._many = _MANY
 
-    def find(self, operation: Literal["wait", "signal"], state: SemaphoreState) -> PreparedAppend | None:
-        """Return the prepared append of one semaphore; None for an unknown semaphore."""
-        return self._entries(operation).get(state)
-
     def find_batch(self, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
         """Return the prepared append of a list or tuple of semaphores; None for an unknown batch or other argument."""
         if type(semaphores) is not list and type(semaphores) is not tuple:

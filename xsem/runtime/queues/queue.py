@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.device_state import DeviceState
@@ -53,7 +53,7 @@ class Queue(CompletionTracker):
         self.recorded_by: object = None
         self.prepared = PreparedCache(self)
         self.barrier = DriverCall("barrier", driver.append_barrier)
-        self._use: weakref.ref[StreamUse] | None = None
+        self._use: ref[StreamUse] | None = None
 
     # ---- lists on a borrowed stream
     def stream_use(self) -> StreamUse:
@@ -61,7 +61,7 @@ class Queue(CompletionTracker):
         use = None if self._use is None else self._use()
         if use is None:
             use = StreamUse()
-            self._use = weakref.ref(use)
+            self._use = ref(use)
         return use
 
     @property
