@@ -12,7 +12,7 @@ from bench.timing import Series, interleaved
 from bench.ways import REUSED, XSEM
 from xsem.types import SemaphoreHandleType, SignalParams
 
-__all__ = ["BARRIER", "BINARY", "EVENT", "LABELS", "NEW_EVENT", "STREAM", "WAIT_EVENT", "measure"]
+__all__ = ["BARRIER", "BINARY", "EVENT", "LABELS", "NEW_EVENT", "STREAM", "WAIT_EVENT", "Scene", "measure"]
 
 Step: TypeAlias = Callable[[int], object]
 """One frame. The argument is a value above all earlier values of the timelines."""
@@ -41,14 +41,14 @@ class _Stream:
 def measure(rig: Rig) -> Iterator[Series]:
     """Measure each kind of frame with xsem, and with reused parameters of cuda.bindings."""
     calls, repetitions = (20, 3) if rig.quick else (200, 41)
-    with _Scene(rig) as scene:
+    with Scene(rig) as scene:
         for label in LABELS:
             steps = scene.steps(label)
             asked = {name: partial(_repetition, rig, scene, step, calls) for name, step in steps.items()}
             yield Series("frame", label, 1, "us", interleaved(asked, repetitions), repetitions)
 
 
-class _Scene:
+class Scene:
     """The objects of the measured frames."""
 
     def __init__(self, rig: Rig) -> None:
@@ -92,7 +92,8 @@ class _Scene:
         return {REUSED: bindings, XSEM: ours}
 
     # ---- the parts of cuda.bindings
-    def _native(self, what: str, handle: int, stream: Any = None) -> Step:
+    def native(self, what: str, handle: int, stream: Any = None) -> Step:
+        """Return a signal or a wait of cuda.bindings with reused parameters."""
         driver = self._rig.driver
         stream = self._rig.stream if stream is None else stream
         kind = what.upper()
@@ -115,7 +116,7 @@ class _Scene:
 
     # ---- the frames
     def _with_event(self) -> tuple[Step, Step]:
-        signal, record, stream = self._native("signal", self._handle), self._rig.driver.cuEventRecord, self._rig.stream
+        signal, record, stream = self.native("signal", self._handle), self._rig.driver.cuEventRecord, self._rig.stream
         native, event = self._kept_event(), self._rig.device.create_event()
         append, semaphore = self._rig.commands.append_signal, self._shared.here
 
@@ -130,7 +131,7 @@ class _Scene:
         return bindings, ours
 
     def _with_new_event(self) -> tuple[Step, Step]:
-        signal, driver, stream = self._native("signal", self._handle), self._rig.driver, self._rig.stream
+        signal, driver, stream = self.native("signal", self._handle), self._rig.driver, self._rig.stream
         device, append, semaphore = self._rig.device, self._rig.commands.append_signal, self._shared.here
 
         def bindings(value: int) -> None:
@@ -164,7 +165,7 @@ class _Scene:
 
     def _on_stream(self) -> tuple[Step, Step]:
         own = self._own_stream
-        wait, signal = self._native("wait", self._handle, own), self._native("signal", self._handle, own)
+        wait, signal = self.native("wait", self._handle, own), self.native("signal", self._handle, own)
         device, semaphore = self._rig.device, self._shared.here
         stream = _Stream(int(own))
 
@@ -181,11 +182,11 @@ class _Scene:
 
     def _with_params(self) -> tuple[Step, Step]:
         append, semaphore = self._rig.commands.append_signal, self._shared.here
-        return self._native("signal", self._handle), lambda value: append(semaphore, SignalParams(value=value))
+        return self.native("signal", self._handle), lambda value: append(semaphore, SignalParams(value=value))
 
     def _on_binary(self) -> tuple[Step, Step]:
         handle, commands, semaphore = self._binary.native_handle, self._rig.commands, self._binary
-        wait, signal = self._native("wait", handle), self._native("signal", handle)
+        wait, signal = self.native("wait", handle), self.native("signal", handle)
 
         def bindings(_value: int) -> None:
             signal(0)
@@ -199,14 +200,14 @@ class _Scene:
 
     def _handing_over(self) -> tuple[Step, Step]:
         append, semaphore, memory = self._rig.commands.append_signal, self._shared.here, self._imported
-        return self._native("signal", self._handle), lambda value: append(semaphore, value, release=[memory])
+        return self.native("signal", self._handle), lambda value: append(semaphore, value, release=[memory])
 
     @property
     def _handle(self) -> int:
         return self._shared.here.native_handle
 
 
-def _repetition(rig: Rig, scene: _Scene, step: Step, calls: int) -> float:
+def _repetition(rig: Rig, scene: Scene, step: Step, calls: int) -> float:
     """Run one repetition, and return the microseconds per frame."""
     first = rig.values(calls)
     began = perf_counter()
