@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import parts
 import pytest
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
+import parts
 from bench.ways import REUSED, XSEM
 from xsem.spi import compiled
 
