@@ -51,6 +51,7 @@ MODULES: Final = (
     "xsem/runtime/queues/timeline_values.pyx",
     "xsem/spi/native_call.pyx",
     "xsem/facade/dlpack_native.pyx",
+    "backends/cuda/xsem_cuda/default_streams.py",
     "backends/cuda/xsem_cuda/device.py",
     "backends/cuda/xsem_cuda/fences.py",
     "backends/cuda/xsem_cuda/prepared.py",

@@ -11,7 +11,7 @@ import xsem
 from xsem.errors import UnsupportedError
 from xsem.types import MemoryHandleType
 from xsem_conformance.case import participant
-from xsem_conformance.case.context import CaseParticipant
+from xsem_conformance.case.case_participant import CaseParticipant
 from xsem_conformance.case.holding import held
 from xsem_conformance.outcomes import BlockedError, BrokenError
 

@@ -22,11 +22,12 @@ from xsem.spi import (
 )
 from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 from xsem_cuda.context import Context
+from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import ArrayToken, LevelToken, level_of, mipmap_descriptor
 from xsem_cuda.memory import buffer_descriptor, memory_descriptor
-from xsem_cuda.queue import DefaultStreamQueue, PerThreadQueue, StreamQueue
+from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import UNKNOWN, call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
 from xsem_cuda.streams import LEGACY, PER_THREAD, check_ordinal, check_stream_device, identity_of, parse_stream

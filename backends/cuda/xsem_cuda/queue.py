@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BusyError, UnsupportedError
+from xsem.errors import BadArgumentError, BusyError
 from xsem.spi import CopyQueue, ImageQueue, PreparedCall, RecordingQueue, SemaphoreQueue
 from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.context import Context
-from xsem_cuda.fences import Fence, Fences, new_fence
+from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import LevelToken, level_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
@@ -19,9 +19,8 @@ from xsem_cuda.recording import Graphs, Recorded
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
 from xsem_cuda.stream_calls import StreamCalls
-from xsem_cuda.streams import PER_THREAD, per_thread_identity
 
-__all__ = ["DefaultStreamQueue", "PerThreadQueue", "StreamQueue"]
+__all__ = ["StreamQueue"]
 
 _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
 """The function for each length of a pattern, in bytes."""
@@ -270,135 +269,6 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
             calls.cancel(event)
             raise
         return calls.end(event)
-
-
-class DefaultStreamQueue(StreamQueue):
-    """A queue on a default stream.
-
-    The handle means a stream of the current context. Therefore each append makes the device's context current.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    fences : Fences
-    handle : int
-        LEGACY or PER_THREAD.
-    lent : object
-        The application's stream object, kept alive.
-    """
-
-    def is_capturing(self) -> bool:
-        """Return False. The legacy stream cannot be captured.
-
-        This method does not query the driver, because the query fails during the capture of a blocking stream.
-        """
-        return False
-
-    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a barrier as `StreamQueue`, in the device's context."""
-        return self._issue(None, (), wait_fences, want_fence)
-
-    def begin_recording(self) -> None:
-        """Refuse the recording.
-
-        Raises
-        ------
-        UnsupportedError
-            ``default_stream``: the driver never captures the legacy stream, and the per-thread stream is a different
-            stream in each thread.
-        """
-        raise UnsupportedError("a default stream cannot be recorded: record on another stream, or on a list from "
-                               "create_command_list()", capability="recording", reason="default_stream")
-
-    def _prepared(
-        self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
-    ) -> PreparedCall | None:
-        return None   # each append makes the context current; on the per-thread stream, it also checks the thread
-
-    def _semaphores(
-        self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
-        params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
-    ) -> Fence | None:
-        natives, structs = batches.fill(semaphores, params)
-        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
-
-    def _issue(
-        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],
-        want_fence: bool,
-    ) -> Fence | None:
-        with self._context:
-            return super()._issue(function, arguments, wait_fences, want_fence)
-
-
-class PerThreadQueue(DefaultStreamQueue):
-    """A queue on the per-thread default stream of the thread that borrowed it.
-
-    The handle of this stream means a different stream in each thread. Therefore only the borrowing thread appends work,
-    and each append records a fence. Other threads, for example xsem's releasing thread, can only append a barrier with
-    a fence. This barrier appends nothing to the stream and returns the newest fence of the queue.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    fences : Fences
-    lent : object
-        The application's stream object, kept alive.
-    """
-
-    def __init__(self, driver: Any, context: Context, fences: Fences, *, lent: object) -> None:
-        super().__init__(driver, context, fences, PER_THREAD, lent=lent)
-        self.identity = per_thread_identity()
-        self._fences = fences
-        self._newest: Fence | None = None
-
-    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a barrier. Another thread must pass no `wait_fences` and must request a fence.
-
-        Raises
-        ------
-        BadArgumentError
-            ``per_thread_stream``: on another thread, with `wait_fences` or without `want_fence`.
-        """
-        if self.identity == per_thread_identity() or wait_fences or not want_fence:
-            return super().append_barrier(wait_fences, want_fence)
-        if self._newest is None:
-            return new_fence(self._fences.create())
-        return self._fences.share(self._newest)
-
-    def append_work(self, work: Callable[[], object]) -> None:
-        """Call `work`, then record the newest fence, so that the fences of other threads include the work."""
-        self._issue(work, (), (), False)
-
-    def is_capturing(self) -> bool:
-        """Return whether the stream is in a capture. On another thread, return the last known answer."""
-        if self.identity == per_thread_identity():
-            with self._context:
-                self._calls.is_capturing()
-        return bool(self._calls.captured)
-
-    def close(self) -> None:
-        """Recycle the newest fence. The application keeps the stream."""
-        super().close()
-        newest, self._newest = self._newest, None
-        if newest is not None:
-            self._fences.release(newest)
-
-    def _issue(
-        self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],
-        want_fence: bool,
-    ) -> Fence | None:
-        if self.identity != per_thread_identity():
-            raise BadArgumentError("the per-thread default stream differs in each thread: append on the thread "
-                                   "that made this list", reason="per_thread_stream")
-        newest = super()._issue(function, arguments, wait_fences, True)
-        before, self._newest = self._newest, newest
-        if before is not None:
-            self._fences.release(before)
-        return None if newest is None or not want_fence else self._fences.share(newest)
 
 
 class _Recording:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import xsem
 from xsem.plugins import registry
 from xsem.spi import Token
 from xsem.types import SemaphoreHandleType, SemaphoreKind
+from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.direct import AbleDriver, duplicate
-from xsem_conformance.case.participant import LocalParticipant, Participant
+from xsem_conformance.case.participant import LocalParticipant
+from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError, expect
+from xsem_conformance.outcomes import BlockedError
 
-__all__ = ["IN", "OUT", "CaseContext", "CaseParticipant", "Shared", "gets_through", "never", "soon", "value_of"]
+__all__ = ["IN", "OUT", "CaseContext", "gets_through", "value_of"]
 
 IN: Final = "in"
 """Direction: the exporter produces, the device consumes."""
@@ -28,109 +29,8 @@ OUT: Final = "out"
 MEMORY_SIZE: Final = 1 << 16
 _NOWHERE: Final = 0
 """The number for "no object": numbers of objects start at 1."""
-PATIENCE_S: Final = 10.0
-"""Seconds until an expected result counts as missing; only a failure takes that long."""
 _END_S: Final = 3.0
 """Minimum time for an idle process to exit, independent of the patience."""
-SETTLE_S: Final = 0.05
-"""Seconds of observation for an event that must not happen. A slow device may pass wrongly, but never fails wrongly."""
-
-
-@dataclass(frozen=True)
-class Shared:
-    """An object of the exporter that the device imported: its number on either side.
-
-    Attributes
-    ----------
-    here : int
-        The number in the device's participant.
-    there : int
-        The number in the exporter's participant.
-    """
-
-    here: int
-    there: int
-
-
-class CaseParticipant:
-    """A participant of one case, with shared objects as arguments in place of numbers.
-
-    Parameters
-    ----------
-    side : Participant
-        The participant that does the work.
-    pick : callable
-        Returns the number of a shared object on this side.
-    name : str
-        The name of this side in messages.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    """
-
-    def __init__(self, side: Participant, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
-        self.side = side
-        self._patience_s = patience_s
-        self.name = name
-        self._pick = pick
-        self._early = frozenset(side.about()["wait_before_signal"])
-
-    def waits_early(self, type: str) -> bool:
-        """Return whether this side may append a wait before any submission of its signal."""
-        return type in self._early
-
-    def new_list(self) -> int:
-        """Create a command list; return its number."""
-        return self.side.new_list()
-
-    def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
-             memory: Shared | None = None) -> None:
-        """Append a wait for one or several semaphores, and acquire the memory."""
-        self.side.wait(commands, *self._numbers(shared, value, memory))
-
-    def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
-               memory: Shared | None = None) -> None:
-        """Release the memory to the other side, and append a signal of one or several semaphores."""
-        self.side.signal(commands, *self._numbers(shared, value, memory))
-
-    def _numbers(
-        self, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None, memory: Shared | None
-    ) -> tuple[list[int], list[int | None], list[int]]:
-        several = [shared] if isinstance(shared, Shared) else list(shared)
-        values = list(value) if isinstance(value, Sequence) else [value] * len(several)
-        return [self._pick(each) for each in several], values, [] if memory is None else [self._pick(memory)]
-
-    def occupy(self, commands: int, seconds: float) -> None:
-        """Append work that takes about `seconds`, and at most half the patience."""
-        self.side.occupy(commands, min(seconds, self._patience_s / 2))
-
-    def write(self, commands: int, memory: Shared, data: bytes, offset: int = 0) -> None:
-        """Append a copy of `data` to the memory."""
-        self.side.write(commands, self._pick(memory), offset, base64.b64encode(data).decode())
-
-    def read(self, commands: int, memory: Shared, size: int, offset: int = 0) -> int:
-        """Append a copy from the memory; return a number for `fetch`."""
-        return self.side.read(commands, self._pick(memory), offset, size)
-
-    def fetch(self, reading: int) -> bytes:
-        """Return the bytes that `read` copied; the list must be idle."""
-        return base64.b64decode(self.side.fetch(reading))
-
-    def done(self, commands: int) -> bool:
-        """Return whether the list is idle."""
-        return self.side.done(commands)
-
-    def stays_pending(self, commands: int, what: str) -> None:
-        """Check that the list is not idle and stays so."""
-        never(lambda: self.done(commands), f"{self.name}: {what} was done before its signal")
-
-    def finish(self, commands: int, what: str) -> None:
-        """Check that the list becomes idle."""
-        try:
-            self.side.synchronize(commands, self._patience_s)
-        except (xsem.WaitTimeoutError, ParticipantFailedError) as error:
-            if error.reason != "timeout":
-                raise
-            raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
 
 
 class CaseContext:
@@ -405,22 +305,3 @@ def gets_through(
     producer.finish(signals, "a signal")
     for end, commands in ((consumer, waits), (producer, signals)):
         end.side.release(commands)   # some devices have few queues
-
-
-def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S) -> None:
-    """Wait until `met` returns true; fail with `otherwise` after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while not met():
-        expect(time.monotonic() < deadline, otherwise)
-        time.sleep(0.001)
-
-
-def never(met: Callable[[], object], otherwise: str) -> None:
-    """Check for `SETTLE_S` that `met` stays false; fail with `otherwise` when it returns true.
-
-    The check polls, because a backend may mark the end of a list only during a query.
-    """
-    deadline = time.monotonic() + SETTLE_S
-    while time.monotonic() < deadline:
-        expect(not met(), otherwise)
-        time.sleep(SETTLE_S / 10)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from xsem.errors import UnsupportedError
-from xsem_conformance.case.context import SETTLE_S, CaseParticipant
+from xsem_conformance.case.case_participant import CaseParticipant
+from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError, expect
 

@@ -24,8 +24,10 @@ from xsem.types import (
     SignalParams,
     WaitParams,
 )
-from xsem_conformance.case.context import SETTLE_S, CaseContext, Shared, soon, value_of
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue, duplicate
+from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.outcomes import expect
 
 __all__ = [

@@ -11,9 +11,10 @@ from xsem.errors import XsemError
 from xsem.spi import ImportFailure
 from xsem.types import Feature, OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import SETTLE_S, CaseContext, value_of
+from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.descriptors import null
 from xsem_conformance.case.direct import Given, duplicate
+from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from xsem.types import Capabilities, DeviceInfo
-from xsem_conformance.case.context import PATIENCE_S
+from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.run import worker
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
-from xsem_conformance.case.context import PATIENCE_S
+from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.refusals import undeclared
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.profiles import Profile

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import xsem
-from xsem_conformance.case.context import IN, CaseContext, CaseParticipant, Shared, gets_through, value_of
+from xsem_conformance.case.case_participant import CaseParticipant, Shared
+from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect

@@ -17,9 +17,11 @@ from xsem.types import (
     SignalParams,
 )
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import IN, CaseContext, Shared, soon, value_of
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.descriptors import is_open
 from xsem_conformance.case.direct import Given
+from xsem_conformance.case.polling import soon
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect

@@ -15,7 +15,8 @@ import numpy as np
 
 import xsem
 from xsem.types import MemoryHandleType, MipmapDesc
-from xsem_conformance.case.context import IN, CaseContext, Shared
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 

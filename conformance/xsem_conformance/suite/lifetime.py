@@ -11,10 +11,11 @@ import xsem
 from xsem.data.handles import OwnedHandle
 from xsem.spi import HandleState, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.case.context import IN, CaseContext, soon, value_of
+from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.descriptors import count, is_open, null, others
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, expect
 

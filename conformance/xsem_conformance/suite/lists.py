@@ -12,8 +12,9 @@ from xsem import CommandList
 from xsem.errors import BusyError
 from xsem.types import SemaphoreDesc, WaitParams
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, never, soon, value_of
+from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 

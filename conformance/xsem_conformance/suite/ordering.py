@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.types import SemaphoreHandleType, SemaphoreKind
-from xsem_conformance.case.context import IN, CaseContext, CaseParticipant, Shared, value_of
+from xsem_conformance.case.case_participant import CaseParticipant, Shared
+from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from xsem.types import Feature, SemaphoreKind
-from xsem_conformance.case.context import IN, SETTLE_S, CaseContext
+from xsem_conformance.case.context import IN, CaseContext
+from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 

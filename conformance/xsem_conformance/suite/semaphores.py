@@ -8,8 +8,9 @@ from typing import Final
 from xsem.errors import UnsupportedError, WaitTimeoutError
 from xsem.types import Feature
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, value_of
+from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 

@@ -10,7 +10,9 @@ from typing import Final
 
 from xsem import CommandList, Event
 from xsem.types import Feature
-from xsem_conformance.case.context import SETTLE_S, CaseContext, Shared, soon
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import CaseContext
+from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 

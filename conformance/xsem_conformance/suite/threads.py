@@ -14,9 +14,10 @@ from xsem.errors import WaitTimeoutError
 from xsem.spi import Token
 from xsem.types import Feature, SignalParams, WaitParams
 from xsem_conformance.case import measures
-from xsem_conformance.case.context import IN, SETTLE_S, CaseContext, soon, value_of
+from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 

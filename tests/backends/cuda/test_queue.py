@@ -13,9 +13,10 @@ import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, WrongDeviceError
 from xsem.types import SemaphoreKind
 from xsem_cuda.context import Context
+from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.queue import DefaultStreamQueue, PerThreadQueue, StreamQueue
+from xsem_cuda.queue import StreamQueue
 from xsem_cuda.semaphores import SemaphoreToken
 from xsem_cuda.streams import LEGACY, check_ordinal, check_stream_device, parse_stream
 
