@@ -1,8 +1,8 @@
-"""Compile the append path: Cython translates the modules of `MODULES` to C, as they are.
+"""Compile the append path: Cython translates the unchanged modules of `MODULES` to C.
 
-``python hatch_build.py`` compiles in place and skips what is up to date. ``python hatch_build.py clean`` removes the
-compiled modules. The build of a wheel compiles into the wheel. Without Cython, a C compiler or the headers of Python,
-xsem is pure Python. The environment variable XSEM_PURE=1 requests that, too.
+``python hatch_build.py`` compiles the outdated modules in place. ``python hatch_build.py clean`` removes the compiled
+modules. The build of a wheel compiles into the wheel. If `obstacle` finds an obstacle, xsem is pure Python: for example
+without Cython, a C compiler or the headers of Python, or with the environment variable XSEM_PURE=1.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ MODULES: Final = (
 
 _CUDA: Final = "backends/cuda/"
 
-# annotation_typing: the types of C fields and variables come from the .pxd files only. nonecheck: an attribute of None
-# raises AttributeError, as in Python. auto_pickle: the objects refuse pickling, as in Python. unraisable_tracebacks: an
-# exception in a finalizer goes to sys.unraisablehook only.
+# annotation_typing: the types of C fields and variables come only from the .pxd files. nonecheck: the access to an
+# attribute of None raises AttributeError, as in Python. auto_pickle: the objects refuse pickling, as in Python.
+# unraisable_tracebacks: an exception in a finalizer goes only to sys.unraisablehook.
 _DIRECTIVES: Final = ("annotation_typing=False", "nonecheck=True", "auto_pickle=False", "unraisable_tracebacks=False")
 
 
 def obstacle() -> str:
-    """Return why nothing can be compiled here, or an empty string."""
+    """Return the reason against a compilation here, or an empty string."""
     if os.environ.get("XSEM_PURE", "0") not in {"", "0"}:
         return "XSEM_PURE is set"
     if sys.implementation.name != "cpython" or os.name != "posix":
@@ -87,22 +87,22 @@ def obstacle() -> str:
 
 
 def compile_modules(to: Path, work: Path) -> list[Path]:
-    """Compile the modules that are not up to date, and return the files of all modules.
+    """Compile the outdated modules, and return the files of all modules.
 
     Parameters
     ----------
     to : Path
-        The root for the compiled modules.
+        Root folder of the compiled modules.
     work : Path
         Folder for the C files.
 
     Raises
     ------
     subprocess.CalledProcessError
-        Cython or the C compiler refused a module. The error has the output.
+        Cython or the C compiler refused a module. The error contains the output.
     """
     work.mkdir(parents=True, exist_ok=True)
-    declarations = [ROOT / "hatch_build.py", *_in_packages("*.pxd")]   # they depend on each other
+    declarations = [ROOT / "hatch_build.py", *_in_packages("*.pxd")]   # these files depend on each other
     newest = max(path.stat().st_mtime for path in declarations)
     files = {module: to / (module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")) for module in MODULES}
     stale = [module for module, file in files.items() if not file.exists()
@@ -125,7 +125,7 @@ def _compile(module: str, file: Path, work: Path) -> None:
         made = Path(folder, file.name)
         _run(*_compiler(), *shlex.split(os.environ.get("CFLAGS", "-O2")), "-fPIC", "-w",
              f"-I{sysconfig.get_path('include')}", str(c), "-o", str(made))
-        made.replace(file)   # in one step: another process may import the old one now
+        made.replace(file)   # in one step: another process may import the old file now
 
 
 def _in_packages(pattern: str) -> list[Path]:
@@ -133,7 +133,7 @@ def _in_packages(pattern: str) -> list[Path]:
 
 
 def _compiler() -> list[str]:
-    """Return the command that compiles and links a shared object."""
+    """Return the command to compile and link a shared object."""
     command = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
     return [*shlex.split(os.environ["CC"]), *command[1:]] if "CC" in os.environ else command
 
@@ -151,10 +151,10 @@ def clean() -> None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the compiled modules to a wheel, for the Python and the platform that build it."""
+    """The build hook of hatchling. It adds the compiled modules to a wheel for this Python and this platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile. An editable installation compiles nothing: `main` does that in place."""
+        """Compile, except for an editable installation: `main` compiles in place."""
         if version == "editable":
             return
         why = obstacle()
@@ -175,7 +175,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def main() -> int:
-    """Compile in place. Return the exit status: 1 if the compilation failed."""
+    """Compile in place, or clean. Return the exit status: 1 if the compilation failed, otherwise 0."""
     if sys.argv[1:] == ["clean"]:
         clean()
         return 0
@@ -185,7 +185,7 @@ def main() -> int:
         return 0
     try:
         made = compile_modules(ROOT, ROOT / "build" / "compiled")
-        # A module that was compiled for an earlier tree would hide its source.
+        # A compiled module of an earlier tree would hide its source.
         for file in set(_in_packages(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")) - set(made):
             file.unlink()
     except subprocess.CalledProcessError as error:

@@ -1,19 +1,19 @@
-"""Count the work of one append, of one frame and of one import: where the time of the benchmarks goes.
+"""Count the work of one append, of one frame and of one import.
 
     tests/drivers/run cuda -- python benchmarks/parts.py --json benchmarks/parts.json
 
-The counts come from the stand-in driver for CUDA. Unlike times, they are nearly the same on each machine with the same
-Python and compiler. In pure Python, the command counts calls of Python functions and of C functions, and the files of
-xsem with these functions. With the compiled part, valgrind counts the instructions of the calling thread by their
-place:
+The driver is the stand-in for CUDA. Unlike times, the counts are nearly the same on all machines with the same Python
+and the same compiler. In pure Python, the command counts calls of Python functions, calls of C functions, and the files
+of xsem with the called functions. With the compiled part, valgrind counts the instructions of the calling thread by
+their place:
 
 - driver: the functions of the driver
-- GIL: its release and its acquisition around the driver's functions
+- GIL: the release and the acquisition of the GIL around the driver's functions
 - xsem: the compiled part
 - bindings: cuda.bindings
-- interpreter: Python itself and its memory, also on behalf of the other places
+- interpreter: all other instructions: Python itself and its memory, also on behalf of the other places
 
-The garbage collector is off. The exit status is 3 if valgrind is not installed.
+The garbage collector is off. The exit status is 3 if valgrind is not installed or xsem is not compiled.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _steps(rig: Rig, scene: Scene, label: str) -> dict[str, _Step]:
     """Return the step of cuda.bindings and the step of xsem."""
     if label in LABELS:
         return scene.steps(label)
-    kept: list[Any] = rig.shared(1)   # released at the end of the process
+    kept: list[Any] = rig.shared(1)   # kept until the end of the process
     if label == _SIGNAL:
         ours, semaphore = rig.commands.append_signal, kept[0].here
         native = scene.native("signal", semaphore.native_handle)
@@ -68,7 +68,7 @@ def _steps(rig: Rig, scene: Scene, label: str) -> dict[str, _Step]:
 def _run(label: str, way: str, work: Callable[[Rig, _Step], None]) -> None:
     with open_rig("cuda:0", "host", c_loop=None, quick=True) as rig, Scene(rig) as scene:
         step = _steps(rig, scene, label)[way]
-        for _ in range(_WARM_UPS):   # after these, the driver's events and the interpreter's memory are reused
+        for _ in range(_WARM_UPS):   # from then on, events of the driver and memory of Python are reused
             for value in range(rig.values(_count(label)), rig.value + 1):
                 step(value)
             rig.settle()
@@ -133,7 +133,10 @@ def _under_valgrind(label: str, way: str, count: int, folder: Path) -> dict[str,
 
 
 def by_place(profile: str) -> dict[str, int]:
-    """Sum the instructions of a profile. A call of the driver or of the GIL counts with all that it calls."""
+    """Sum the instructions of a profile by place.
+
+    A call of the driver or of the GIL counts together with the functions inside the call.
+    """
     whole = {"driver": 0, "GIL": 0}
     own = {"xsem": 0, "bindings": 0}
     library, function, called, total = "", "", "", 0
@@ -195,7 +198,7 @@ def page(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Count, print, write."""
+    """Count, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=_ALL, action="append", help="only this row; may be repeated")
     parser.add_argument("--json", type=Path, help="file for the record")

@@ -1,12 +1,17 @@
 """Measure the cost of xsem beside the driver and cuda-python, in one run.
 
     python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json --plot out.png
-    tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: only that it runs
+    tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: a test of the command
 
 With the compiled part of xsem, a second process measures xsem in pure Python (XSEM_PURE=1), beside the same other ways.
-The results are medians of interleaved repetitions. The command reports the figures and does not judge them. The exit
-status is 0 whatever the aims say, 1 if a signal did not arrive, and 3 if nothing could be measured. Without a C
-compiler, build the loop in C elsewhere (`--build-c-loop FILE`) and pass its file (`--c-loop FILE`).
+The results are medians of interleaved repetitions. The aims do not change the exit status:
+
+- 0: the figures are measured
+- 1: a signal did not arrive, the second process failed, or the deadline passed
+- 3: nothing could be measured
+
+Without a C compiler, build the loop in C on another machine (`--build-c-loop FILE`). Then pass its file
+(`--c-loop FILE`).
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ _NOT_TRIED: Final = 3
 
 
 def _c_loop(asked: argparse.Namespace, folder: Path) -> tuple[CLoop | None, str]:
-    """Return the loop in C, and its origin or the reason that it is missing."""
+    """Return the loop in C and its origin, or None and the reason for its absence."""
     if asked.c_loop is not None:
         return CLoop(asked.c_loop.resolve()), "built beforehand"
     missing = build(folder / "c_loop.so")
@@ -109,15 +114,15 @@ def _without_compiled(asked: argparse.Namespace, folder: Path) -> dict[str, Any]
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--exporter", default="host", help="vulkan, or host for the stand-in")
     parser.add_argument("--json", type=Path, help="file for the record")
-    parser.add_argument("--plot", type=Path, help="file for the picture")
+    parser.add_argument("--plot", type=Path, help="file for the plot")
     parser.add_argument("--quick", action="store_true", help="few and short repetitions")
     parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
-    parser.add_argument("--deadline", type=float, default=300.0, help="seconds until the run stops and says where")
+    parser.add_argument("--deadline", type=float, default=300.0, help="seconds until the run stops and shows its place")
     parser.add_argument("--commit", help="commit id in the record")
     parser.add_argument("--c-loop", type=Path, help="file of the loop in C, built beforehand")
     parser.add_argument("--build-c-loop", type=Path, metavar="FILE", help="build the loop in C, and do not measure")
@@ -131,7 +136,7 @@ def main() -> int:
         print("benchmarks: needs Linux", file=sys.stderr)
         return _NOT_TRIED
     raise_fd_limit()
-    # A call into a driver can hang. Then only this prints the place.
+    # A call into a driver can hang. Only faulthandler then prints the place.
     faulthandler.dump_traceback_later(asked.deadline, exit=True)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +148,7 @@ def main() -> int:
             record = _measure(asked, loop, origin)
             pure = None
             if compiled():
-                faulthandler.cancel_dump_traceback_later()   # the other process has its own
+                faulthandler.cancel_dump_traceback_later()   # the second process has its own deadline
                 pure = _without_compiled(asked, Path(folder))
             record["pure"] = pure and {"series": pure["series"], "aims": pure["aims"]}
             if asked.plot is not None:

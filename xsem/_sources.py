@@ -1,4 +1,4 @@
-"""The environment variable XSEM_PURE: import the Python sources, also where compiled modules stand beside them."""
+"""The environment variable XSEM_PURE: import the Python sources in place of the compiled modules beside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["wanted"]
 
 
 class _Sources:
-    """Finds only the sources of the modules of xsem and its backends. Python otherwise prefers a compiled module."""
+    """A finder of the sources of xsem and its backends. By default, Python prefers a compiled module."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:

@@ -15,8 +15,8 @@ from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
-# Group and label of a series, and the largest accepted ratio of xsem to cuda.bindings with reused parameters: with the
-# compiled part, and in pure Python.
+# Group and label of a series, and the largest accepted ratio of xsem to cuda.bindings with reused parameters. The first
+# limit is for the compiled part, the second limit for pure Python.
 _BESIDE_BINDINGS: Final = (
     ("signal", "1 semaphore", 0.80, 1.6), ("wait", "1 semaphore", 0.80, 1.6), ("frame", EVENT, 1.2, 3.0),
     ("frame", NEW_EVENT, 1.2, 3.0), ("frame", WAIT_EVENT, 1.2, 3.0), ("frame", STREAM, 1.3, 3.0),
@@ -26,13 +26,13 @@ _BATCHES: Final = (0.95, 1.1)
 _IMPORT: Final = (1.25, 1.4)
 _UNTIL_GONE: Final = (1.3, 1.5)
 _HANDOVER: Final = (1.1, 1.3)
-# "Flat": the variation of a ratio of medians between two rounds of measurements.
+# The ratio of medians is flat within its variation between two rounds of measurements.
 _FLAT: Final = (1.05, 1.10)
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A ratio of two medians, and its limit; `found` is None if one of the medians could not be measured."""
+    """A ratio of medians and its limit. `found` is None if a median is missing."""
 
     text: str
     limit: float
@@ -58,7 +58,7 @@ class Aim:
 
 
 def aims(found: Sequence[Series], *, compiled: bool) -> list[Aim]:
-    """Return all aims, from the series of one process with or without the compiled part."""
+    """Return all aims with the results of one process. `compiled` selects the limits."""
     by_name = {(each.group, each.label): each for each in found}
 
     def median(group: str, label: str, way: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The loop in C: compiled on this machine, or built on another one and loaded from a file."""
+"""The loop in C: compiled on this machine, or compiled on another machine and loaded from a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPILERS: Final = ("cc", "gcc", "clang")
 
 
 def build(target: Path) -> str | None:
-    """Compile to `target`; return the reason if that fails, else None."""
+    """Compile to `target`. Return None, or the reason of a failure."""
     named = os.environ.get("CC")
     compiler = next((found for each in ([named] if named else _COMPILERS) if (found := shutil.which(each))), None)
     if compiler is None:
@@ -29,7 +29,7 @@ def build(target: Path) -> str | None:
 
 
 class CLoop:
-    """The library, connected to the driver's functions. Times are seconds for all calls of one loop."""
+    """The library, connected to the driver's functions. A time is the seconds for all calls of one loop."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
@@ -41,17 +41,17 @@ class CLoop:
             raise OSError(f"{path}: {_LIBCUDA} or one of its functions was not found")
 
     def semaphores(self, *, wait: bool, handles: Sequence[int], stream: int, first: int, calls: int) -> float:
-        """Signal or wait `calls` times, with the values `first`, `first` + 1, …"""
+        """Signal or wait `calls` times, with the values `first`, `first` + 1, and so on. Return the time."""
         array = (ctypes.c_void_p * len(handles))(*handles)
         return _seconds(self._semaphores(int(wait), array, len(handles), stream, first, calls))
 
     def import_semaphores(self, type: int, fd: int, count: int) -> tuple[float, Any]:
-        """Import duplicates; return the time, and the argument of `destroy`."""
+        """Import `count` duplicates of the fd. Return the time, and the argument of `destroy`."""
         array = (ctypes.c_void_p * count)()
         return _seconds(self._import(type, fd, array, count)), array
 
     def destroy(self, semaphores: Any) -> float:
-        """Destroy the imported objects."""
+        """Destroy the imported semaphores, and return the time."""
         return _seconds(self._destroy(semaphores, len(semaphores)))
 
 

@@ -1,4 +1,4 @@
-"""Bandwidth of copies: mapped memory of the exporter, against the device's own memory."""
+"""Bandwidth of copies: mapped memory of the exporter, beside the device's own memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_XSEM: Final = "mapped, append_copy"
 
 
 def measure(rig: Rig) -> Iterator[Series]:
-    """Measure GB/s of payload, with page-locked memory on the host."""
+    """Measure the payload of copies in GB/s. The memory on the host is page-locked."""
     size, copies, repetitions = (1 << 20, 2, 3) if rig.quick else (256 << 20, 16, 11)
     driver = rig.driver
     plain = [check(driver.cuMemAlloc(size)) for _ in "12"]

@@ -60,9 +60,9 @@ class Scene:
         self._there = rig.exporter.create_semaphore(SemaphoreHandleType.OPAQUE_FD)
         with self._there.export(for_device=rig.device) as desc:
             self._binary = rig.device.import_semaphore(desc)
-        self._made: list[Any] = []   # events, each destroyed after its repetition
+        self._made: list[Any] = []   # new events; `tidy` destroys them after each repetition
         self._events: list[Any] = []
-        # Never destroyed: a borrowed stream must outlive its list, which the device keeps.
+        # The stream is never destroyed: the device keeps the queue of a borrowed stream and still uses the stream.
         self._own_stream = check(rig.driver.cuStreamCreate(rig.driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class Scene:
         }[label]()
         return {REUSED: bindings, XSEM: ours}
 
-    # ---- the parts of cuda.bindings
+    # ---- parts of the frames of cuda.bindings
     def native(self, what: str, handle: int, stream: Any = None) -> Step:
         """Return a signal or a wait of cuda.bindings with reused parameters."""
         driver = self._rig.driver

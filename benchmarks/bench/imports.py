@@ -1,7 +1,7 @@
 """Cost of an import and a release: a semaphore, and a memory with a mapping.
 
-The driver takes the file descriptor, so each way begins with a duplicate of it. xsem's `release` returns before the
-driver's object is gone. "Until gone" means until the driver has destroyed all objects.
+The driver takes the file descriptor, so each way first makes a duplicate. The `release` of xsem returns before the
+driver's object is gone. "Until gone" means: until the driver has destroyed all objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["UNTIL_GONE", "fd_of", "import_documented", "measure"]
 SIZE: Final = 1 << 20
 UNTIL_GONE: Final = f"{XSEM}, until gone"
 
-# One cycle: seconds to import all, to release all, and to release all until the driver has destroyed them.
+# One cycle: seconds for the import of all objects, for their release, and for their release until they are gone.
 _Cycle: TypeAlias = Callable[[], tuple[float, float, float]]
 
 
@@ -62,7 +62,7 @@ def _timeline(driver: Any) -> Any:
 
 
 def import_documented(driver: Any, fd: int) -> Any:
-    """Import a timeline as cuda.bindings documents it; the file descriptor stays the caller's."""
+    """Import a timeline as in the documentation of cuda.bindings. The caller keeps the file descriptor."""
     desc = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
     desc.type = _timeline(driver)
     desc.handle.fd = os.dup(fd)

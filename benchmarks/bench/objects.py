@@ -1,7 +1,7 @@
 """Cost of a signal and an import, by the number of live objects.
 
-cuda.bindings is measured beside both at each number. So the effects of many objects in the driver, and of a processor
-whose speed changes over minutes, do not count as costs of xsem.
+At each number, cuda.bindings is measured beside both. Effects of many objects in the driver, and of a changing speed of
+the processor, therefore do not count as costs of xsem.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def measure(rig: Rig) -> Iterator[Series]:
         try:
             for number in _QUICK_NUMBERS if rig.quick else NUMBERS:
                 rig.drain()
-                while len(alive) < number - 1:   # the signalled semaphore is alive too
+                while len(alive) < number - 1:   # the signalled semaphore is alive, too
                     alive.append(rig.device.import_semaphore(desc))
                 asked: dict[str, Callable[[], float]] = {
                     name: partial(_signal, rig, all_ways[name], calls) for name in (REUSED, XSEM)
@@ -64,7 +64,7 @@ def measure(rig: Rig) -> Iterator[Series]:
         finally:
             for each in alive:
                 each.release()
-            with suppress(xsem.XsemError):   # the earlier error is the one to report
+            with suppress(xsem.XsemError):   # an earlier error has priority
                 rig.settle()
     shared[0].release()
 

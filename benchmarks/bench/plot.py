@@ -1,6 +1,6 @@
 """The record as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile.
 
-The picture is for readers who know neither xsem nor CUDA. Pillow draws it, because xsem needs Pillow anyway.
+The picture is for readers without knowledge of xsem and CUDA. Pillow draws the picture: xsem depends on Pillow anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAPER, _INK, _FAINT = (255, 255, 255), (34, 34, 34), (120, 120, 120)
 _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 119), (245, 178, 187), (34, 136, 51)
 _PURE: Final = ", pure Python"
 
-# A way in the record: its words and its colour in the picture. Other ways keep their names.
+# The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
     C_LOOP: ("the driver alone, in C", _GREY),
     DOCUMENTED: ("by hand in Python, as documented", _BLUE),
@@ -35,13 +35,13 @@ _WORDS: Final = {
 }
 _GROUPS: Final = {
     "signal": "Let the GPU signal semaphores", "wait": "Let the GPU wait for semaphores",
-    "frame": "What an application does in each frame", "import": "Take over an object of another API",
-    "release": "Give the object back", "round trip": "Host signals, GPU answers, host sees it",
-    "copy": "Copy memory", "live objects": "The same calls beside many living objects",
+    "frame": "Operations in a frame of an application", "import": "Import an object of another API",
+    "release": "Release the imported object", "round trip": "Host signals, GPU answers, host waits for the answer",
+    "copy": "Copy memory", "live objects": "A signal or an import with many live objects",
 }
 _INTRODUCTION: Final = (
-    'xsem lets GPU work of one program wait for work of another. Each bar is the cost of one call. "By hand" means',
-    "the same calls to the driver without xsem and its checks. A line at a bar's end spans 80 % of the repetitions.",
+    "xsem lets GPU work of one program wait for work of another. Each bar is one operation's time or one copy's speed.",
+    '"By hand": the same driver calls without xsem and its checks. A line at a bar end spans 80 % of the repetitions.',
 )
 
 
@@ -73,7 +73,7 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
     y += _LINE
     for name, members in groups:
         unit = members[0]["unit"]
-        # Each panel has a scale of its own, because copies and signals do not compare.
+        # Each panel has its own scale, because copies and signals have different units.
         most = max(figure["median"] for each in members for figure in each["ways"].values()) * 1.15 or 1.0
         better = "microseconds, shorter is better" if unit == "us" else f"{unit}, longer is better"
         pen.text((_MARGIN, y), f"{_GROUPS[name]}  ({better})", fill=_INK, font=large)
@@ -99,7 +99,7 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
 
 
 def _with_pure(each: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Return the ways of a series, with those of xsem in pure Python beside them."""
+    """Return the ways of a series, and the ways of xsem in pure Python."""
     ways: dict[str, Any] = dict(each["ways"])
     for other in (record["pure"] or {"series": ()})["series"]:
         if (other["group"], other["label"]) == (each["group"], each["label"]):

@@ -21,7 +21,7 @@ _LOOK_S: Final = 0.0001
 
 
 def check(answer: tuple[Any, ...]) -> Any:
-    """Return the result of a call of cuda.bindings, or raise an exception with its code."""
+    """Return the result of a call of cuda.bindings, or raise an exception with the code."""
     code, *found = answer
     if int(code) != 0:
         raise RuntimeError(f"the driver returned {code!r}")
@@ -29,7 +29,7 @@ def check(answer: tuple[Any, ...]) -> Any:
 
 
 class Shared:
-    """A timeline: the exporter's object, xsem's import, and a handle of cuda.bindings for it."""
+    """A timeline: the exporter's object, the import of xsem, and a handle of cuda.bindings for the import."""
 
     def __init__(self, rig: Rig) -> None:
         self.there = rig.exporter.create_semaphore(TIMELINE)
@@ -38,14 +38,14 @@ class Shared:
         self.native = rig.driver.CUexternalSemaphore(self.here.native_handle)
 
     def release(self) -> None:
-        """Release both sides."""
+        """Release the import and the exporter's object."""
         self.here.release()
         self.there.release()
 
 
 @dataclass
 class Rig:
-    """The devices; all measured work runs on the stream of `commands`."""
+    """The devices and the stream of `commands`. Measured work runs on this stream, except frames with their own."""
 
     device: xsem.Device
     exporter: xsem.Device
@@ -57,21 +57,21 @@ class Rig:
     value: int = 0
 
     def values(self, calls: int) -> int:
-        """Reserve new values and return the first: no timeline ever goes back."""
+        """Reserve new values, and return the first. The value of a timeline thus never decreases."""
         first = self.value + 1
         self.value += calls
         return first
 
     def settle(self) -> None:
-        """Wait for all work on the stream, also for work of cuda.bindings, which xsem does not see."""
+        """Wait for all work on the stream, also for the work of cuda.bindings, unknown to xsem."""
         check(self.driver.cuStreamSynchronize(self.stream))
         self.commands.synchronize()
 
     def drain(self) -> None:
-        """Wait until the driver has freed everything that xsem was told to release.
+        """Wait until the driver has freed all released objects.
 
-        xsem does not know a wait that cuda.bindings appends. A release under way behind it would hold this thread in
-        its next append for ever (docs/cuda.md).
+        xsem does not know the waits of cuda.bindings. A release behind an unmet wait of this kind would block the next
+        append of this thread for ever. docs/cuda.md describes this behaviour of the driver.
         """
         self.settle()
         while self.device.releasing():
@@ -84,7 +84,7 @@ class Rig:
 
 @contextmanager
 def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -> Iterator[Rig]:
-    """Open both devices, and make the device's context current, as torch, CuPy and the CUDA runtime do."""
+    """Open both devices. Make the device's context current, as in torch, CuPy and the CUDA runtime."""
     with xsem.open_device(device) as opened:
         uuid = opened.info.uuid
         bound = ":" not in exporter and any(info.uuid is not None for info in xsem.devices(exporter))
@@ -96,7 +96,7 @@ def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -
 
 
 def raise_fd_limit() -> None:
-    """Raise the limit on open files to the maximum: ten thousand objects may need as many."""
+    """Raise the limit on open files to the maximum: ten thousand objects may need as many files."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

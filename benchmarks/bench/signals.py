@@ -26,7 +26,7 @@ def measure(rig: Rig) -> Iterator[Series]:
 def _one(rig: Rig, what: What, count: int, calls: int, repetitions: int) -> Series:
     shared = rig.shared(count)
     if what == "wait":
-        # The waits use the values up to `calls`, which are reached.
+        # The waits use the values up to `calls`. The timelines have reached these values.
         rig.values(calls)
         rig.commands.append_signal([each.here for each in shared], [rig.value] * count)
         rig.settle()
@@ -38,7 +38,7 @@ def _one(rig: Rig, what: What, count: int, calls: int, repetitions: int) -> Seri
 
 
 def _repetition(rig: Rig, shared: list[Shared], what: What, way: Way, calls: int) -> float:
-    """Return microseconds a call; the exporter must have the last value."""
+    """Return the microseconds per call. After signals, check that the exporter has the last value."""
     first = rig.values(calls) if what == "signal" else 1
     seconds = way(first, calls)
     rig.settle()

@@ -23,16 +23,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Series:
-    """One measurement of several ways, taken in turn.
+    """One measurement of several ways in turn.
 
     Attributes
     ----------
     group, label : str
-        "signal", "64 semaphores".
+        For example "signal" and "64 semaphores".
     size : int
-        Number of semaphores, objects or bytes.
+        Number of semaphores, objects or bytes; 1 for frames and round trips.
     unit : str
-        ``us`` for a call, or ``GB/s``.
+        ``us``: microseconds per operation. ``GB/s``: bandwidth.
     ways : dict of str to Figure
     repetitions : int
     """
@@ -45,7 +45,7 @@ class Series:
     repetitions: int
 
     def ratio(self, way: str, to: str) -> float | None:
-        """Return the ratio of two medians; None if one was not measured."""
+        """Return the ratio of two medians. If one way was not measured, return None."""
         if way not in self.ways or to not in self.ways:
             return None
         return self.ways[way].median / self.ways[to].median
@@ -56,7 +56,7 @@ class Series:
 
 
 def rounds(ways: Mapping[str, Callable[[], _Answer]], repetitions: int) -> dict[str, list[_Answer]]:
-    """Run every way once per repetition, starting with another way each time; the first round does not count."""
+    """Run each way once per repetition. Each round starts with another way. The first round does not count."""
     answers: dict[str, list[_Answer]] = {name: [] for name in ways}
     names = list(ways)
     for repetition in range(repetitions + 1):
@@ -69,12 +69,12 @@ def rounds(ways: Mapping[str, Callable[[], _Answer]], repetitions: int) -> dict[
 
 
 def interleaved(ways: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, Figure]:
-    """Collect the results of each way over `rounds`."""
+    """Run the ways in `rounds`, and return the figure of each way."""
     return {name: figure(samples) for name, samples in rounds(ways, repetitions).items()}
 
 
 def figure(samples: list[float]) -> Figure:
-    """Return the median and the percentiles."""
+    """Return the median and the percentiles of samples."""
     if len(samples) < 2:
         return Figure(samples[0], samples[0], samples[0])
     tenths = statistics.quantiles(samples, n=10, method="inclusive")

@@ -1,6 +1,6 @@
-"""Round trip: the host signals, the device waits for that and signals, the host waits for the device.
+"""Time of a round trip: the host signals, the device waits for this signal and signals, the host waits for the device.
 
-The exporter's own calls, on the host's side, are the same for every way.
+The host signals and waits with calls of the exporter. These calls are the same for each way.
 """
 
 from __future__ import annotations

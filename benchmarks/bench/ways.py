@@ -1,7 +1,7 @@
-"""The ways to signal or wait: each takes the first value and the number of calls, and returns seconds.
+"""The ways to signal or wait. Each way takes the first value and the number of calls, and returns seconds.
 
-Every call has a new value for every semaphore. Each loop is code that a careful user of that way would write. All loops
-contain the common part, for example the list of values for several semaphores.
+Each call has a new value for each semaphore. Each loop is the code of a careful user of the way. All loops contain the
+common part, for example the list of values for several semaphores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Way: TypeAlias = Callable[[int, int], float]
 
 
 def ways(rig: Rig, shared: Sequence[Shared], what: What) -> dict[str, Way]:
-    """Return the ways that can be measured here; `C_LOOP` needs a compiler, `PREPARED` an xsem that has it."""
+    """Return the ways for this machine. `C_LOOP` needs the loop in C, and `PREPARED` an xsem with prepared appends."""
     found = {DOCUMENTED: _documented(rig, shared, what), REUSED: _reused(rig, shared, what),
              XSEM: _xsem(rig, shared, what)}
     if rig.c_loop is not None:
@@ -82,7 +82,7 @@ def _reused(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
     natives, stream, count = [each.native for each in shared], rig.stream, len(shared)
     success = rig.driver.CUresult.CUDA_SUCCESS
     batch = [params_class() for _ in shared]
-    fences = [params.params.fence for params in batch]   # views: writes to them reach the params
+    fences = [params.params.fence for params in batch]   # views into the params
 
     def way(first: int, calls: int) -> float:
         began = perf_counter()

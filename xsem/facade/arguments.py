@@ -1,4 +1,4 @@
-"""Checks of the arguments of `CommandList.append_wait` and `append_signal`, before a driver is called."""
+"""Checks of the arguments of appends. The checks precede the driver's call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
     ------
     BadArgumentError
         ``params_mismatch``: the number of parameters differs from the number of semaphores. ``wrong_params``,
-        ``not_an_int``, ``value_out_of_range``; ``value_required`` and the like; ``timeout_not_allowed``.
+        ``not_an_int``, ``value_out_of_range``, ``timeout_not_allowed``, ``flag_not_allowed``. ``value_required``,
+        ``value_not_allowed``, and the same two reasons for a key and for a fence.
     """
     states = append.states
     given: tuple[Any, ...] = (params,)
@@ -49,7 +50,7 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
             _check_timeout(state, param)
     rewinding = [param for param in checked if isinstance(param, SignalParams) and param.allow_rewind]
     if append.timelines and not rewinding:
-        # The parameters contain only values. `_check_fields` has refused None.
+        # The parameters contain only values: `_check_fields` has refused None.
         values = tuple([cast("int", param.value) for param in checked])
         return values if len(values) > 1 else values[0]
     return checked
@@ -92,12 +93,13 @@ def _check_sequence(semaphores: object, call: str) -> None:
 
 
 def check_can_signal(state: SemaphoreState) -> None:
-    """Refuse a semaphore that a device cannot signal.
+    """Refuse an imported sync file.
 
     Raises
     ------
     BadArgumentError
-        ``signal_of_sync_file``: an imported sync file contains the signal of its exporter.
+        ``signal_of_sync_file``: a device cannot signal an imported sync file, because the file stands for the signal of
+        its exporter.
     """
     if state.kind is SemaphoreKind.SYNC_FILE and state.imported:
         raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",
@@ -128,12 +130,15 @@ def _param(state: SemaphoreState, param: Any, kind: type[WaitParams | SignalPara
 
 
 def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
-    """Check the fields that each kind requires or refuses (cuSignal… and cuWaitExternalSemaphoresAsync)."""
+    """Check the required and the refused fields of each kind.
+
+    The rules are those of cuSignalExternalSemaphoresAsync and cuWaitExternalSemaphoresAsync.
+    """
     if (
         state.kind is SemaphoreKind.TIMELINE and param.value is not None and param.key is None
         and param.nvscisync_fence is None and not param.skip_nvscibuf_memsync
     ):
-        return  # the usual case: the checks below take longer than the driver's call
+        return  # the usual case: without this check, the checks below take longer than the driver's call
     for field, kind, required, refused in (
         ("value", SemaphoreKind.TIMELINE, "value_required", "value_not_allowed"),
         ("key", SemaphoreKind.KEYED_MUTEX, "key_required", "key_not_allowed"),
@@ -158,7 +163,15 @@ def _check_timeout(state: SemaphoreState, param: WaitParams) -> None:
 
 
 def check_same_device(device_state: DeviceState, used: Resource, what: str) -> None:
-    """Refuse an object of another device, and a released object."""
+    """Refuse an object of another device and a released object.
+
+    Raises
+    ------
+    WrongDeviceError
+        ``wrong_device``.
+    ReleasedError
+        ``released``.
+    """
     if used._device_state is not device_state:
         raise WrongDeviceError(
             f"the {what} belongs to another device than this list: {used._device_state.info.id}",
@@ -169,12 +182,16 @@ def check_same_device(device_state: DeviceState, used: Resource, what: str) -> N
 
 
 def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tuple[Memory, ...]:
-    """Return the memory that ``acquire=`` or ``release=`` names.
+    """Check the memory of ``acquire=`` or ``release=``, and return it as a tuple.
 
     Raises
     ------
     BadArgumentError
-        ``not_a_memory``; ``duplicate_memory``.
+        ``not_a_memory``, ``duplicate_memory``.
+    WrongDeviceError
+        ``wrong_device``.
+    ReleasedError
+        ``released``.
     """
     # The exact types come first, as in `checked_params`.
     if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
@@ -192,5 +209,5 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tup
 
 
 def shortest_period(pattern: bytes) -> bytes:
-    """Return the shortest pattern that gives the same bytes when it is repeated."""
+    """Return the shortest pattern whose repetition gives the same bytes."""
     return pattern[:(pattern + pattern).find(pattern, 1)]

@@ -1,11 +1,12 @@
-"""DLPack capsules over any memory: versioned (1.0) and legacy.
+"""DLPack capsules over any memory, for DLPack 1.0 and in the legacy form.
 
-A compiled xsem makes capsules directly, and has the C exchange interface of DLPack 1.3 (`xsem.facade.dlpack_native`).
-Without the compiled part, NumPy makes the capsule from an array over the address. This module then writes the device
-and bfloat16 into the capsule, because NumPy does not support them. A deleter in Python is not suitable. Consumers drop
-a refused capsule while an error is set, and a ctypes callback would clear this error. Consumers also call the deleter
-on any thread, with or without the interpreter's lock, until the process ends. NumPy's deleter is C code that supports
-all these cases.
+With the compiled part, `xsem.facade.dlpack_native` makes the capsules, and also has the C exchange interface of DLPack
+1.3. Without the compiled part, NumPy makes the capsule from an array over the address. This module then writes the
+device and the element type into the capsule, because NumPy supports neither other devices nor bfloat16.
+
+A deleter in Python is not suitable. Consumers drop a refused capsule while an error is set, and a ctypes callback would
+clear this error. Consumers also call the deleter on any thread, with or without the GIL, until the process ends. The
+deleter of NumPy is C code and supports all these cases.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class _ManagedVersioned(ctypes.Structure):
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
 
-# All modules share the functions that are attributes of ctypes.pythonapi, with their declared types. So these two come
-# from prototypes of their own. A private copy of pythonapi is not possible: on Windows PyDLL(None) is a TypeError.
+# All modules share the attributes of ctypes.pythonapi with the declared types of these functions. These two functions
+# therefore have prototypes of their own. A private copy of pythonapi is not possible: PyDLL(None) raises a TypeError on
+# Windows.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -72,7 +74,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 class HostArray:
-    """Base object of a NumPy array: the array interface, and the lease that keeps the memory mapped."""
+    """Base object of a NumPy array: the array interface, and the lease of the mapping."""
 
     def __init__(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str, lease: object
@@ -87,15 +89,15 @@ def make_capsule(
     address: int, device: tuple[int, int], dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...],
     lease: object, *, versioned: bool,
 ) -> Any:
-    """Make a capsule over memory that `lease` keeps mapped.
+    """Make a capsule over memory. The capsule keeps `lease`, and `lease` keeps the memory mapped.
 
     Without the compiled part, NumPy makes the capsule. NumPy before 2.1 makes only legacy capsules.
 
     Raises
     ------
     BufferError
-        A stride is not a whole number of elements: DLPack counts in elements. Or the address is not aligned: consumers
-        of DLPack assume alignment, and a misaligned access on a GPU is a fault that breaks the context.
+        A stride is not a whole number of elements, or the address is not aligned. DLPack counts strides in elements.
+        Consumers of DLPack assume alignment, and a misaligned access on a GPU makes the context unusable.
     """
     strides = _in_elements(address, dtype, shape, strides_bytes)
     if _native is not None:
@@ -103,7 +105,7 @@ def make_capsule(
                                        versioned=versioned)
     import numpy as np
 
-    # The code never reads or writes the array, because the address can be that of a device.
+    # The code never reads or writes the array, because the address can belong to a device.
     array: Any = np.asarray(HostArray(address, shape, strides_bytes, dtype.typestr or f"<u{dtype.itemsize}", lease))
     capsule = array.__dlpack__(max_version=(1, 0)) if versioned and _numpy_is_versioned(np) else array.__dlpack__()
     if _is_valid(capsule, _VERSIONED):
@@ -116,7 +118,7 @@ def make_capsule(
 
 
 def exchange_api(describe: Callable[[Any], tuple[int, tuple[int, int], DType, Layout, object]]) -> Any:
-    """Return the capsule for ``__dlpack_c_exchange_api__``; None without the compiled part.
+    """Return the capsule for ``__dlpack_c_exchange_api__``. Without the compiled part, return None.
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ def exchange_api(describe: Callable[[Any], tuple[int, tuple[int, int], DType, La
 def _in_elements(
     address: int, dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return the strides in elements, or refuse what DLPack cannot describe."""
+    """Return the strides in elements. Refuse partial elements and a misaligned address."""
     steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
     if any(stride % dtype.itemsize for stride in steps):
         raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")

@@ -1,7 +1,7 @@
-"""DLPack capsules, and the C exchange interface of DLPack 1.3, made directly. Only a compiled xsem has this module.
+"""DLPack capsules, and the C exchange interface of DLPack 1.3. Only a compiled xsem has this module.
 
 A managed tensor owns one reference to a lease of `xsem.runtime.lifetime`. The deleter may run on any thread, with or
-without the interpreter's lock, and until the process ends.
+without the GIL, until the process ends.
 """
 
 from cpython.object cimport PyObject
@@ -76,10 +76,10 @@ cdef void _drop(void *lease) noexcept nogil:
     cdef PyObject *kind
     cdef PyObject *value
     cdef PyObject *trace
-    # After the end of the interpreter the reference cannot be dropped. The process frees everything.
+    # After the end of the interpreter, the reference remains. The end of the process frees all memory.
     if Py_IsInitialized():
         with gil:
-            # A consumer may drop a tensor while an error is set; the end of a lease must not clear that error.
+            # A consumer may drop a tensor while an error is set. The end of the lease must not clear that error.
             PyErr_Fetch(&kind, &value, &trace)
             Py_XDECREF(<PyObject *> lease)
             PyErr_Restore(kind, value, trace)
@@ -148,7 +148,7 @@ cdef Managed *_legacy(address, device, dtype, shape, strides, lease) except NULL
 
 # ---- capsules
 cdef void _capsule_is_gone(object capsule) noexcept:
-    # A consumer renames a capsule that it uses. Another name means that the tensor is the consumer's.
+    # A consumer renames a used capsule and owns its tensor from then on.
     cdef ManagedVersioned *versioned
     cdef Managed *legacy
     if PyCapsule_IsValid(capsule, _VERSIONED_NAME):
@@ -169,11 +169,11 @@ def managed_capsule(address, device, dtype, shape, strides, lease, *, bint versi
     dtype : tuple of (int, int)
         DLPack code, and number of bits.
     shape, strides : tuple of int
-        Strides count in elements.
+        The strides count in elements.
     lease : object
-        Kept alive until the consumer drops the tensor.
+        The tensor keeps a reference until its deleter runs.
     versioned : bool
-        True: DLPack 1.0. False: the older form.
+        True: the form of DLPack 1.0. False: the legacy form.
     """
     if versioned:
         return PyCapsule_New(_versioned(address, device, dtype, shape, strides, lease), _VERSIONED_NAME,
@@ -182,7 +182,7 @@ def managed_capsule(address, device, dtype, shape, strides, lease, *, bint versi
 
 
 # ---- the C exchange interface
-cdef object _exporter = None   # a function: the arguments of `managed_capsule` for a buffer, without `versioned`
+cdef object _exporter = None   # a function from a buffer to the arguments of `managed_capsule`, without `versioned`
 
 
 def exporter(function):
@@ -207,7 +207,7 @@ cdef int _failed(error) noexcept:
 
 
 cdef int _to_buffer(ManagedVersioned *tensor, void **out) noexcept:
-    # The ownership of the tensor is the callee's in every case.
+    # The callee owns the tensor in every case, also after a refusal.
     if tensor != NULL and tensor.deleter != NULL:
         tensor.deleter(tensor)
     PyErr_SetString(BufferError, "xsem makes no buffers of the tensors of other libraries")
@@ -224,7 +224,7 @@ cdef int _allocate(
 
 
 cdef int _current_stream(int32_t device_type, int32_t device_id, void **out) noexcept:
-    # The export orders nothing, as in __dlpack__: the consumer orders its work with a command list.
+    # As with __dlpack__, the export does not order any work. The consumer orders its work with a command list.
     out[0] = NULL
     return 0
 

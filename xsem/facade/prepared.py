@@ -15,8 +15,8 @@ __all__ = ["Prepared"]
 class Prepared:
     """A prepared wait or signal, made by `CommandList.prepare_wait` or `CommandList.prepare_signal`.
 
-    A call with values appends once. The object keeps a reference to its semaphores. The application can still release a
-    semaphore: xsem frees the semaphore as usual, and each later call raises `ReleasedError`.
+    Each call appends once. The object keeps a reference to its semaphores. The application can still release a
+    semaphore. xsem then frees the semaphore as usual, and each later call raises `ReleasedError`.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Prepared:
         self,
         values: int | SignalParams | WaitParams | Sequence[int | SignalParams | WaitParams | None] | None = None,
     ) -> None:
-        """Append the wait or signal with these values, as the class describes."""
+        """Append the wait or signal with these values. The class describes the parameter and the errors."""
         self._repeat(self._append, values)
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Prepared:
         return f"<Prepared for {count} semaphore{'' if count == 1 else 's'}>"
 
     def __del__(self) -> None:
-        # If the constructor failed, the attribute does not exist.
+        # The attribute is missing if the constructor failed.
         prepared = getattr(self, "_append", None)
         if prepared is not None:
             prepared.dropped = True

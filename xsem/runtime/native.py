@@ -1,7 +1,7 @@
-"""The lock of the append path, and its clock. This is the form in Python.
+"""The lock and the clock of the append path: the form in Python.
 
-`native.pyx` is the same module in Cython. Its lock and its clock take a few nanoseconds: while C code holds the GIL,
-a free lock needs no operation of the system.
+`native.pyx` is the same module in Cython. The lock and the clock of that form take a few nanoseconds. C code holds the
+GIL, so the acquisition of a free lock makes no system call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lock of the append path, and its clock. This is the form in Cython.
+"""The lock and the clock of the append path: the form in Cython.
 
 `native.py` is the same module in Python.
 """
@@ -35,10 +35,10 @@ cpdef double now():
 
 @cython.final
 cdef class Lock:
-    """A re-entrant lock as `threading.RLock`.
+    """A re-entrant lock with the methods of `threading.RLock`.
 
-    The GIL protects the fields. A thread takes a free lock by setting them. The first thread that must wait locks the
-    system's lock on behalf of the owner, which then unlocks it at its release.
+    The GIL protects the fields. To acquire a free lock, a thread sets the fields. The first waiting thread locks the
+    system's lock on behalf of the owner. The owner unlocks the system's lock at the release.
     """
 
     def __cinit__(self):
@@ -70,7 +70,7 @@ cdef class Lock:
         end = time.monotonic() + timeout if timeout >= 0 else 0
         # No other thread runs between this check and the change of `_waiting`.
         if self._count and not self._locked:
-            # The system's lock is free: a thread that waits has locked it before.
+            # The system's lock is free: an earlier waiting thread would have set `_locked`.
             PyThread_acquire_lock(self._lock, NOWAIT_LOCK)
             self._locked = True
         self._waiting += 1

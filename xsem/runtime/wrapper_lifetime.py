@@ -14,8 +14,8 @@ __all__ = ["WrapperLifetime", "new_wrapper_lifetime"]
 class WrapperLifetime(Usable):
     """The lifetime of an object without a driver object of its own.
 
-    An application can create such objects in each frame. The release frees nothing in the driver, so the releaser does
-    not register the object.
+    An application can create such objects in each frame. The release frees no driver object, so the releaser does not
+    register the lifetime.
     """
 
     __slots__ = ("_over", "_parent", "_what")
@@ -41,7 +41,7 @@ class WrapperLifetime(Usable):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Refuse a released object, and hold its parent during a driver call."""
+        """Refuse a released object, and hold the parent during a driver call."""
         self.check()
         with self._parent.held():
             yield
@@ -56,7 +56,7 @@ class WrapperLifetime(Usable):
 
 
 def new_wrapper_lifetime(what: str, parent: Lifetime) -> WrapperLifetime:
-    """Create the lifetime of an object. It is a function for the reason of `new_operation`.
+    """Create the lifetime of an object. Like `new_operation`, this is a function for speed.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Calls of C functions through their addresses. This is the form in Python.
+"""Calls of C functions through their addresses: the form in Python.
 
-`native_call.pyx` is the same module in Cython: Python has no direct call through an address.
+`native_call.pyx` is the same module in Cython. Cython calls an address directly, and Python needs ctypes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from xsem.spi.tokens import Token
 
 __all__ = ["NativeCall", "NativeFunction", "NativeQuery", "compiled"]
 
-# Not stdcall on Windows: 64-bit code has one calling convention.
+# CFUNCTYPE is right on Windows, too: 64-bit code has one calling convention.
 _FUNCTION: Final = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
 class NativeFunction:
-    """A C function that takes up to four pointers or ints and returns an int, 0 for success.
+    """A C function with up to four pointers or ints as parameters. Its result is an int, 0 for success.
 
     Parameters
     ----------
     address : int
     failed : callable
-        Called with a result other than 0. It raises the error, or returns for another call of the function.
+        Called with each result other than 0. The callable raises the error, or returns to repeat the call.
     """
 
     __slots__ = ("_failed", "_function")
@@ -37,13 +37,13 @@ class NativeFunction:
         self._failed = failed
 
     def call(self, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0) -> None:
-        """Call the function. The function ignores arguments beyond its own."""
+        """Call the function. The function ignores surplus arguments."""
         while code := self._function(first, second, third, fourth):
             self._failed(code)
 
 
 class NativeQuery:
-    """A C function that takes a pointer and writes an int. It returns an int, 0 for success.
+    """A C function that reads a pointer and writes an int. Its result is an int, 0 for success.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ class NativeQuery:
         self._at = ctypes.addressof(self._result)
 
     def query(self, pointer: int) -> int:
-        """Call the function, and return the int that it writes."""
+        """Call the function, and return the written int."""
         while code := self._function(pointer, self._at):
             self._failed(code)
         return self._result.value
 
 
 class NativeCall:
-    """A call of a C function with fixed arguments, which point to a block of memory with the values of the call.
+    """A call of a C function with fixed arguments. The function reads the values of each call from a block of memory.
 
     A `PreparedCall` of a backend inherits this class and implements `append`.
 
@@ -81,9 +81,10 @@ class NativeCall:
     arguments : sequence of int
         Values of the arguments.
     block : bytearray
-        Value n of a call is written as a 64-bit number of this machine to the bytes from ``n * stride`` on. None is
-        written as 0. The size of the block is the number of values times `stride`.
+        Each call writes value n as a 64-bit number of this machine to the bytes from ``n * stride`` on, and one None as
+        0. The size of the block is the number of values times `stride`.
     stride : int
+        Distance between two values in bytes, at least 8.
     failed : callable
         As for `NativeFunction`.
     kept : object
@@ -98,7 +99,7 @@ class NativeCall:
     ) -> None:
         if not address or len(arguments) > 4 or stride < 8 or len(block) % stride:
             raise ValueError("an address, at most four arguments and a block of whole strides are needed")
-        # No argtypes: ctypes would check them at each call, and the arguments are always the same.
+        # Without argtypes: ctypes would check them at each call, and the arguments never change.
         self._function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
         self._arguments = tuple(map(ctypes.c_void_p, arguments))
         self._block = block
@@ -114,7 +115,7 @@ class NativeCall:
         Parameters
         ----------
         values : int, None, or a sequence of int
-            One value, or a sequence of values if the block has several.
+            One value, or a sequence of values for a block with several values.
         """
         if self._several is None:
             self._first[0] = values or 0
@@ -124,9 +125,9 @@ class NativeCall:
             self._failed(code)
 
     def append(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
-        """Append the operation with these values. The parameters are those of `PreparedCall`.
+        """Append the operation with these values. `PreparedCall` describes the parameters.
 
-        The backend implements this method with `call`.
+        The subclass of a backend implements this method with `call`.
         """
         raise NotImplementedError
 
@@ -136,5 +137,5 @@ class NativeCall:
 
 
 def compiled() -> bool:
-    """Return whether the append path is compiled. Otherwise, it is pure Python."""
+    """Return whether the append path is compiled. False: the append path is pure Python."""
     return False

@@ -1,6 +1,6 @@
-"""Calls of C functions through their addresses. This is the form in Cython.
+"""Calls of C functions through their addresses: the form in Cython.
 
-`native_call.py` is the same module in Python, with the descriptions.
+`native_call.py` is the same module in Python, with the docstrings.
 """
 
 from cpython.bytearray cimport PyByteArray_AsString
@@ -54,7 +54,7 @@ cdef class NativeCall:
         self._address = address
         for number, argument in enumerate(arguments):
             self._arguments[number] = argument
-        self._view = memoryview(block)   # while it exists, the block keeps its size and its place
+        self._view = memoryview(block)   # the view fixes the size and the address of the block
         self._slots = PyByteArray_AsString(block)
         self._count = len(block) // stride
         self._stride = stride

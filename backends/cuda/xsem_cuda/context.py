@@ -1,8 +1,8 @@
 """The current context and the capture mode of driver calls.
 
 Each thread has its own current context. The backend makes the device's context current only around calls that need a
-current context. If the device's context is already current, the backend changes nothing. Afterwards the thread has its
-previous context, or none.
+current context. If the device's context is already current, the backend changes nothing. Afterwards, the current
+context of the thread is the same as before.
 
 Each thread also has its own stream-capture mode. The backend makes its calls in the relaxed mode, so that captures of
 other threads stay valid. Appends, and the calls that begin and end a recording, use the mode of the thread, because a
@@ -13,12 +13,12 @@ Measured on an H200 (``tests/drivers/h200.json``):
 - Imports, destroys of semaphores and memory, frees, cuMemHostAlloc, cuEventQuery, cuGraphInstantiate and
   cuGraphExecDestroy invalidate a capture of another thread in GLOBAL mode. In the relaxed mode, these calls invalidate
   no capture.
-- The creation and the destruction of events and streams invalidate no capture. Other driver releases were not measured,
-  so these rare calls also run in the relaxed mode.
+- The creation and the destruction of events and streams invalidate no capture on this driver release. Other driver
+  releases were not measured, so these rare calls also run in the relaxed mode.
 - Imports, allocations, and the creation of events and streams need a current context. cuDestroyExternalSemaphore,
   cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy also work on a thread without a context.
-- The context of mappings, images and cuDestroyExternalMemory was not measured. The backend makes these calls with the
-  context and in the relaxed mode.
+- The need of mappings, images and cuDestroyExternalMemory for a context was not measured. The backend makes these calls
+  with the context and in the relaxed mode.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["Context", "Quiet"]
 
 
 class Context:
-    """A context for ``with``: it is current inside. Several threads can enter it, and a thread can enter it again.
+    """A context manager with the CUDA context current inside. Several threads can enter the context, each repeatedly.
 
     Parameters
     ----------
     driver : module
         ``cuda.bindings.driver``.
     native : CUcontext
-        Stays its owner's.
+        The owner keeps the context.
 
     Attributes
     ----------
@@ -69,17 +69,17 @@ class Context:
 
 
 class Quiet:
-    """Relaxed stream-capture mode of the calling thread, for ``with``. A thread can enter it again.
+    """Relaxed stream-capture mode of the calling thread, for ``with``. A thread can enter the mode repeatedly.
 
-    In the default mode, an event query or a free invalidates the capture of another thread (measured:
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED).
+    In the default mode, an event query or a free invalidates the capture of another thread. The call fails with
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (measured).
 
     Parameters
     ----------
     driver : module
         ``cuda.bindings.driver``.
     context : Context
-        Entered if the driver requires a current context to change the mode.
+        Used if the driver requires a current context for a change of the mode.
     """
 
     def __init__(self, driver: Any, context: Context) -> None:
@@ -101,7 +101,8 @@ class Quiet:
         try:
             return call(self._exchange, mode)
         except XsemError as error:
-            # By its documentation, the function can require a current context. The mode still belongs to the thread.
+            # According to its documentation, the function can require a current context. The mode belongs to the
+            # thread, not to the context.
             if error.code != INVALID_CONTEXT:
                 raise
             with self._context:
@@ -109,10 +110,10 @@ class Quiet:
 
 
 class _Entries(threading.local):
-    """The entries of the calling thread, the innermost one last.
+    """The entries of the calling thread, the innermost entry last.
 
-    An entry is what the exit restores: whether the context was pushed, or the previous mode. An inner entry of the
-    relaxed mode restores nothing: it is None.
+    An entry of a context tells whether the exit pops the context. An entry of the relaxed mode is the previous mode, or
+    None for an inner entry.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Driver functions that xsem calls directly at their addresses, without the bindings."""
+"""Direct calls of driver functions at their addresses, without the bindings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SINCE: Final = 10000
 
 
 def address_of(driver: Any, name: str) -> int | None:
-    """Return the address of a driver function; None if the driver is older than CUDA 11.3 (no cuGetProcAddress)."""
+    """Return the address of a driver function. Return None without cuGetProcAddress, that is, before CUDA 11.3."""
     try:
         address, _found = call(driver.cuGetProcAddress, name.encode(), _SINCE, 0)
     except UnsupportedError:
@@ -28,10 +28,10 @@ def address_of(driver: Any, name: str) -> int | None:
 
 
 def check(driver: Any, name: str, code: int) -> None:
-    """Raise the error for a function's code. Return if the code is 0, or if the caller must repeat the call."""
+    """Raise the error for a function's code. Return for code 0, or if the caller must repeat the call."""
     if code and not (code == TIMEOUT and timed_out()):
         def said() -> tuple[Any, ...]:
-            return (driver.CUresult(code),)  # ValueError for a code that the bindings do not know
+            return (driver.CUresult(code),)  # ValueError for a code unknown to the bindings
 
         said.__name__ = name
         call(said)
@@ -39,7 +39,7 @@ def check(driver: Any, name: str, code: int) -> None:
 
 @functools.cache
 def native_function(driver: Any, name: str, arity: int) -> NativeFunction:
-    """Return a driver function whose parameters are pointers and ints, and whose only result is a code.
+    """Return a driver function with pointers and ints as parameters and a code as its only result.
 
     The bindings convert and check each argument. This conversion takes longer than a short function of the driver.
     """
@@ -50,7 +50,7 @@ def native_function(driver: Any, name: str, arity: int) -> NativeFunction:
 
 
 class _Binding(NativeFunction):
-    """The function of the bindings, for a driver that does not provide the address."""
+    """The function of the bindings, for a driver without the address."""
 
     def __init__(self, function: Callable[..., Any], arity: int) -> None:
         self._binding = function
@@ -62,7 +62,7 @@ class _Binding(NativeFunction):
 
 @functools.cache
 def native_query(driver: Any, name: str) -> NativeQuery:
-    """Return a driver function that takes a handle and writes an int."""
+    """Return a driver function with a handle as its parameter and an int as its result."""
     address = address_of(driver, name)
     if address is None:
         return _BindingQuery(getattr(driver, name))
@@ -70,7 +70,7 @@ def native_query(driver: Any, name: str) -> NativeQuery:
 
 
 class _BindingQuery(NativeQuery):
-    """The function of the bindings, for a driver that does not provide the address."""
+    """The function of the bindings, for a driver without the address."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._binding = function
@@ -80,10 +80,10 @@ class _BindingQuery(NativeQuery):
 
 
 def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:
-    """Return the 8 bytes of a device's LUID and its node mask; None if the driver does not provide them.
+    """Return the 8 bytes of a device's LUID and its node mask. If the driver provides neither, return None.
 
-    The bindings read the LUID as a C string. They stop at the first zero byte, which nearly every LUID contains, or
-    they read beyond the end. So this function does not use them.
+    This function does not use the bindings, because they read the LUID as a C string. They stop at the first zero byte,
+    or read beyond the end. Nearly every LUID contains a zero byte.
     """
     name = "cuDeviceGetLuid"
     address = address_of(driver, name)

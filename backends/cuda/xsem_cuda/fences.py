@@ -1,4 +1,4 @@
-"""Fences: CUDA events, which are recycled."""
+"""Fences. Each fence is a CUDA event, and xsem recycles its own events."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["BorrowedFence", "Fence", "Fences", "native_event", "new_fence"]
 
 
 class Fence:
-    """The fence of one operation: an event that was recorded once, after the operation.
+    """The fence of one operation: an event with one record, after the operation.
 
     Attributes
     ----------
     event : int
         The CUevent as a number.
     captured : object
-        False outside of captures. True in a capture of the application. In a recording of xsem, the object of that
-        recording. A captured event cannot be queried: the query would invalidate the capture (measured: 907).
+        Outside of captures, False. In a capture of the application, True. In a recording of xsem, the object of that
+        recording. xsem does not query a captured event: the query would invalidate the capture (measured: 907).
     keyed : sequence of KeyedWait
-        Waits with a timeout that precede this fence in the queue.
+        Keyed-mutex waits with a timeout before this fence on the stream.
     borrowed : bool
         The event belongs to the application. Otherwise, xsem owns the event and recycles it.
     """
@@ -41,7 +41,7 @@ class Fence:
 
 def new_fence(event: int, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> Fence:
     """Create the fence of an event that xsem owns."""
-    # Not a constructor, as in `xsem.runtime.queues.operations`.
+    # A function in place of a constructor, as in `xsem.runtime.queues.operations`.
     fence = Fence.__new__(Fence)
     fence.event = event
     fence.captured = captured
@@ -56,7 +56,7 @@ class BorrowedFence(Fence):
     Attributes
     ----------
     source : object
-        The application's object of the event. The fence keeps the reference until its release.
+        The application's event object. The fence keeps a reference until its release.
     """
 
     __slots__ = ("source",)
@@ -93,14 +93,14 @@ class Fences:
         self._shared_lock = threading.Lock()
 
     def take(self) -> int:
-        """Return an unused event. The caller owns it until `give_back` or `release`."""
+        """Return an unused event. The caller owns the event until `give_back` or `release`."""
         try:
             return self._free.popleft()
         except IndexError:
             return self.create()
 
     def create(self) -> int:
-        """Return a new event, as `take`. The driver treats an event that was never recorded as complete."""
+        """Return a new event, as `take`. For the driver, an event without a record is complete."""
         with self._context, self._quiet:
             return int(call(self._create, self._flags))
 
@@ -120,7 +120,7 @@ class Fences:
         Raises
         ------
         DriverError
-            ``mutex_timeout``: the fence is reached, and a wait before it timed out.
+            ``mutex_timeout``: the fence is reached, and an earlier wait timed out.
         BusyError
             ``captured_event``: the event was recorded into a capture.
         """
@@ -131,14 +131,14 @@ class Fences:
             if call(self._query, fence.event) is NOT_READY:
                 return False
             if fence.keyed:
-                # If a timeout expires during the first query, the next call reports it.
+                # A timeout can expire during the first query. The next call then reports the timeout.
                 call(self._query, fence.event)
         if fence.keyed:
             check_acquired(fence.keyed)
         return True
 
     def release(self, fence: Fence) -> None:
-        """Recycle the event of a fence, or destroy it if it is captured. A borrowed event stays the application's."""
+        """Recycle the event of a fence. Destroy a captured event. Keep a borrowed event: the application owns it."""
         if isinstance(fence, BorrowedFence):
             fence.source = None
         elif self._shared and self._used_by_others(fence):
@@ -170,13 +170,13 @@ def native_event(driver: Any, native: object) -> int:
     driver : module
         ``cuda.bindings.driver``.
     native : object
-        A torch, CuPy, Numba or cuda.core event, or a CUevent as an int. It stays its owner's.
+        A torch, CuPy, Numba or cuda.core event, or a CUevent as an int. The owner keeps the event.
 
     Raises
     ------
     BadArgumentError
-        ``not_an_event``: `native` is not a CUDA event. ``event_not_recorded``: the event does not exist yet, because
-        its owner did not record it.
+        ``not_an_event``: `native` is not a CUDA event. ``event_not_recorded``: the CUevent does not exist before the
+        first record.
     """
     value: object = native
     for attribute in ("cuda_event", "ptr", "handle"):  # torch; CuPy; cuda.core and Numba

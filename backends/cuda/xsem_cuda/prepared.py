@@ -1,8 +1,8 @@
-"""Signals and waits with arrays that are made once. Each call writes the values and calls the driver.
+"""Signals and waits with prepared arrays. Each call writes the values and calls the driver.
 
 The bindings copy both lists element by element at each call. For one semaphore, this copy takes as long as the driver's
-function. For several semaphores, the copy takes longer than the rest of the call. The calls of this module call the
-driver's function directly, with arrays that are laid out once.
+function. For several semaphores, the copy takes longer than the rest of the call. This module calls the driver's
+function directly and makes the arrays once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xsem_cuda.stream_calls import StreamCalls
 
 __all__ = ["PreparedSemaphores", "prepared"]
 
-# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are the fence's value.
+# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are fence.value.
 _PARAMS_SIZE: Final = 144
 
 
@@ -61,7 +61,7 @@ class PreparedSemaphores(NativeCall):
         Raises
         ------
         BusyError
-            ``capture_isolation``: as for `StreamCalls.begin`.
+            ``capture_isolation``, as for `StreamCalls.begin`.
         """
         if not (wait_fences or want_fence):
             self.call(values)
@@ -79,6 +79,6 @@ class PreparedSemaphores(NativeCall):
 def prepared(
     driver: Any, name: str, semaphores: Sequence[SemaphoreToken], calls: StreamCalls, stream: int
 ) -> PreparedSemaphores | None:
-    """Return `PreparedSemaphores` with these arguments; None if the driver does not provide the function's address."""
+    """Return `PreparedSemaphores` with these arguments. Without the function's address, return None."""
     address = address_of(driver, name)
     return PreparedSemaphores(driver, name, address, semaphores, calls, stream) if address else None

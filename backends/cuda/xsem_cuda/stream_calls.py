@@ -1,4 +1,4 @@
-"""The driver calls around each append to a stream: waits for events, records of events, and the capture query."""
+"""The driver calls around the appends to a stream: waits for events, records of events, and the capture query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["StreamCalls"]
 class StreamCalls:
     """Driver calls on one stream.
 
-    The calls use the addresses of the driver's functions, if the driver provides them.
+    If the driver provides the addresses of its functions, the calls go to these addresses. Otherwise, the bindings make
+    the calls.
 
     Parameters
     ----------
@@ -29,11 +30,11 @@ class StreamCalls:
     Attributes
     ----------
     captured : object
-        False outside of captures. True in a capture of the application: the driver does not tell whether two streams
-        are in the same one. Each recording has its own object: a wait in one recording for an event of another
-        invalidates both (measured).
+        Outside of captures, False. In a capture of the application, True: the driver does not tell whether two streams
+        are in the same capture. In a recording of xsem, the object of that recording: a wait in one recording for an
+        event of another recording invalidates both (measured).
     keyed : sequence of KeyedWait
-        Keyed-mutex waits with a timeout on the stream. Each fence refers to the waits before it.
+        Keyed-mutex waits with a timeout on the stream. Each fence refers to the earlier waits.
     """
 
     def __init__(self, driver: Any, fences: Fences, handle: int) -> None:
@@ -57,12 +58,12 @@ class StreamCalls:
         Raises
         ------
         BusyError
-            ``capture_isolation``: as for `begin`.
+            ``capture_isolation``, as for `begin`.
         """
         return self.end(self.begin(wait_fences, want_fence))
 
     def begin(self, wait_fences: Sequence[Fence], want_fence: bool) -> int:
-        """Wait for the fences before an operation, and take an event for its fence.
+        """Append the waits for the fences, and take an event for the fence of the operation.
 
         Returns
         -------
@@ -81,7 +82,7 @@ class StreamCalls:
                     "an event of a capture and work outside of this capture cannot wait for each other: the wait would "
                     "invalidate the capture", reason="capture_isolation",
                 )
-        # Before any append: creating an event can fail.
+        # This call precedes all appends, because the creation of an event can fail.
         event = self._fences.take() if want_fence else 0
         try:
             for fence in wait_fences:
@@ -96,7 +97,7 @@ class StreamCalls:
         return event
 
     def end(self, event: int) -> Fence | None:
-        """Record the event of `begin` behind the operation. Return the fence; None if the event is 0."""
+        """Record the event of `begin` behind the operation, and return its fence. For event 0, return None."""
         if not event:
             return None
         try:
@@ -107,6 +108,6 @@ class StreamCalls:
         return new_fence(event, self.captured, self.keyed)
 
     def cancel(self, event: int) -> None:
-        """Give back the event of `begin`, because the operation failed."""
+        """Give back the event of `begin` after a failure of the operation."""
         if event:
             self._fences.give_back(event)

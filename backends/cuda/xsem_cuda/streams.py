@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 LEGACY: Final = 1
-"""CU_STREAM_LEGACY. Not 0: with CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1 the bindings read 0 as per-thread."""
+"""CU_STREAM_LEGACY. With CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1, the bindings read 0 as per-thread."""
 PER_THREAD: Final = 2
 """CU_STREAM_PER_THREAD: a different stream in each thread."""
 
@@ -32,7 +32,7 @@ def parse_stream(stream: object) -> tuple[int, int | None]:
     Parameters
     ----------
     stream : object
-        An object with ``__cuda_stream__``, a torch or CuPy stream, or a CUstream as an int. It stays its owner's.
+        An object with ``__cuda_stream__``, a torch or CuPy stream, or a CUstream as an int. The owner keeps the stream.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def parse_stream(stream: object) -> tuple[int, int | None]:
     ------
     BadArgumentError
         ``null_stream``: `stream` is the int 0. ``stream_protocol``: unknown version of the protocol. ``not_a_stream``:
-        `stream` is an object of another framework.
+        `stream` is not a CUDA stream.
     """
     if isinstance(stream, int) and not isinstance(stream, bool):
         if stream == 0:
@@ -53,7 +53,7 @@ def parse_stream(stream: object) -> tuple[int, int | None]:
         return stream, None
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        # In the protocol it is a method; in the first cuda.core releases it was a property.
+        # The protocol defines a method. In the first cuda.core releases, the attribute was a property.
         try:
             version, handle = protocol() if callable(protocol) else protocol
             version, handle = int(version), int(handle)
@@ -98,7 +98,7 @@ def check_ordinal(ordinal: int, streams: int | None) -> None:
 
 
 def check_stream_device(driver: Any, context: Context, ordinal: int, handle: int) -> None:
-    """Refuse the stream of another device or context. The ordinal of the stream is checked already.
+    """Refuse the stream of another device or context. `check_ordinal` precedes this check.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, handle: int
     """
     here = f"cuda:{ordinal}"
     if handle in (LEGACY, PER_THREAD):
-        return  # these two belong to the current context, which will be this device's
+        return  # these two belong to the current context, and each append makes the device's context current
     owner = call(driver.cuStreamGetCtx, driver.CUstream(handle))
     if int(owner) == context.address:
         return
@@ -135,7 +135,7 @@ def per_thread_identity() -> tuple[int, object]:
 
 
 class _Thread(threading.local):
-    """One object per thread. Unlike the number of a thread, the object is never reused for another thread."""
+    """One object per thread. A later thread can have the number of an ended thread, but not its object."""
 
     def __init__(self) -> None:
         self.itself = object()

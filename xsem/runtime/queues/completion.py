@@ -38,16 +38,16 @@ class CompletionTracker:
     seq : int
         Number of the last operation, appended or attempted.
     done_seq : int
-        All operations up to this one are known to be done.
+        All operations up to this number are known to be done.
     operations : deque of Operation
         Operations after `done_seq`, oldest first. Readers call `pending`.
     failure : DriverError or None
-        The failure of the queue's work. The rest of the work will never run.
+        The failure of the queue's work. The rest of the work never runs.
     recording : bool
         Appends are recorded, not executed.
     exposed : bool
-        A capture can begin on the queue, so each append queries the driver. The application has the native handle, or
-        the queue has waited for a borrowed event, which may belong to a capture.
+        A capture can begin on the queue, so each append queries the driver. Either the application has the native
+        handle, or the queue has waited for a borrowed event. Such an event may belong to a capture.
     closed : bool
         The native queue is closed and gets no more appends.
     """
@@ -57,7 +57,7 @@ class CompletionTracker:
         self.driver = driver
         self.name = name
         self.borrowed = borrowed
-        # Re-entrant: work that the driver calls at once may append to its own list.
+        # Re-entrant: the driver can call work inside `append_work`, and this work may append to its own list.
         self.lock = Lock()
         self.seq = 0
         self.done_seq = 0
@@ -72,9 +72,9 @@ class CompletionTracker:
         self._limit = device_state.capabilities.max_pending or _NO_LIMIT
         self._mark_every = min(MARK_EVERY, max(1, self._limit // 2))
         self._issuing = False  # the driver is in an append to this queue
-        self._issued = 0  # the driver has returned from all appends up to this one
+        self._issued = 0  # the driver has returned from all appends up to this number
         self._last_wait = 0  # the last operation that can hold the queue
-        self._slots = 0  # operations given to the driver, markers included: max_pending counts both
+        self._slots = 0  # operations and markers given to the driver; `max_pending` counts both
         self._done_slots = 0
         self._marked = 0  # `_slots` at the newest marker
         self._polled = 0  # `_slots` at the last poll of the markers
@@ -83,21 +83,21 @@ class CompletionTracker:
         self._warned = False
 
     def appended(self) -> int:
-        """Return the number of the last operation that this thread can wait for.
+        """Return the number of the last operation for a wait of this thread.
 
-        Inside an append that a signal handler interrupted, this is the operation before that append. The append can
-        continue only after the handler.
+        In a signal handler inside an append, the result is the operation before that append. The append continues only
+        after the handler.
         """
-        # Not `acquire(blocking=False)`: Ctrl-C after that call would leave the lock held.
+        # `acquire(blocking=False)` is not safe here: Ctrl-C after that call would leave the lock held.
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     def on_queue(self, seq: int) -> tuple[Self, int]:
-        """Return this queue and `seq`, because a queue numbers its own operations."""
+        """Return this queue and `seq`: a queue numbers its own operations."""
         return self, seq
 
     # ---- markers
     def ensure_fence(self, seq: int) -> None:
-        """Ensure that a marker tells when `seq` is done, if a marker is possible now; otherwise do nothing.
+        """Ensure a marker at `seq` or later, if a marker is possible now. Otherwise do nothing.
 
         This method never waits for the lock of the queue. If the queue declares `Callers.APPLICATION`, a thread of xsem
         appends no marker: the next call of the application on the device appends the marker.
@@ -119,7 +119,7 @@ class CompletionTracker:
                         pass
 
     def wait(self, seq: int, timeout_ns: int) -> bool:
-        """Block until operation `seq` is done or the time is over. Return whether it is done.
+        """Block until operation `seq` is done or the time is over. Return whether the operation is done.
 
         Raises
         ------
@@ -127,13 +127,13 @@ class CompletionTracker:
             Earlier work failed.
         BusyError
             ``capturing``: a captured operation does not run, so the queue takes no marker. ``in_append``: this thread
-            is inside an append to the queue, so it can append no marker now.
+            is inside an append to the queue and cannot append a marker now.
         """
         if self.done_seq >= seq:
             return True
         deadline = time.monotonic_ns() + timeout_ns
         try:
-            # With a timeout: the driver may block another thread in an append to this queue.
+            # The timeout is necessary: the driver may block another thread in an append to this queue.
             if not self.lock.acquire(True, timeout_ns / 1e9):
                 return False
             if not self._has_fence(seq):
@@ -148,8 +148,8 @@ class CompletionTracker:
             self.raise_failure()
             marker = self._newest_marker()
         finally:
-            # Here and below, the lock is acquired inside `try`, because Ctrl-C can come between that call and the next
-            # line. No Python function is called before the release, because Ctrl-C could come there, too.
+            # The call of `acquire` is inside `try`, because Ctrl-C can come between that call and the next line. This
+            # block calls no Python function before the release, because Ctrl-C could come in that function, too.
             try:  # noqa: SIM105
                 self.lock.release()
             except RuntimeError:
@@ -163,7 +163,7 @@ class CompletionTracker:
         return self.done_seq >= seq
 
     def waits(self) -> bool:
-        """Return whether a wait may be pending. Queries the driver if a wait is not known to be done."""
+        """Return whether a wait may be pending. Query the driver if a wait is not known to be done."""
         if self._last_wait > self.done_seq and self.failure is None and not self.closed:
             self.ensure_fence(self._last_wait)
             self.poll()
@@ -171,7 +171,7 @@ class CompletionTracker:
 
     @property
     def may_wait(self) -> bool:
-        """Whether a wait is among the operations that are not known to be done. Makes no driver call."""
+        """Whether a wait is among the operations in flight. The property makes no driver call."""
         return self._last_wait > self.done_seq
 
     def captured(self) -> bool:
@@ -191,7 +191,7 @@ class CompletionTracker:
 
     def pending(self) -> list[Operation]:
         """Return the operations after `done_seq`, oldest first."""
-        return list(self.operations)   # a copy in one step, because other threads append
+        return list(self.operations)   # `list` copies in one step: other threads append
 
     def _is_captured(self) -> bool:
         return self.recording or (self.exposed and not self.closed and self.driver.is_capturing())
@@ -207,7 +207,7 @@ class CompletionTracker:
         return self.done_seq >= seq or (marker is not None and marker.seq >= seq)
 
     def maybe_fence(self) -> None:
-        """Append a marker and poll the markers if enough has been appended since. The caller does not hold the lock."""
+        """Append a marker if one is due, and poll the markers if a poll is due. The caller does not hold the lock."""
         if self._slots - self._marked >= self._mark_every:
             with self.lock:
                 self._try_mark()
@@ -219,21 +219,21 @@ class CompletionTracker:
         try:
             self._mark()
         except Exception:
-            # This error does not concern the caller's append or release. The next attempt comes later.
+            # The error does not concern the caller's append or release. A later call tries again.
             if not self._warned:
                 self._warned = True
                 _log.warning("%s took no marker; trying again later", self.name, exc_info=True)
 
     def _mark(self) -> None:
-        """Append a marker, unless that would disturb a capture or block this thread. The caller holds the lock.
+        """Append a marker, unless the marker would disturb a capture or block this thread. The caller holds the lock.
 
         Raises
         ------
         XsemError
             The driver refused the marker.
         """
-        # A finalizer of the application can call this during an append of the same thread: `_issuing` is True then.
-        # Not `self.seq`: a signal handler can run before the driver gets that operation.
+        # A finalizer of the application can call this method during an append of the same thread. `_issuing` is then
+        # True. `self.seq` would be wrong: a signal handler can run before the driver gets that operation.
         seq = self._issued
         if self._issuing or self.closed or self._has_fence(seq) or self._is_captured():
             return
@@ -253,18 +253,18 @@ class CompletionTracker:
         fence.slots = self._slots
         self._markers.append(fence)
         before, self._marked = self._marked, self._slots
-        if before < self._polled:   # otherwise `_due` depends on `_polled` and not on `_marked`
+        if before < self._polled:   # otherwise, `_marked` does not affect `_due`
             self._set_due()
 
     def _set_due(self) -> None:
-        """Compute `_due`. An old `_due` is never too late, because all its terms only grow."""
+        """Compute `_due`. An old `_due` is never too large, because no term of the sum decreases."""
         self._due = min(min(self._marked, self._polled) + self._mark_every, self._done_slots + self._limit) - 1
 
     def _room(self) -> int:
         return self._limit - (self._slots - self._done_slots)
 
     def poll(self) -> None:
-        """Query the driver for the markers, and retire the operations before each marker that is reached."""
+        """Query the driver for the markers, and retire the operations before each reached marker."""
         self._polled = self._slots
         self._set_due()
         if self._markers:
@@ -282,7 +282,7 @@ class CompletionTracker:
             try:
                 if not done(head.token):
                     return
-                # If all markers are reached, one query covers hundreds of operations with fences of their own.
+                # If the last marker is reached, this query covers all markers: a queue can have hundreds of them.
                 if tail is not head and done(tail.token):
                     head = tail
             except Exception as error:
@@ -291,7 +291,7 @@ class CompletionTracker:
             self.reached(head.seq)
 
     def reached(self, seq: int) -> None:
-        """Retire all markers up to `seq`, because a fence at `seq` or later is reached."""
+        """Retire all markers up to `seq`, and their operations: a fence at `seq` or later is reached."""
         with self.device_state.releaser.lock:
             markers, reached = self._markers, None
             while markers:
@@ -303,7 +303,7 @@ class CompletionTracker:
                 self._retire(reached.seq, reached.slots)
 
     def not_appended(self, seq: int) -> None:
-        """Count a refused operation as done, so that an idle list stays idle and needs no marker."""
+        """Count a refused operation as done. An idle list thus stays idle and needs no marker."""
         with self.device_state.releaser.lock:
             if self.done_seq == seq - 1:
                 self.done_seq = seq
@@ -321,7 +321,7 @@ class CompletionTracker:
 
     # ---- failure
     def fail(self, failure: DriverError) -> None:
-        """Note that the work of the queue failed. The appended operations use no objects any more."""
+        """Note that the work of the queue failed, and retire the appended operations."""
         self.device_state.annotate_error(failure)
         with self.device_state.releaser.lock:
             if self.failure is None:
@@ -331,7 +331,7 @@ class CompletionTracker:
     def _retire_failed(self) -> None:
         with self.device_state.releaser.lock:
             self._markers.clear()
-            # Not up to `seq`: another thread may be appending an operation now, and the driver may use its objects.
+            # `seq` would be too far: another thread may append an operation now, and the driver may use its objects.
             self._retire(self._issued, self._slots)
 
     def detach(self) -> None:
@@ -350,7 +350,7 @@ class CompletionTracker:
             The failure that `fail` noted.
         """
         if self.failure is not None:
-            # A copy: one exception raised many times would collect the tracebacks of all callers.
+            # Each caller gets a copy: a shared exception would collect the tracebacks of all callers.
             raise copy.copy(self.failure) from self.failure.__cause__
 
 

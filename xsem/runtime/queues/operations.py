@@ -1,4 +1,4 @@
-"""The appends of a queue, the operations in flight, and the driver's fences that tell the completion."""
+"""The appends of a queue, its operations in flight, and the driver's fences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_NOTED: Final = object()
 
 
 class FencedQueue(Protocol):
-    """The queue of a fence, as users of the fence see it."""
+    """The queue of a fence, for users of the fence."""
 
     name: str
 
@@ -39,7 +39,7 @@ class FencedQueue(Protocol):
         """Note that all operations up to this one are done."""
 
     def pending(self) -> list[Operation]:
-        """Return the operations that are not known to be done, oldest first."""
+        """Return the operations in flight, oldest first."""
 
 
 class Fence:
@@ -57,7 +57,7 @@ class Fence:
     captured : bool
         The operation was captured or recorded, not executed.
     slots : int
-        For a marker: number of operations and markers that the queue had given to its driver, this one included.
+        For a marker: number of all operations and markers given to the driver of the queue, up to this marker.
         Otherwise 0.
     """
 
@@ -88,7 +88,7 @@ class Fence:
             raise
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until the fence is reached or the time is over. Return whether it is reached.
+        """Block until the fence is reached or the time is over. Return whether the fence is reached.
 
         Raises
         ------
@@ -109,15 +109,15 @@ class Fence:
         Raises
         ------
         BusyError
-            ``capturing``: a captured operation runs when its graph is launched. A query would break the capture
-            (CUDA_ERROR_CAPTURED_EVENT).
+            ``capturing``: a captured operation runs at the launch of its graph. A query would break the capture with
+            CUDA_ERROR_CAPTURED_EVENT.
         """
         if self.captured:
             raise BusyError("the event's operation was captured or recorded, not executed: wait for the event only "
                             "inside that capture", reason="capturing")
 
     def __del__(self) -> None:
-        # The attribute is missing if the constructor failed.
+        # The attribute is missing if `new_fence` did not finish.
         key = getattr(self, "_key", None)
         if key is not None:
             self.device_state.detach_fence(key)
@@ -132,7 +132,7 @@ class Append:
     ----------
     operation : OperationName
     lifetimes : sequence of Lifetime
-        Lifetimes of the objects that the operation uses.
+        Lifetimes of the objects of the operation.
     may_wait : bool
         The operation can hold the queue behind an unmet wait.
     reenters : bool
@@ -171,7 +171,7 @@ class Append:
             lifetime.use(user, op.seq)
 
     def take_back(self, op: Operation) -> None:
-        """Undo the changes of semaphore state, because the driver did not get the operation or refused it."""
+        """Undo the changes of semaphore state after a failure of the append."""
         if op.before is not NOT_NOTED:
             op.before.take_back()
 
@@ -188,7 +188,7 @@ class Append:
         return ()
 
     def rewinds(self, params: Any) -> bool:
-        """Return whether a signal has ``allow_rewind``: its value need not be above the last value."""
+        """Return whether a signal has ``allow_rewind``, that is, accepts a value not above the last value."""
         return False
 
 
@@ -234,15 +234,16 @@ class Operation:
     Attributes
     ----------
     seq : int
-        Number of the operation on its queue; assigned by the append.
+        Number of the operation on its queue. The append assigns the number.
     append : Append
     params : object
-        Parameters of the append. Timelines: one int, or a tuple of ints. None: one binary semaphore without a parameter
-        object, or no semaphore. All other cases, also ``allow_rewind``: a list of parameter objects.
+        Parameters of the append. Timelines: one int, or a tuple of ints. One binary semaphore without a parameter
+        object, or an append without semaphores: None. All other cases, also ``allow_rewind``: a list of parameter
+        objects.
     kept : sequence of Fence
-        Fences that the operation waits for. This reference keeps the fences until the operation is done.
+        Wait fences of the operation. This reference keeps the fences until the operation is done.
     fence : Fence or None
-        Fence of the operation itself, if the append requested a fence.
+        Fence of the operation, if the append requested a fence.
     before : object
         Earlier state of the semaphores, or the changes of their state, for `Append.take_back`.
     claim : Claim or None
@@ -261,7 +262,7 @@ class Operation:
     appended_at: float
 
     def change_states(self) -> StateChanges:
-        """Begin changes of semaphore state under a claim of this operation. `Append.take_back` undoes them."""
+        """Begin changes of semaphore state under a claim of this operation. `Append.take_back` undoes the changes."""
         self.claim = new_claim()
         self.before = changes = StateChanges(self.claim)
         return changes
@@ -287,10 +288,10 @@ class Operation:
         return self.append.rewinds(self.params)
 
 
-# Functions and not constructors: C code passes the arguments of a constructor as a tuple, and that takes as long as the
-# rest of an append.
+# Functions in place of constructors: a constructor gets its arguments in a tuple, also in C code. The tuple takes as
+# long as the rest of an append.
 def new_fence(device_state: DeviceState, token: Token, queue: FencedQueue | None, seq: int) -> Fence:
-    """Create the fence of operation `seq`. Its token is registered with the device."""
+    """Create the fence of operation `seq`, and register its token with the device."""
     fence = Fence.__new__(Fence)
     fence.device_state = device_state
     fence.token = token

@@ -27,26 +27,28 @@ __all__ = ["PreparedAppend", "prepared_append"]
 class PreparedAppend(Append):
     """A wait or a signal of one or several semaphores on one queue.
 
-    The lifetimes of the semaphores see a prepared append as a `User`. The base class serves appends that change no
-    stored state of a semaphore, for example waits for timelines.
+    For the lifetimes of the semaphores, a prepared append is a `User`. This base class serves appends without a change
+    of stored semaphore state, for example waits for timelines.
 
     Attributes
     ----------
     queue : CompletionTracker
     states : tuple of SemaphoreState
     batch : bool
-        The application passed a sequence of semaphores, so the parameters are a sequence, too.
+        The application passed a sequence of semaphores. The parameters are then a sequence, too.
     params_type : type
         `WaitParams` or `SignalParams`.
     timelines : bool
         All semaphores are timelines.
-    takes_int, takes_none : bool
-        The parameter can be a bare int (one timeline, not in a sequence) or None (one binary semaphore).
+    takes_int : bool
+        The parameter can be a bare int: one timeline, not in a sequence.
+    takes_none : bool
+        The parameter can be None: one binary semaphore, not in a sequence.
     last_seq : int
         Number of the last operation of this append.
     dropped : bool
-        The cache or the application has discarded the append, so the lifetimes of the semaphores may have forgotten
-        this user. Each further append notes the queue as the user.
+        The cache or the application has discarded the append. The lifetimes of the semaphores can then forget this
+        user, so each further append notes the queue as the user.
     """
 
     __slots__ = (
@@ -89,8 +91,8 @@ class PreparedAppend(Append):
         self._append: Callable[..., Token | None] = getattr(driver, f"append_{operation}")
         self._prepare: Callable[..., Any] = getattr(driver, f"prepare_{operation}")
         self._repeat: Callable[..., Token | None] | None = None
-        self._native: NativeCall | None = None   # `_repeat`, if it is a call of C code
-        self._appends = 0   # without the prepared function
+        self._native: NativeCall | None = None   # `_repeat`, if this is a `NativeCall`
+        self._appends = 0   # number of appends without `_repeat`
         self._tokens: Sequence[Token] = [state.token for state in states]
         self._limit = device_state.capabilities.max_value_difference
         self._limited = self._limit != UINT64_MAX
@@ -103,7 +105,7 @@ class PreparedAppend(Append):
         for lifetime in self.lifetimes:
             lifetime.use(self, 1)
 
-    # ---- `User` for the lifetimes of the semaphores: the only use has number 1 and ends with the last operation
+    # ---- `User` for the lifetimes of the semaphores: one use with number 1, until the last operation is done
     @property
     def done_seq(self) -> int:
         """1 if no operation of this append is pending, otherwise 0."""
@@ -113,18 +115,19 @@ class PreparedAppend(Append):
     def closed(self) -> bool:
         """Whether lifetimes can forget this use.
 
-        Either the queue is closed, or no operation is pending, and the append is dropped or has a released semaphore.
+        The first case: the queue is closed. The second case: no operation is pending, and the append is dropped or has
+        a released semaphore.
         """
         return self.queue.closed or (self.done_seq == 1 and (
             self.dropped or any(lifetime.released for lifetime in self.lifetimes)))
 
     def on_queue(self, seq: int) -> tuple[CompletionTracker, int]:
-        """Return the queue, and the number of the last operation on the queue."""
+        """Return the queue, and the number of the last operation of this append."""
         return self.queue, self.last_seq
 
     # ---- use
     def begin(self, op: Operation, user: User, recording: bool) -> None:
-        """Note the use. Check the values to wait for, if the device limits the difference of values."""
+        """Note the use. Check the values of a wait, if the device limits the difference of values."""
         self.note_use(op, user)
         if self._limited:
             for state, value in self.targets(op.params):
@@ -133,7 +136,7 @@ class PreparedAppend(Append):
 
     def note_use(self, op: Operation, user: User) -> None:
         """Note the use. Examine the semaphores only after a release on the device."""
-        # The note precedes the check for releases, as in `Lifetime.use`.
+        # The note precedes the examination, as in `Lifetime.use`.
         self.last_seq = op.seq
         if self._seen != self._releaser.releases:
             self._examine()
@@ -149,9 +152,9 @@ class PreparedAppend(Append):
 
     # ---- the driver's call
     def prepare(self) -> None:
-        """Let the driver prepare its arrays now instead of at the second append.
+        """Let the driver prepare its arrays now, not at the second append.
 
-        No effect for other semaphores than timelines and one binary semaphore.
+        The call has an effect only for timelines and for one binary semaphore.
         """
         if self.timelines or self.takes_none:
             self._repeat = self._prepare(self._tokens)
@@ -159,17 +162,17 @@ class PreparedAppend(Append):
                 self._native = self._repeat
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
-        """Call the driver's prepared function, if it exists; otherwise call `append_wait` or `append_signal`."""
+        """Call the driver's prepared function. Without such a function, call `append_wait` or `append_signal`."""
         if type(params) is list:
             return self._append(self._tokens, params, fences, memories, want_fence)
         if not memories:
             if self._native is not None:
                 return self._native.append(params, fences, want_fence)
-            # The first append prepares nothing: the preparation costs as much as several appends, and many batches
-            # occur only once. A preparation that fails is not repeated.
+            # The first append prepares nothing: the preparation takes as long as several appends, and many batches
+            # occur only once. After a failure, the preparation is not repeated.
             if self._repeat is None:
                 if self._appends == 1:
-                    with contextlib.suppress(XsemError):   # the call below raises the error, if any
+                    with contextlib.suppress(XsemError):   # if the error persists, the call below raises it
                         self.prepare()
                 self._appends += 1
             if self._repeat is not None:
@@ -193,9 +196,9 @@ class _TimelineSignal(PreparedAppend):
         if self._seen != self._releaser.releases or self.dropped:
             self.note_use(op, user)
         if recording:
-            return   # a recorded signal takes effect only in replays, and each replay stores its own values
+            return   # each replay stores the values of its signals
         lock = self._lock
-        # As `Queue.append` acquires its lock.
+        # `Queue.append` acquires its lock in the same way.
         try:
             lock.acquire()
             self._store(op)
@@ -206,7 +209,7 @@ class _TimelineSignal(PreparedAppend):
                 pass  # not acquired
 
     def _store(self, op: Operation) -> None:
-        # The old values are stored before the change, so `take_back` is correct after Ctrl-C at any moment.
+        # `op.before` gets the old values before the change. `take_back` is thus correct after Ctrl-C at any moment.
         params = op.params
         if type(params) is int:
             state = self.states[0]
@@ -224,7 +227,7 @@ class _TimelineSignal(PreparedAppend):
         store_values(self.states, values)
 
     def _check_each(self, op: Operation, values: Sequence[Any], lasts: Sequence[int | None]) -> None:
-        """Find the value that is refused, if any, and the timelines that a value rewinds."""
+        """Refuse a value that cannot be signalled next, and note each rewind."""
         rewinds = [param.allow_rewind for param in op.params] if type(op.params) is list else [False] * len(values)
         for state, value, rewind in zip(self.states, values, rewinds, strict=True):
             state.check_advance(value, allow_rewind=rewind, limit=self._limit)
@@ -241,7 +244,7 @@ class _TimelineSignal(PreparedAppend):
 
 
 class _OtherKinds(PreparedAppend):
-    """A wait or a signal of other kinds, of mixed kinds, or of a binary semaphore that a wait does not reset."""
+    """A wait or a signal of other or mixed kinds, or a wait for binary semaphores without `resets_on_wait`."""
 
     __slots__ = ()
 
@@ -278,12 +281,12 @@ def prepared_append(
     if kinds == {SemaphoreKind.TIMELINE}:
         kind = _TimelineSignal if operation == "signal" else PreparedAppend
     elif kinds == {SemaphoreKind.BINARY} and (operation == "signal" or queue.device_state.capabilities.resets_on_wait):
-        kind = PreparedAppend   # no state of a binary semaphore changes
+        kind = PreparedAppend   # the state of the binary semaphores does not change
     return kind(queue, operation, states, batch=batch)
 
 
 def _values(params: Any) -> Sequence[Any]:
-    """Return the value for each semaphore; None for a semaphore without values."""
+    """Return one value for each semaphore. The value of a semaphore without values is None."""
     if type(params) is int or params is None:
         return (params,)
     return [param.value for param in params] if type(params) is list else params

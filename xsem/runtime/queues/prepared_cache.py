@@ -11,9 +11,9 @@ from xsem.runtime.semaphore_state import SemaphoreState
 __all__ = ["PreparedCache"]
 
 _MOST_BATCHES: Final = 16
-"""Limit of the batches that begin with the same semaphore. A further batch replaces the oldest."""
+"""Limit of the batches with the same first semaphore. A further batch replaces the oldest batch."""
 _MANY: Final = 32
-"""Number of waits or of signals at which the cache first drops the unusable ones. The number can then grow."""
+"""The cache drops closed entries first at this number of waits or signals. The number can then grow."""
 
 
 class PreparedCache:
@@ -33,7 +33,7 @@ class PreparedCache:
         self._many = _MANY
 
     def find_batch(self, operation: Literal["wait", "signal"], semaphores: Any) -> PreparedAppend | None:
-        """Return the prepared append of a list or tuple of semaphores; None for an unknown batch or other argument."""
+        """Return the prepared append of a list or tuple of semaphores. Return None for all other arguments."""
         if type(semaphores) is not list and type(semaphores) is not tuple:
             return None
         try:
@@ -52,7 +52,7 @@ class PreparedCache:
         if prepared.batch:
             self._make_room(operation, states[0], key)
         if len(entries) >= self._many:
-            for other, old in entries.copy().items():   # a copy, because another thread may append meanwhile
+            for other, old in entries.copy().items():   # another thread may append meanwhile
                 if old.closed:
                     self._drop(entries, other)
             for begin in self._batches.copy():

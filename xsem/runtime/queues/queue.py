@@ -77,8 +77,8 @@ class Queue(CompletionTracker):
     ) -> Any:
         """Append one operation: record the operation, and make the driver's call.
 
-        All appends on the device take this path, except markers. An operation that Ctrl-C interrupts inside the
-        driver's call counts as appended, because the driver may have the operation.
+        All appends on the device take this path, except markers. Ctrl-C can interrupt the driver's call. The operation
+        then counts as appended, because the driver may have the operation.
 
         Parameters
         ----------
@@ -88,11 +88,11 @@ class Queue(CompletionTracker):
         user : Usable, optional
             Lifetime of the appending command list. A released list cannot append.
         kept : sequence of Fence
-            Fences that the operation waits for.
+            Wait fences of the operation.
         lifetimes : sequence of Lifetime
             Lifetimes of the memory in the handover.
         memories : sequence of Token
-            Tokens of this memory. Empty if the device does not declare `needs_handover`.
+            Tokens of this memory. Empty unless the device declares `needs_handover`.
         want_fence : bool
             Request a fence of the operation.
 
@@ -110,7 +110,7 @@ class Queue(CompletionTracker):
         """
         device_state = self.device_state
         if device_state.generation != Clock.now:
-            # This check precedes the lock: in a forked child, a thread of the parent process may hold the lock.
+            # This check precedes the lock: at the fork, another thread of the parent process may have held the lock.
             check_generation(device_state.generation, device_state.info.id)
         releaser = device_state.releaser
         if releaser.jobs or device_state.owing or device_state.callbacks_thread.stalled:
@@ -122,7 +122,7 @@ class Queue(CompletionTracker):
                 crowded = True
                 releaser.use_moment(gate)
         op = new_operation(append, params, kept)
-        # As `CompletionTracker.wait` acquires the lock: `with` takes longer.
+        # `with` takes longer. `CompletionTracker.wait` acquires the lock in the same way.
         try:
             self.lock.acquire()
             fence = self._append(op, append, params, user, kept, lifetimes, memories, want_fence, gate, crowded)
@@ -144,12 +144,11 @@ class Queue(CompletionTracker):
         device_state = self.device_state
         calling = foreign = captured = False
         outer = self._issuing
-        # No call stands between the new number and `try`: Ctrl-C in a call would leave a number that is never
-        # issued or done.
+        # The code makes no call between the new number and `try`: after Ctrl-C in such a call, the number would never
+        # be issued or done.
         seq = op.seq = self.seq = self.seq + 1
         try:
-            # The use of the queue itself is noted before all driver calls. From here on, no other thread can close
-            # the queue.
+            # The note of this use precedes all driver calls. From here on, no other thread can close the queue.
             lifetime = self.lifetime
             lifetime.uses[self] = seq
             if lifetime.released or (user is not None and user is not lifetime and user.is_released()):
@@ -164,8 +163,8 @@ class Queue(CompletionTracker):
             if self._slots >= self._due and not captured:
                 self._check_room()
             if gate is not None and not captured:
-                # A release closes the gate before it reads `_last_wait`. Either the release sees this wait, or this
-                # append sees the closed gate and lets the release end.
+                # A release closes the gate and then reads `_last_wait`. Either the release sees this wait, or this
+                # append sees the closed gate and waits for the end of the release.
                 self._last_wait = seq
                 if gate.closed:
                     with gate.lock:
@@ -198,7 +197,7 @@ class Queue(CompletionTracker):
                 op.claim.over = True
             self._issuing = outer
             if self.seq != seq:
-                # Work that appended to its own queue is done after the operations that it appended.
+                # The work has appended operations to its own queue. The work is done after these operations.
                 seq = op.seq = self.seq = self.seq + 1
                 self.lifetime.uses[self] = seq
             self._issued = seq
@@ -215,7 +214,7 @@ class Queue(CompletionTracker):
             fence = op.fence = new_fence(device_state, token, self, seq)
             self._note_marker(fence)
         elif crowded:
-            # With a marker directly behind the wait, the next poll can tell whether the wait is met.
+            # This marker is directly behind the wait. The next poll can then tell whether the wait is met.
             self._try_mark()
         return fence
 
@@ -228,7 +227,7 @@ class Queue(CompletionTracker):
     def _captured_fence(
         self, op: Operation, lifetimes: Sequence[Lifetime], token: Token | None, want_fence: bool
     ) -> Fence | None:
-        """Store a recorded operation, or pin the objects of a captured one. Return the fence if `want_fence` is True.
+        """Store a recorded operation, or pin the objects of a captured operation. Return the requested fence.
 
         The operation runs at each launch of its graph, so no marker can tell its end.
         """
@@ -244,8 +243,8 @@ class Queue(CompletionTracker):
         return fence
 
     def _take_back(self, op: Operation) -> None:
-        """Remove an operation that the driver did not get, or refused. The caller holds the lock."""
-        with contextlib.suppress(ValueError):  # not in the list yet, or the queue has failed and dropped its operations
+        """Remove an operation that the driver did not get, refused or captured. The caller holds the lock."""
+        with contextlib.suppress(ValueError):  # not in the list yet, or dropped after a failure of the queue
             self.operations.remove(op)
             self._slots -= 1
 
@@ -256,7 +255,7 @@ class Queue(CompletionTracker):
             self.operations.append(op)
 
     def _check_room(self) -> None:
-        # The last place is kept for a marker behind all operations. Without that marker, their progress stays unknown.
+        # The last place belongs to a marker behind all operations. Without that marker, their progress stays unknown.
         if self._room() > 1:
             return
         self.poll()

@@ -1,7 +1,7 @@
-"""The values of several timelines in one append. This is the form in Python.
+"""The values of several timelines in one append: the form in Python.
 
-`timeline_values.pyx` is the same module in Cython: loops in C take less time than the functions of this form, but the
-same loops in Python take more.
+`timeline_values.pyx` is the same module in Cython. The loops of that form are faster in C and slower in Python than the
+functions of this form.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["all_above", "are_values", "last_values", "store_values"]
 
 
 def are_values(given: tuple[Any, ...]) -> bool:
-    """Return whether each element is an int from 0 to 2**64 - 1. An instance of a subclass, such as bool, is not."""
+    """Return whether each element is an int from 0 to 2**64 - 1. Subclasses of int, such as bool, do not count."""
     return set(map(type, given)) == {int} and min(given) >= 0 and max(given) <= UINT64_MAX
 
 
 def last_values(states: tuple[SemaphoreState, ...]) -> list[int | None]:
-    """Return the last value of each timeline; None for an unknown value."""
+    """Return the last value of each timeline. None stands for an unknown value."""
     return [state.last for state in states]
 
 
 def all_above(values: Sequence[int], lasts: list[Any]) -> bool:
-    """Return whether each value is above the last value of its timeline. False if a last value is unknown."""
+    """Return whether each value is above the last value of its timeline. An unknown last value gives False."""
     return None not in lasts and all(map(operator.lt, lasts, values))
 
 

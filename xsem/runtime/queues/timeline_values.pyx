@@ -1,6 +1,6 @@
-"""The values of several timelines in one append. This is the form in Cython.
+"""The values of several timelines in one append: the form in Cython.
 
-`timeline_values.py` is the same module in Python, with the descriptions.
+`timeline_values.py` is the same module in Python, with the docstrings.
 """
 
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_CheckExact
@@ -11,7 +11,7 @@ __all__ = ["all_above", "are_values", "last_values", "store_values"]
 
 cdef extern from *:
     """
-    /* Whether an int is from 0 to 2**64 - 1. */
+    /* Return whether an int is from 0 to 2**64 - 1. */
     static int xsem_is_value(PyObject *number) {
         if (PyLong_AsUnsignedLongLong(number) == (unsigned long long) -1 && PyErr_Occurred()) {
             PyErr_Clear();
