@@ -8,18 +8,22 @@ import logging
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeDriver, batch, fake, finish, open_fake, timeline, until
+from support.fake_backend import ALL, FakeDriver, batch, fake, finish, open_fake, timeline, until
+from support.interrupts import interruptions
 
 import xsem
 from xsem.errors import DriverError, ReleasedError
 from xsem.runtime.semaphore_state import Origin
 from xsem.runtime.threads import Deferred, enter_own_thread
-from xsem.spi import Callers
+from xsem.spi import Callers, compiled
 from xsem.types import DeviceInfo, MemoryHandleType, PendingOp
 
 OTHER = DeviceInfo(id="fake:1", backend="fake", index=1, name="fake")
@@ -166,9 +170,9 @@ def test_release_on_a_thread_of_xsem_waits_for_the_application(at: tuple[xsem.De
     semaphores = batch(device, 3)
     commands.append_barrier(signal_event=event)
     finish(commands, driver)
+    commands.append_wait(semaphores[0], 1)
     event.reset()   # its fence is unused now
     assert device._device_state._detached
-    commands.append_wait(semaphores[0], 1)
     with own_thread() as call:
         for semaphore in semaphores:
             call(semaphore.release)
@@ -280,6 +284,20 @@ def test_release_of_the_device_calls_the_callbacks(at: tuple[xsem.Device, Told])
     assert called == [0, 1]   # as on other devices: nothing will ever tell their end
 
 
+def test_callback_may_release_the_device(at: tuple[xsem.Device, Told]) -> None:
+    device, driver = at
+    commands = device.create_command_list()
+    called: list[str] = []
+    events = [device.create_event(), device.create_event()]
+    for event in events:
+        commands.append_barrier(signal_event=event)
+    events[0].add_done_callback(lambda _: (called.append("first"), device.release()))   # type: ignore[func-returns-value]
+    events[1].add_done_callback(lambda _: called.append("second"))
+    driver.fences[0].reached = True
+    device._device_state.catch_up(now=True)
+    assert called == ["first", "second"]   # the end of the second operation will never be known
+
+
 # ---- callbacks
 def test_callback_runs_in_the_next_call(at: tuple[xsem.Device, Told]) -> None:
     device, driver = at
@@ -295,14 +313,15 @@ def test_callback_runs_in_the_next_call(at: tuple[xsem.Device, Told]) -> None:
     assert not device._device_state.notifier.stalled   # the next append has nothing to do
 
 
-def test_callback_runs_in_a_host_wait(at: tuple[xsem.Device, Told]) -> None:
+@pytest.mark.parametrize("wait", ["wait", "synchronize"])
+def test_callback_runs_in_a_host_wait(at: tuple[xsem.Device, Told], wait: str) -> None:
     device, driver = at
     commands, event, last = device.create_command_list(), device.create_event(), device.create_event()
     commands.append_barrier(signal_event=event)
     commands.append_barrier(signal_event=last)
     event.add_done_callback(lambda _: driver.lists[0].reach_all())   # the wait depends on the callback
     driver.fences[0].reached = True
-    last.wait(timeout_s=10)
+    last.wait(timeout_s=10) if wait == "wait" else commands.synchronize(timeout_s=10)
     assert max(driver.slices) <= 5_000_000
 
 
@@ -373,6 +392,52 @@ def test_ctrl_c_passes_to_the_application(
     assert called == []
     device._device_state.catch_up(now=True)
     assert called == [event]
+
+
+@pytest.mark.parametrize("never_blocks", [False, True])
+def test_ctrl_c_anywhere_in_a_pass_loses_no_work(never_blocks: bool) -> None:
+    capabilities = replace(ALL, release_never_blocks=never_blocks)
+    device, driver = open_fake(driver=FakeDriver(capabilities, Callers.APPLICATION))
+    commands, state = device.create_command_list(), device._device_state
+    called: list[xsem.Event] = []
+    ended: list[int] = []
+    driver.on_release = lambda: ended.append(1)
+    threads: list[Any] = [state.releaser._thread, state.callbacks_thread]
+
+    def prepare() -> None:
+        called.clear()
+        ended.clear()
+        used, unused, event = timeline(device), timeline(device), device.create_event()
+        commands.append_wait(used, 1, signal_event=event)
+        event.add_done_callback(called.append)
+        used.release()
+        unused.release()
+        driver.lists[0].reach_all()
+
+    prepare()
+    places: Counter[str] = Counter()
+    for place, otherwise in interruptions(partial(state.catch_up, now=True)):
+        assert otherwise == "", place
+        assert state.releaser.jobs or not state.releaser._has_work(), place   # as the next append sees it
+        driver.finish()   # also a new marker: Ctrl-C can come when xsem has just taken the old one
+        for thread in threads:
+            thread._rest_until = 0.0
+        commands.query()   # does the work that is left
+        driver.everything_is_done = False
+        assert state.releaser.releasing() == (), place
+        # An interrupted driver call counts as made, and an interrupted callback as called.
+        in_driver = place.driver or place.file.endswith(("fake_backend.py", "/threading.py"))
+        if not in_driver and place.function.rpartition(".")[2] not in ("_free_made", "_return_fence", "<lambda>"):
+            places[place.function.rpartition(".")[2]] += 1
+            assert (len(ended), len(called)) == (2, 1), place
+        assert len(ended) <= 2
+        assert len(called) <= 1
+        prepare()
+    assert {"resume", "_work_here", "_settle", "_call_settled"} <= {*places} or compiled()
+    driver.finish()
+    device.release()
+    assert driver.log[-1] == ("close",)
+    assert driver.misuse == []
 
 
 # ---- asyncio
@@ -505,7 +570,7 @@ def arm():
         device.releasing()
 atexit.register(arm)                 # before xsem registers anything: runs after all of its
 from support.fake_backend import FakeDriver, MemoryHandleType, open_fake, timeline
-from xsem.spi import Callers
+from xsem.spi import Callers, compiled
 main = threading.get_ident()
 def check_open(self, what):
     if Watch.armed or threading.get_ident() != main:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
+from xsem.data.handles import store
 from xsem.errors import DriverError
 from xsem.runtime.threads import Background, Deferred, exiting, on_own_thread
 
@@ -126,7 +127,7 @@ class Notifier:
     def _work_here(self) -> None:
         """Poll the requests once, on a thread of the application."""
         while not self._new.empty():   # no other thread takes requests
-            self._requests.append(self._new.get_nowait())
+            store(self._requests, self._new.get_nowait)   # Ctrl-C loses no request
         while self._call_settled():   # a callback may release the device, which settles the other requests
             pass
 

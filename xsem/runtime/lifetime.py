@@ -480,31 +480,34 @@ class Releaser:
             As in `Deferred.resume`.
         """
         self.jobs = False
-        for jobs in (self.later, self.inbox):
-            while jobs and not exiting():
-                try:
-                    job = jobs[0]
-                except IndexError:
-                    break
-                try:
-                    job()
-                except KeyboardInterrupt:
-                    raise
-                except BaseException:
-                    _log.warning("a deferred release failed", exc_info=True)
-                # The job is removed after its end, so a job that Ctrl-C interrupts is repeated. Two threads may do
-                # one job; the second run has no effect.
-                with contextlib.suppress(ValueError):
-                    jobs.remove(job)
-        for lifetime in self.unsettled.copy():
-            self.submit(lifetime)
-        if self._thread.stalled:
-            try:
+        try:
+            for jobs in (self.later, self.inbox):
+                self._do(jobs)
+            for lifetime in self.unsettled.copy():
+                self.submit(lifetime)
+            if self._thread.stalled:
                 self._thread.resume(now=now)
-            finally:
-                if self._thread.stalled:
-                    self.jobs = True
-            self._rouse()
+                self._rouse()
+        finally:
+            if self._thread.stalled:
+                self.jobs = True
+
+    def _do(self, jobs: deque[Callable[[], None]]) -> None:
+        while jobs and not exiting():
+            try:
+                job = jobs[0]
+            except IndexError:
+                break
+            try:
+                job()
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                _log.warning("a deferred release failed", exc_info=True)
+            # The job is removed after its end, so a job that Ctrl-C interrupts is repeated. Two threads may do one
+            # job; the second run has no effect.
+            with contextlib.suppress(ValueError):
+                jobs.remove(job)
 
     def _start(self) -> None:
         """Start the releasing thread. If that is impossible, `drain` of a later call tries again."""
@@ -603,10 +606,11 @@ class Releaser:
     def _take_pending(self, waiting: dict[Lifetime, None]) -> bool:
         """Move the lifetimes from `_pending` to `waiting`. Return whether there were any."""
         taken = False
-        with contextlib.suppress(IndexError):   # empty, also if another thread has taken the last one
-            while self._pending:
-                waiting[self._pending.popleft()] = None
-                taken = True
+        while self._pending:   # no other thread takes lifetimes
+            # In this order: Ctrl-C between the steps loses no lifetime.
+            waiting[self._pending[0]] = None
+            self._pending.popleft()
+            taken = True
         return taken
 
     def _settle(self, waiting: Iterable[Lifetime]) -> dict[Lifetime, None]:
@@ -616,9 +620,11 @@ class Releaser:
         """
         left: dict[Lifetime, None] = {}
         for lifetime in waiting:
-            if lifetime.gated and lifetime.idle:
+            if lifetime.freed:
+                lifetime.end()   # has no effect unless Ctrl-C came after the free
+            elif lifetime.gated and lifetime.idle:
                 self._ready[lifetime] = None
-            elif not lifetime.freed and not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
+            elif not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
                 left[lifetime] = None
         return left
 
@@ -627,7 +633,9 @@ class Releaser:
         while self._ready:
             lifetime = next(iter(self._ready))
             # A lifetime with a holder is removed: the end of the hold submits it again.
-            if not lifetime.freed and not lifetime.held_by_others and not lifetime.free():
+            if lifetime.freed:
+                lifetime.end()   # as in `_settle`
+            elif not lifetime.held_by_others and not lifetime.free():
                 break
             del self._ready[lifetime]
         self._held_back = bool(self._ready)
