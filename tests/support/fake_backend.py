@@ -158,8 +158,9 @@ class FakeDriver(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.NvSciSync, spi.MemoryImport,
     spi.MemoryExport, spi.BorrowedQueues, spi.BorrowedEvents,
 ):
-    def __init__(self, capabilities: Capabilities = ALL) -> None:
+    def __init__(self, capabilities: Capabilities = ALL, callers: spi.Callers = spi.Callers.ANY) -> None:
         self._capabilities = capabilities
+        self.callers = callers
         self.queues: weakref.ref[QueueTable] | None = None
         self.log: list[tuple[Any, ...]] = []
         self.lists: list[FakeList] = []
@@ -351,17 +352,21 @@ class FakeDriver(
 INFO = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake")
 
 
-def open_fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> tuple[Device, FakeDriver]:
-    driver = FakeDriver(capabilities)
+def open_fake(
+    capabilities: Capabilities = ALL, info: DeviceInfo = INFO, driver: FakeDriver | None = None
+) -> tuple[Device, FakeDriver]:
+    driver = driver or FakeDriver(capabilities)
     device = Device(info, driver)
     driver.queues = weakref.ref(device._queues)
     return device, driver
 
 
 @contextmanager
-def fake(capabilities: Capabilities = ALL, info: DeviceInfo = INFO) -> Iterator[tuple[Device, FakeDriver]]:
+def fake(
+    capabilities: Capabilities = ALL, info: DeviceInfo = INFO, driver: FakeDriver | None = None
+) -> Iterator[tuple[Device, FakeDriver]]:
     """Open a device for one test. At the end it closes without misuse: each fence released once."""
-    device, driver = open_fake(capabilities, info)
+    device, driver = open_fake(capabilities, info, driver)
     try:
         yield device, driver
     finally:

@@ -423,7 +423,8 @@ class CommandList(DeviceObject):
         queue = self._queue
         with self._lifetime.held(), self._device_state.calling():
             target = queue.appended()
-            done = wait_in_slices(lambda slice_ns: queue.wait(target, slice_ns), timeout_s)
+            done = wait_in_slices(self._device_state.waiting(lambda slice_ns: queue.wait(target, slice_ns)),
+                                  timeout_s)
         self._check_stopped()
         if not done:
             raise timeout_error(self._device_state, queue.name, timeout_s,

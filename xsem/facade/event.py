@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Event", "check_event", "fences_of"]
 
 _RETRY_S: Final = 0.05
+_POLL_S: Final = 0.001   # between two queries on the thread of the event loop
 
 
 class Event(DeviceObject):
@@ -107,7 +108,7 @@ class Event(DeviceObject):
         check_timeout(timeout_s)
         fence = self._running()
         with self._lifetime.held(), self._device_state.calling():
-            done = wait_in_slices(fence.wait, timeout_s)
+            done = wait_in_slices(self._device_state.waiting(fence.wait), timeout_s)
         self._reached(done, fence)
         if not done:
             pending = [] if fence.queue is None else queue_pending(self.device._queues, fence.queue, fence.seq)
@@ -133,6 +134,10 @@ class Event(DeviceObject):
         The callback runs on a thread of xsem soon after the end of the operation, and must not block. An exception in
         the callback, also SystemExit, is logged and does not affect other callbacks. If the system refuses a thread, a
         warning to the logger ``"xsem"`` says so. Later calls on the device then try again.
+
+        If the backend declares `Callers.APPLICATION` for the device, no thread of xsem may query the event. The
+        application's next calls on the device then run the callback, on the thread of the call, and so do its host
+        waits. ``await event`` queries the event on the thread of the event loop.
 
         Parameters
         ----------
@@ -179,11 +184,12 @@ class Event(DeviceObject):
                 loop.call_soon_threadsafe(finish, failure)
 
         notifier = self._device_state.notifier
+        pause_s = _POLL_S if self._device_state.only_application else _RETRY_S
         remove = notifier.add(fence, reached)
         try:
-            # If the system refuses a thread now, this loop tries again, because no later call is certain to do so.
-            while notifier.stalled and not notifier.ensure():
-                yield from asyncio.sleep(_RETRY_S).__await__()
+            # If no thread polls the event, this loop tries again, because no later call is certain to do so.
+            while not future.done() and notifier.stalled and not notifier.resume():
+                yield from asyncio.sleep(pause_s).__await__()
             yield from future.__await__()
         finally:
             remove()

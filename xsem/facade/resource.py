@@ -83,6 +83,8 @@ class DeviceObject(Releasable):
         The device of the object.
     """
 
+    device: Device
+
     def __init__(self, device: Device, lifetime: Usable) -> None:
         self._attach(device, lifetime)
 

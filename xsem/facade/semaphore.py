@@ -224,7 +224,7 @@ class Semaphore(Resource):
         began = time.monotonic()
         with device_state.calling(held=self._lifetime):
             met = wait_in_slices(
-                lambda slice_ns: driver.host_wait(state.token, value, slice_ns), timeout_s
+                device_state.waiting(lambda slice_ns: driver.host_wait(state.token, value, slice_ns)), timeout_s
             )
         if not met:
             raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began)

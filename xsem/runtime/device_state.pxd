@@ -8,6 +8,7 @@ cdef class DeviceState:
     cdef public Lock values_lock
     cdef public object info, driver, capabilities, stop_watching, notifier, gate
     cdef public long long generation
+    cdef public bint only_application
     cdef public dict owing, _fences, _detached, _abilities
     cdef public object _fence_keys, callbacks_thread
     cdef public Lifetime lifetime

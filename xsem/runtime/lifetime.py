@@ -10,6 +10,9 @@ A `Lifetime` stands for one driver object. The object is freed when three condit
 If a free is possible at once, the caller's thread makes the free. Otherwise the releasing thread of the device makes
 the free. This thread exists while a release is pending, and 50 ms longer. A finalizer calls no driver and takes no
 lock: it puts a job into the device's inbox. Later calls and the releasing thread do the jobs.
+
+A device with `Callers.APPLICATION` has no releasing thread. The next calls of the application on the device do its
+work.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from xsem.errors import ReleasedError
 from xsem.runtime.forks import generation
 from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate
-from xsem.runtime.threads import Background, exiting
+from xsem.runtime.threads import Background, Deferred, exiting, on_own_thread
 
 __all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable", "User"]
 
@@ -401,10 +404,13 @@ class Releaser:
     crowded : bool
         At least 64 released objects wait only for a moment without pending waits. An append of a wait then calls
         `use_moment` first.
+    only_application : bool
+        The driver of the device declares `Callers.APPLICATION`.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, only_application: bool = False) -> None:
         self._name = name
+        self.only_application = only_application
         # Re-entrant: a finalizer of the application can run while this thread holds the lock, and may release objects.
         self.lock = Lock()
         self.closing = False
@@ -430,7 +436,8 @@ class Releaser:
         self.crowded = False
         self._warned = False
         self._looked = 0.0
-        self._thread = Background(f"xsem-release-{name}", self._work, self._has_work)
+        self._thread = (Deferred(f"xsem-release-{name}", self._work_here, self._has_work) if only_application
+                        else Background(f"xsem-release-{name}", self._work, self._has_work))
 
     def post(self, job: Callable[[], None]) -> None:
         """Queue a job from a finalizer. The releasing thread or a later call does it soon."""
@@ -464,32 +471,46 @@ class Releaser:
             lifetime.release()
         self.submit(last)
 
-    def drain(self) -> None:
-        """Do the jobs of finalizers. Other calls begin with this one."""
+    def drain(self, *, now: bool = False) -> None:
+        """Do the jobs of finalizers. Other calls begin with this one.
+
+        Parameters
+        ----------
+        now : bool
+            As in `Deferred.resume`.
+        """
         self.jobs = False
-        for jobs in (self.later, self.inbox):
-            while jobs and not exiting():
-                try:
-                    job = jobs[0]
-                except IndexError:
-                    break
-                try:
-                    job()
-                except KeyboardInterrupt:
-                    raise
-                except BaseException:
-                    _log.warning("a deferred release failed", exc_info=True)
-                # The job is removed after its end, so a job that Ctrl-C interrupts is repeated. Two threads may do
-                # one job; the second run has no effect.
-                with contextlib.suppress(ValueError):
-                    jobs.remove(job)
-        for lifetime in self.unsettled.copy():
-            self.submit(lifetime)
-        if self._thread.stalled:
-            self._start()
+        try:
+            for jobs in (self.later, self.inbox):
+                self._do(jobs)
+            for lifetime in self.unsettled.copy():
+                self.submit(lifetime)
+            if self._thread.stalled:
+                self._thread.resume(now=now)
+                self._rouse()
+        finally:
+            if self._thread.stalled:
+                self.jobs = True
+
+    def _do(self, jobs: deque[Callable[[], None]]) -> None:
+        while jobs and not exiting():
+            try:
+                job = jobs[0]
+            except IndexError:
+                break
+            try:
+                job()
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                _log.warning("a deferred release failed", exc_info=True)
+            # The job is removed after its end, so a job that Ctrl-C interrupts is repeated. Two threads may do one
+            # job; the second run has no effect.
+            with contextlib.suppress(ValueError):
+                jobs.remove(job)
 
     def _start(self) -> None:
-        """Start the releasing thread; if the system refuses it, `drain` of a later call tries again."""
+        """Start the releasing thread. If that is impossible, `drain` of a later call tries again."""
         if not self._thread.ensure():
             self.jobs = True
         self._rouse()
@@ -523,9 +544,10 @@ class Releaser:
         lifetime.end()
         if not settled:
             self.ending.add(lifetime)
-            if lifetime.uses:
-                _look([lifetime])
-            settled = not lifetime.may_block and lifetime.idle and lifetime.free()
+            if not (self.only_application and on_own_thread()):
+                if lifetime.uses:
+                    _look([lifetime])
+                settled = not lifetime.may_block and lifetime.idle and lifetime.free()
             if not lifetime.freed and not lifetime.held_by_others:
                 self._pending.append(lifetime)
                 self._start()
@@ -544,8 +566,7 @@ class Releaser:
         try:
             while not exiting():
                 self.drain()
-                while self._pending:
-                    waiting[self._pending.popleft()] = None
+                if self._take_pending(waiting):
                     pause_s = _PAUSE_FIRST_S
                 _look(waiting)
                 before = len(waiting) + len(self._ready)
@@ -566,6 +587,32 @@ class Releaser:
         finally:
             self._pending.extend(waiting)
 
+    def _work_here(self) -> None:
+        """Free the objects that can be freed now, on a thread of the application."""
+        waiting: dict[Lifetime, None] = {}
+        try:
+            while True:
+                self._take_pending(waiting)
+                _look(waiting)
+                before = len(self.ending)
+                waiting = self._settle(waiting)
+                self._free_ready()
+                if len(self.ending) >= before:
+                    return
+                # The free of an object ends its hold on the parent, so that the parent may be free, too.
+        finally:
+            self._pending.extend(waiting)
+
+    def _take_pending(self, waiting: dict[Lifetime, None]) -> bool:
+        """Move the lifetimes from `_pending` to `waiting`. Return whether there were any."""
+        taken = False
+        while self._pending:   # no other thread takes lifetimes
+            # In this order: Ctrl-C between the steps loses no lifetime.
+            waiting[self._pending[0]] = None
+            self._pending.popleft()
+            taken = True
+        return taken
+
     def _settle(self, waiting: Iterable[Lifetime]) -> dict[Lifetime, None]:
         """Free the objects that can be freed now, and return the rest.
 
@@ -573,9 +620,11 @@ class Releaser:
         """
         left: dict[Lifetime, None] = {}
         for lifetime in waiting:
-            if lifetime.gated and lifetime.idle:
+            if lifetime.freed:
+                lifetime.end()   # has no effect unless Ctrl-C came after the free
+            elif lifetime.gated and lifetime.idle:
                 self._ready[lifetime] = None
-            elif not lifetime.freed and not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
+            elif not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
                 left[lifetime] = None
         return left
 
@@ -584,7 +633,9 @@ class Releaser:
         while self._ready:
             lifetime = next(iter(self._ready))
             # A lifetime with a holder is removed: the end of the hold submits it again.
-            if not lifetime.freed and not lifetime.held_by_others and not lifetime.free():
+            if lifetime.freed:
+                lifetime.end()   # as in `_settle`
+            elif not lifetime.held_by_others and not lifetime.free():
                 break
             del self._ready[lifetime]
         self._held_back = bool(self._ready)
@@ -603,6 +654,9 @@ class Releaser:
         For callers that know a moment without pending waits, such as `synchronize()`. Returns at once if no object
         waits for the gate.
         """
+        if self.only_application:
+            self.drain(now=True)
+            return
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
             self._nap.put(None)

@@ -209,9 +209,14 @@ class Origin:
         self._state = weakref.ref(state)
 
     def value(self) -> int | None:
-        """Return the timeline's value now; None if the exporter cannot read the value, or is released."""
+        """Return the timeline's value now; None if the exporter cannot read the value, or is released.
+
+        Also None if the exporter's driver declares `Callers.APPLICATION`, because the call is on another device.
+        """
         device_state, state = self._device_state(), self._state()
-        if device_state is None or state is None or Feature.READ_VALUE not in device_state.capabilities.features:
+        if device_state is None or state is None or device_state.only_application:
+            return None
+        if Feature.READ_VALUE not in device_state.capabilities.features:
             return None
         with device_state.lifetime.visited() as open_, state.lifetime.visited() as there:
             if open_ and there:

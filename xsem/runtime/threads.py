@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Background", "enter_own_thread", "exiting", "on_own_thread"]
+__all__ = ["Background", "Deferred", "enter_own_thread", "exiting", "on_own_thread"]
 
 _log = logging.getLogger("xsem")
 
 _AGAIN_S: Final = 0.5
+_REST: Final = 4   # a pass of deferred work is followed by a rest of this many times its duration
 
 
 class _Exit:
@@ -120,6 +121,10 @@ class Background:
                          "waits for a later call of xsem on this device, which tries again", self._name)
         return False
 
+    def resume(self, *, now: bool = False) -> bool:
+        """Try again after a refused start, as `ensure` does. The callers see `stalled`."""
+        return self.ensure()
+
     def _launch(self) -> None:
         # The threading module does not know this thread. The first log record in it would add a dummy thread to the
         # list of that module, and the dummy would outlive the thread.
@@ -149,6 +154,84 @@ class Background:
         try:
             self._work()
         except BaseException:  # also SystemExit, which ends a thread without a message
+            _log.exception("%s failed, and goes on", self._name)
+            return False
+        return True
+
+
+class Deferred(Background):
+    """Does `work` inside calls of the application, because no thread of xsem may call the driver.
+
+    No thread is started. `work` makes one pass, and does not wait.
+
+    Attributes
+    ----------
+    stalled : bool
+        Work may be left. `resume` makes a pass.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
+        super().__init__(name, work, busy)
+        self._passing = threading.RLock()
+        self._rest_until = 0.0
+
+    def wake(self) -> bool:
+        """Note that there is work. Takes no lock, so that a finalizer may call it. Return False."""
+        self.stalled = True
+        return False
+
+    def ensure(self) -> bool:
+        """Note that there is work, as `wake` does."""
+        return self.wake()
+
+    def resume(self, *, now: bool = False) -> bool:
+        """Make a pass of the work on this thread.
+
+        No effect on a thread of xsem, at interpreter exit, during another pass, and in the rest after a pass.
+
+        Parameters
+        ----------
+        now : bool
+            Make the pass also in the rest after a pass. The rest limits the passes to a fifth of the time, because the
+            application can make thousands of calls while the work waits for the device.
+
+        Returns
+        -------
+        bool
+            Whether no work is left.
+        """
+        passing = self._passing
+        # A callback, a finalizer or a signal handler inside a pass makes no second pass.
+        if on_own_thread() or exiting() or passing._is_owned():   # type: ignore[attr-defined]
+            return False
+        try:
+            if not passing.acquire(blocking=False):
+                return False
+            began = time.monotonic()
+            if began < self._rest_until and not now:
+                return False
+            try:
+                # Before the pass: work that another thread adds from here on is noted again.
+                self.stalled = False
+                self._worked()
+            finally:
+                ended = time.monotonic()
+                self._rest_until = ended + _REST * (ended - began)
+                if self._busy():
+                    self.stalled = True
+        finally:
+            # As `CompletionTracker.wait` releases its lock.
+            try:  # noqa: SIM105
+                passing.release()
+            except RuntimeError:
+                pass  # not acquired
+        return not self.stalled
+
+    def _worked(self) -> bool:
+        """Make a pass; return False if it raised. Ctrl-C passes through to the application."""
+        try:
+            self._work()
+        except Exception:
             _log.exception("%s failed, and goes on", self._name)
             return False
         return True

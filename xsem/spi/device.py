@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from xsem.errors import UnsupportedError
+from xsem.spi.callers import Callers
 from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token
 from xsem.types import Capabilities
@@ -40,6 +41,11 @@ class DeviceDriver(ABC):
 
     timeout_causes: Sequence[str] = ()
     """Likely causes of a timeout that are specific to this driver, one sentence each."""
+    callers: Callers = Callers.ANY
+    """The threads that may call the methods of the driver. The value is constant for the life of the driver.
+
+    Two values are allowed: `Callers.ANY` and `Callers.APPLICATION`. `Callers.APPLICATION` also holds for all methods
+    of the queues of the device, whatever their own `QueueDriver.callers`."""
 
     @property
     @abstractmethod
