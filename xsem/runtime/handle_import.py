@@ -134,12 +134,6 @@ def _number(handle: Handle) -> int:
     return number
 
 
-_WRONG_SORTS: Final = {
-    stat.S_IFIFO: ("a pipe", "fd_is_pipe"),
-    stat.S_IFSOCK: ("a socket", "fd_is_socket"),
-    stat.S_IFDIR: ("a directory", "fd_is_directory"),
-    stat.S_IFBLK: ("a block device", "fd_is_device"),
-}
 # Character devices that cannot be a vendor's object: null, zero and random (major number 1), terminals, and a DRM node.
 # A DRM node is the device itself, not an object exported from it.
 _MEM_MAJOR: Final = 1
@@ -153,16 +147,22 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
     lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
     """
     status = os.fstat(fd)
-    kind = stat.S_IFMT(status.st_mode)
+    kind, sort, reason = stat.S_IFMT(status.st_mode), "", ""
     # This check comes first, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes:
     # the kernel opens sync files read-only, and exporters of dma-bufs may do so.
     if sys.platform == "linux" and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:
         sort, reason = "opened with O_PATH, which gives no access to the file", "fd_is_path"
+    elif kind == stat.S_IFIFO:
+        sort, reason = "a pipe", "fd_is_pipe"
+    elif kind == stat.S_IFSOCK:
+        sort, reason = "a socket", "fd_is_socket"
+    elif kind == stat.S_IFDIR:
+        sort, reason = "a directory", "fd_is_directory"
+    elif kind == stat.S_IFBLK:
+        sort, reason = "a block device", "fd_is_device"
     elif kind == stat.S_IFREG and status.st_size == 0:
         sort, reason = "an empty file", "fd_is_empty_file"
-    else:
-        sort, reason = _WRONG_SORTS.get(kind, ("", ""))
-    if sys.platform != "win32" and not reason and kind == stat.S_IFCHR:
+    elif sys.platform != "win32" and kind == stat.S_IFCHR:
         major = os.major(status.st_rdev)
         if major in _TTY_MAJORS:
             sort, reason = "a terminal", "fd_is_terminal"
