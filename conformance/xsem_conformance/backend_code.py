@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from xsem import spi
@@ -35,7 +36,8 @@ def of(backend: spi.Backend) -> dict[str, str] | None:
 def digest(package: Path) -> str:
     """Return the SHA-256 over names and contents of a backend's files.
 
-    It is equal for a package in a clone and for the installed wheel: caches and line endings do not count.
+    It is equal for a package in a clone and for the installed wheel: caches, line endings and the compiled forms of
+    Python files do not count.
 
     Parameters
     ----------
@@ -56,8 +58,16 @@ def _files(package: Path) -> Iterator[tuple[str, Path]]:
         return
     for path in package.rglob("*"):
         inside = path.relative_to(package)
-        if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in inside.parts):
+        if any(part == "__pycache__" or part.startswith(".") for part in inside.parts):
+            continue
+        if path.is_file() and not _is_compiled_form(path):
             yield inside.as_posix(), path
+
+
+def _is_compiled_form(path: Path) -> bool:
+    """Return whether this is an extension module beside its Python file. Another extension module has no other file."""
+    source = path.with_name(f"{path.name.partition('.')[0]}.py")
+    return path.name.endswith(tuple(EXTENSION_SUFFIXES)) and source.exists()
 
 
 def _plugin(module: str) -> str:

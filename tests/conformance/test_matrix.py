@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import types
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,14 @@ def test_digest_covers_only_the_contents_of_source_files(package: Path) -> None:
     (package / ".swp").write_bytes(b"an editor's")
     (package / "device.py").write_bytes((package / "device.py").read_bytes().replace(b"\n", b"\r\n"))
     assert backend_code.digest(package) == digest
+
+
+def test_digest_omits_the_compiled_form_of_a_python_file(package: Path) -> None:
+    digest = backend_code.digest(package)
+    (package / f"device{EXTENSION_SUFFIXES[0]}").write_bytes(b"compiled")
+    assert backend_code.digest(package) == digest
+    (package / f"only{EXTENSION_SUFFIXES[0]}").write_bytes(b"a module without a Python file")
+    assert backend_code.digest(package) != digest
 
 
 def test_digest_changes_with_every_file(package: Path) -> None:
