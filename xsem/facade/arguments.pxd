@@ -5,4 +5,4 @@ from xsem.runtime.queues.timeline_values cimport are_values
 
 cpdef checked_params(PreparedAppend append, params)
 cpdef check_same_device(DeviceState device_state, Resource used, what)
-cpdef tuple check_memories(DeviceState device_state, memories)
+cpdef list check_memories(DeviceState device_state, memories)

@@ -181,8 +181,8 @@ def check_same_device(device_state: DeviceState, used: Resource, what: str) -> N
     used._lifetime.check()
 
 
-def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tuple[Memory, ...]:
-    """Check the memory of ``acquire=`` or ``release=``, and return it as a tuple.
+def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> list[Memory]:
+    """Check the memory of ``acquire=`` or ``release=``, and return it as a list.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> tup
     if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
         raise BadArgumentError(f"a sequence of xsem Memory is needed, not {type(memories).__name__}",
                                reason="not_a_memory")
-    given = tuple(memories)
+    given = list(memories)
     for memory in given:
         if not isinstance(memory, Memory):
             raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")

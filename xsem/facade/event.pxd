@@ -15,6 +15,7 @@ cdef class Event(DeviceObject):
     cpdef _bind(self, Fence fence)
     cpdef Fence _bound(self)
 
+@cython.locals(checked=Event, fence=Fence, fences=list)
 cpdef tuple fences_of(DeviceState device_state, events)
 @cython.locals(checked=Event)
 cpdef check_event(DeviceState device_state, event)

@@ -198,11 +198,7 @@ class Event(DeviceObject):
         self._check()
         fence = self._fence
         if fence is None:
-            raise EventNotAppendedError(
-                "the event is not bound to an operation: no append had it as signal_event since it was created or "
-                "reset",
-                reason="event_not_appended",
-            )
+            raise _not_appended()
         return fence
 
     def _running(self) -> Fence:
@@ -243,6 +239,13 @@ class Event(DeviceObject):
         return self._bound().token
 
 
+def _not_appended() -> EventNotAppendedError:
+    return EventNotAppendedError(
+        "the event is not bound to an operation: no append had it as signal_event since it was created or reset",
+        reason="event_not_appended",
+    )
+
+
 def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence, ...]:
     """Return the present fence of each event.
 
@@ -252,15 +255,25 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence
         ``not_an_event``.
     WrongDeviceError
         ``wrong_device``: an event of another device.
+    ReleasedError
+        ``released``.
     EventNotAppendedError
         ``event_not_appended``.
     """
     if type(events) is not list and type(events) is not tuple and not isinstance(events, Sequence):
         raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
                                reason="not_an_event")
+    fences = []
     for event in events:
         check_event(device_state, event)
-    return tuple([event._bound() for event in events])   # a list: faster than a generator
+        checked = event
+        # The append checks the device.
+        checked._lifetime.check()
+        fence = checked._fence
+        if fence is None:
+            raise _not_appended()
+        fences.append(fence)
+    return tuple(fences)
 
 
 def check_event(device_state: DeviceState, event: object) -> None:

@@ -156,7 +156,8 @@ class Queue(CompletionTracker):
             if self.failure is not None:
                 self.raise_failure()
             if kept:
-                foreign = None in [fence.queue for fence in kept]
+                for waited in kept:
+                    foreign = foreign or waited.queue is None
                 self.exposed = self.exposed or foreign
             if self.exposed or self.recording:
                 captured = self.recording or self.driver.is_capturing()
