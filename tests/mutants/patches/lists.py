@@ -127,11 +127,12 @@ def copy_on_the_legacy_stream() -> None:
     """Copies go to the legacy stream, which does not wait for the streams of lists."""
     @instead(StreamQueue, "append_copy")
     def append_copy(before: Any, self: Any, *args: Any) -> Any:
-        mine, self._stream = self._stream, self._driver.CUstream(LEGACY)
+        mine, calls = self._stream, self._calls
+        self._stream, self._calls = self._driver.CUstream(LEGACY), StreamCalls(self._driver, calls._fences, LEGACY)
         try:
             before(self, *args[:-1], False)
         finally:
-            self._stream = mine
+            self._stream, self._calls = mine, calls
         return self.append_barrier((), args[-1])
 
 
