@@ -17,9 +17,9 @@ import typer
 from support import odd_backend, twins_backend
 from typer.testing import CliRunner
 
-from xsem_conformance import cli
 from xsem_conformance.case.quirks import QUIRKS
-from xsem_conformance.cli import _check_places, app
+from xsem_conformance.cli import app
+from xsem_conformance.cli.run import _asked, _check_places
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load
@@ -126,7 +126,7 @@ def test_host_conforms_and_all_reports_are_written(run: Run, tmp_path: Path) -> 
 
 def test_command_in_the_report_omits_output_paths() -> None:
     asked = ["conformance", "run", "--report", "/a/b.json", "--device", "host", "--html=/c.html", "--junit", "x"]
-    assert cli._asked(asked) == ["conformance", "run", "--device", "host"]
+    assert _asked(asked) == ["conformance", "run", "--device", "host"]
 
 
 def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""``xsem conformance``: run, list, show, compare."""
+"""``xsem conformance run``."""
 
 from __future__ import annotations
 
@@ -14,22 +14,12 @@ from xsem.cli.files import CannotWriteError, check_writable, write_file
 from xsem.cli.status import tell
 from xsem.cli.text import printable
 from xsem_conformance import verdict, waivers
-from xsem_conformance.compare import NotComparableError
-from xsem_conformance.compare import compare as compare_reports
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import profiles
 
-__all__ = ["app"]
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check a device case by case.")
+__all__ = ["run"]
 
 
-@app.callback()
-def _group() -> None:
-    """Check a device case by case."""
-
-
-@app.command()
 def run(
     device: Annotated[str, typer.Option(help="The device under test: host, cuda:0, …")] = "host",
     exporter: Annotated[
@@ -167,59 +157,3 @@ def _made(option: str, built: dict[str, Any]) -> str:
 
         return junit(built)
     return json.dumps(built, indent=1) + "\n"
-
-
-@app.command("list")
-def list_requirements(
-    area: Annotated[str, typer.Option(help="Only this area.")] = "",
-) -> None:
-    """List all requirements."""
-    from xsem_conformance.requirements import AREAS, load
-    from xsem_conformance.suite import all_checks
-
-    if area and area not in AREAS:
-        raise typer.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
-    checks = all_checks()
-    for each in load().requirements.values():
-        if area and each.area != area:
-            continue
-        how = "facade" if each.subject == "facade" else "run" if each.id in checks else "-"
-        print(f"{each.id:16} {each.level:6} {how:6} {each.text}")
-
-
-@app.command()
-def show(requirement: str) -> None:
-    """Show one requirement: its text, its clauses and its check."""
-    from xsem_conformance.requirements import load
-    from xsem_conformance.suite import all_checks
-
-    loaded = load()
-    found = loaded.requirements.get(requirement)
-    if found is None:
-        raise typer.BadParameter(f"unknown requirement {requirement!r}; run `xsem conformance list`", param_hint="ID")
-    print(f"{found.id} ({found.level}, {found.subject}): {found.text}")
-    if found.capability:
-        print(f"  needs: {found.capability}")
-    for name in found.clauses:
-        clause = loaded.clauses[name]
-        print(f"  {clause.id}: {clause.gist} ({clause.source})")
-    check = all_checks().get(found.id)
-    if check is not None:
-        print(f"  check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s")
-        print(f"    {(check.run.__doc__ or '').strip()}")
-
-
-@app.command()
-def compare(before: Path, after: Path) -> None:
-    """Compare two reports. Exit: 0 no case is worse, 1 a case is worse, 2 the reports cannot be compared."""
-    try:
-        found = compare_reports(json.loads(before.read_text(encoding="utf-8")),
-                                json.loads(after.read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError, RecursionError, NotComparableError) as error:
-        print(f"xsem: cannot compare: {printable(str(error))}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
-        for line in lines:
-            print(f"{title}: {printable(line)}")
-    print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone")
-    raise typer.Exit(1 if found.worse else 0)
