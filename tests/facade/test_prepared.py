@@ -408,7 +408,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
     prepared = commands.prepare_signal(sem)
     prepared(1)
     with monkeypatch.context() as child:
-        child.setattr(xsem.runtime.forks.Clock, "now", xsem.runtime.forks.Clock.now + 1)   # as at the start of a child
+        child.setattr(xsem.runtime.forks.clock, "now", xsem.runtime.forks.clock.now + 1)   # as at the start of a child
         with pytest.raises(ForkedError):
             prepared(2)
         with pytest.raises(ForkedError):

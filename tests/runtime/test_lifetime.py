@@ -256,7 +256,7 @@ def test_freed_lifetime_is_neither_freed_again_nor_visited() -> None:
     with lifetime.visited() as there:
         assert not there
     assert freed == [1]
-    until(lambda: releaser._thread._idle)
+    until(lambda: not releaser._thread.running)
 
 
 def test_thread_looks_again_for_work_that_came_at_its_end() -> None:

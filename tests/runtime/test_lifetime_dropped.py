@@ -55,7 +55,7 @@ def test_dropped_event_and_wrapper_start_no_thread(opened: Opened) -> None:
         commands = device.command_list(FakeStream(7))
         commands.append_barrier(signal_event=event)
         del event, commands
-        assert device._device_state.releaser._thread._idle
+        assert not device._device_state.releaser._thread.running
     device.pending()   # any call runs the jobs of their finalizers
     assert len(device._device_state.releaser.lifetimes) == before + 1   # the lifetime of the stream
 

@@ -154,4 +154,4 @@ def test_releasing_thread_waits_for_the_next_release(opened: Opened, monkeypatch
     assert len(set(threads)) == 1
     monkeypatch.setattr(lifetime_module, "_LINGER_S", 0.0)
     timeline(device).release()
-    until(lambda: releaser._thread._idle)
+    until(lambda: not releaser._thread.running)

@@ -314,7 +314,7 @@ def test_marker_before_an_interrupted_append_does_not_cover_it(
             answers.append(commands.query())
         return False
 
-    monkeypatch.setattr(driver.lists[0], "is_capturing", interrupted)
+    monkeypatch.setattr(queue, "_query_capture", interrupted)
     commands.append_signal(sem, 1)
     assert answers == [False, True]
     assert queue.done_seq == queue.seq - 1

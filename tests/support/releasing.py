@@ -23,7 +23,7 @@ def threads() -> set[str]:
 
 def rest(device: xsem.Device) -> None:
     """Wait until the releasing thread has no work left and has ended."""
-    until(lambda: device._device_state.releaser._thread._idle)
+    until(lambda: not device._device_state.releaser._thread.running)
     until(lambda: not threads())
 
 

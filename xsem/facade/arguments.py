@@ -11,9 +11,11 @@ from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.runtime.queues.timeline_values import are_values
 from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.spi import Token
 from xsem.types import INFINITE, SemaphoreKind, SignalParams, WaitParams
 
 __all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "checked_params", "shortest_period"]
@@ -181,8 +183,15 @@ def check_same_device(device_state: DeviceState, used: Resource, what: str) -> N
     used._lifetime.check()
 
 
-def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> list[Memory]:
-    """Check the memory of ``acquire=`` or ``release=``, and return it as a list.
+def check_memories(
+    device_state: DeviceState, memories: Sequence[Memory]
+) -> tuple[Sequence[Lifetime], Sequence[Token]]:
+    """Check the memory of ``acquire=`` or ``release=``.
+
+    Returns
+    -------
+    tuple
+        The lifetimes, and the tokens for the driver. Without `Capabilities.needs_handover`, no tokens.
 
     Raises
     ------
@@ -197,15 +206,20 @@ def check_memories(device_state: DeviceState, memories: Sequence[Memory]) -> lis
     if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
         raise BadArgumentError(f"a sequence of xsem Memory is needed, not {type(memories).__name__}",
                                reason="not_a_memory")
-    given = list(memories)
-    for memory in given:
+    lifetimes: list[Lifetime] = []
+    tokens: list[Token] = []
+    for memory in memories:
         if not isinstance(memory, Memory):
             raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
         check_same_device(device_state, memory, "memory")
-    if len(given) > 1 and len({id(memory) for memory in given}) != len(given):
+        checked = memory
+        lifetimes.append(checked._lifetime)
+        if device_state.needs_handover:
+            tokens.append(memory._memory)
+    if len(lifetimes) > 1 and len(set(lifetimes)) != len(lifetimes):
         raise BadArgumentError("a memory is named twice: name it once, it changes hands once in an operation",
                                reason="duplicate_memory")
-    return given
+    return lifetimes, tokens
 
 
 def shortest_period(pattern: bytes) -> bytes:

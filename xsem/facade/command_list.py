@@ -32,7 +32,7 @@ from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
 from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
-from xsem.spi import CopyQueue
+from xsem.spi import CopyQueue, Token
 from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
@@ -509,9 +509,10 @@ class CommandList(DeviceObject):
             self._check_stopped()
         queue, device_state = self._queue, self._device_state
         kept = fences_of(device_state, wait_events) if wait_events is not _NONE else ()
-        given = check_memories(device_state, memories) if memories is not _NONE else ()
-        lifetimes = [each._lifetime for each in given] if given else ()
-        tokens = [each._memory for each in given] if given and device_state.capabilities.needs_handover else ()
+        lifetimes: Sequence[Lifetime] = ()
+        tokens: Sequence[Token] = ()
+        if memories is not _NONE:
+            lifetimes, tokens = check_memories(device_state, memories)
         if signal_event is None:
             queue.append(append, params, self._lifetime, kept, lifetimes, tokens)
             return

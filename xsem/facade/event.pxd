@@ -16,6 +16,6 @@ cdef class Event(DeviceObject):
     cpdef Fence _bound(self)
 
 @cython.locals(checked=Event, fence=Fence, fences=list)
-cpdef tuple fences_of(DeviceState device_state, events)
+cpdef list fences_of(DeviceState device_state, events)
 @cython.locals(checked=Event)
 cpdef check_event(DeviceState device_state, event)

@@ -246,7 +246,7 @@ def _not_appended() -> EventNotAppendedError:
     )
 
 
-def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence, ...]:
+def fences_of(device_state: DeviceState, events: Sequence[Event]) -> Sequence[Fence]:
     """Return the present fence of each event.
 
     Raises
@@ -273,7 +273,7 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> tuple[Fence
         if fence is None:
             raise _not_appended()
         fences.append(fence)
-    return tuple(fences)
+    return fences
 
 
 def check_event(device_state: DeviceState, event: object) -> None:

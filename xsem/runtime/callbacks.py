@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from xsem.data.handles import store
 from xsem.errors import DriverError
-from xsem.runtime.threads import Background, Deferred, exiting, on_own_thread
+from xsem.runtime.threads import Background, Deferred, Worker, exiting, on_own_thread
 
 __all__ = ["Callback", "Notifier", "Watched"]
 
@@ -72,8 +72,9 @@ class Notifier:
         self._new: SimpleQueue[_Request] = SimpleQueue()
         # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
-        self.thread = (Deferred(f"xsem-notify-{name}", self._work_here, self._busy) if only_application
-                       else Background(f"xsem-notify-{name}", self._work, self._busy))
+        self.thread: Worker = (
+            Deferred(f"xsem-notify-{name}", self._work_here, self._busy) if only_application
+            else Background(f"xsem-notify-{name}", self._work, self._busy))
 
     @property
     def stalled(self) -> bool:

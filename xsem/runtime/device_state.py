@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Protocol, Self, TypeVar, cast
 from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
-from xsem.runtime.forks import Clock, check_generation, generation
+from xsem.runtime.forks import check_generation, clock
 from xsem.runtime.lifetime import Lifetime, Releaser
 from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
@@ -48,6 +48,10 @@ class DeviceState:
 
     Attributes
     ----------
+    needs_handover : bool
+        As in `Capabilities`.
+    clock : Clock
+        The clock of forks.
     generation : int
         The fork generation in which the device was opened.
     releaser : Releaser
@@ -56,8 +60,8 @@ class DeviceState:
     stop_watching : callable
         Stops the watchdog. No effect without one.
     notifier : Notifier
-    callbacks_thread : Background
-        The thread of `notifier`.
+    callbacks_thread : Worker
+        The worker of `notifier`.
     gate : ReleaseGate or None
         None if the device declares `release_never_blocks`. A device with `Callers.APPLICATION` has a gate of its own:
         its driver gets no call inside a call on another device.
@@ -71,7 +75,9 @@ class DeviceState:
         self.info = info
         self.driver = driver
         self.capabilities: Capabilities = driver.capabilities
-        self.generation = generation()
+        self.needs_handover = self.capabilities.needs_handover
+        self.clock = clock
+        self.generation = clock.now
         self.only_application = driver.callers is Callers.APPLICATION
         self.releaser = Releaser(info.id, only_application=self.only_application)
         self.values_lock = Lock()
@@ -100,7 +106,7 @@ class DeviceState:
         ReleasedError
             ``released``.
         """
-        if self.generation != Clock.now:
+        if self.generation != self.clock.now:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
             self.lifetime.check()

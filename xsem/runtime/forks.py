@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from xsem.errors import ForkedError
 
-__all__ = ["Clock", "check_generation", "generation"]
+__all__ = ["Clock", "check_generation", "clock", "generation"]
 
 
 class Clock:
-    """Counts forks."""
+    """Counts forks.
 
-    # A class attribute needs one lookup per append. os.getpid() would be a system call per append.
-    now = 0
+    Attributes
+    ----------
+    now : int
+        Each append compares this number. os.getpid() would be a system call per append.
+    """
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0
+
+
+clock: Final = Clock()
+"""The clock of this process."""
 
 
 def _in_child() -> None:
-    Clock.now += 1
+    clock.now += 1
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
@@ -26,7 +39,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
 
 def generation() -> int:
     """Return the number of forks between the first process and this one."""
-    return Clock.now
+    return clock.now
 
 
 def check_generation(opened_in: int, what: str) -> None:
@@ -44,7 +57,7 @@ def check_generation(opened_in: int, what: str) -> None:
     ForkedError
         ``forked``: drivers, their threads and their locks do not survive a fork.
     """
-    if opened_in != Clock.now:
+    if opened_in != clock.now:
         raise ForkedError(
             f"{what} was opened before os.fork() and cannot be used in the child; start the process with "
             'multiprocessing\'s "spawn" method and open it there',

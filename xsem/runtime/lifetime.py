@@ -545,8 +545,7 @@ class Releaser:
         if not settled:
             self.ending.add(lifetime)
             if not (self.only_application and on_own_thread()):
-                if lifetime.uses:
-                    _look([lifetime])
+                _look([lifetime])
                 settled = not lifetime.may_block and lifetime.idle and lifetime.free()
             if not lifetime.freed and not lifetime.held_by_others:
                 self._pending.append(lifetime)

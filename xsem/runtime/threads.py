@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Background", "Deferred", "enter_own_thread", "exiting", "on_own_thread"]
+__all__ = ["Background", "Deferred", "Worker", "enter_own_thread", "exiting", "on_own_thread"]
 
 _log = logging.getLogger("xsem")
 
@@ -52,37 +52,85 @@ def on_own_thread() -> bool:
     return _own.here
 
 
-class Background:
-    """Runs `work` on a separate daemon thread while there is work.
-
-    A refused start is tried again, and so is a `work` that raises. No request is lost.
+class Worker:
+    """Does `work` on request: on a separate thread, or inside calls of the application.
 
     Parameters
     ----------
     name : str
-        Name of the thread.
+        Name of the thread, and of the work in log messages.
     work : callable
-        Does all work and then returns. An exception is logged, and `work` is called again.
+        Does all work that is possible now, and then returns.
     busy : callable
-        Returns whether work is left. Called once more after `work` has returned.
+        Returns whether work is left.
 
     Attributes
     ----------
     stalled : bool
-        The last attempt to start the thread failed. `ensure` makes another attempt.
+        Work may be left that no thread does. `resume` tries again.
     """
 
     def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
         self._name = name
         self._work = work
         self._busy = busy
+        self.stalled = False
+
+    def wake(self) -> bool:
+        """Request the work. Takes no lock, so that a finalizer may call it.
+
+        Returns
+        -------
+        bool
+            False if a thread does not do the work now. `stalled` is then True.
+        """
+        raise NotImplementedError
+
+    @property
+    def running(self) -> bool:
+        """Whether a thread does the work, or is about to begin."""
+        return False
+
+    def ensure(self) -> bool:
+        """Request the work, as `wake` does, with a message about a failure. Not for finalizers."""
+        return self.wake()
+
+    def resume(self, *, now: bool = False) -> bool:
+        """Try again after `stalled`.
+
+        Parameters
+        ----------
+        now : bool
+            For `Deferred`.
+
+        Returns
+        -------
+        bool
+            Whether no work is left without a thread.
+        """
+        raise NotImplementedError
+
+
+class Background(Worker):
+    """Runs `work` on a separate daemon thread while there is work.
+
+    A refused start of the thread is repeated, and so is a `work` that raises. No request is lost. An exception of
+    `work` is logged. `busy` is called once more after `work` has returned.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
+        super().__init__(name, work, busy)
         # Holds one element while no thread runs. pop() is an atomic claim, possible also in a finalizer.
         self._idle: deque[None] = deque([None], maxlen=1)
         # The claim is not sufficient: Ctrl-C at the start of the thread returns the claim although the thread runs. A
         # second thread then waits here for the end of the first one.
         self._running = threading.Lock()
-        self.stalled = False
         self._said = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread runs, or is about to run."""
+        return not self._idle
 
     def wake(self) -> bool:
         """Start the thread, unless it runs. Takes no lock, so that a finalizer may call it.
@@ -122,7 +170,7 @@ class Background:
         return False
 
     def resume(self, *, now: bool = False) -> bool:
-        """Try again after a refused start, as `ensure` does. The callers see `stalled`."""
+        """Start the thread, as `ensure` does."""
         return self.ensure()
 
     def _launch(self) -> None:
@@ -159,15 +207,10 @@ class Background:
         return True
 
 
-class Deferred(Background):
+class Deferred(Worker):
     """Does `work` inside calls of the application, because no thread of xsem may call the driver.
 
-    No thread is started. `work` makes one pass, and does not wait.
-
-    Attributes
-    ----------
-    stalled : bool
-        Work may be left. `resume` makes a pass.
+    No thread is started. `work` makes one pass, and does not wait. `resume` makes a pass.
     """
 
     def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
@@ -179,10 +222,6 @@ class Deferred(Background):
         """Note that there is work. Takes no lock, so that a finalizer may call it. Return False."""
         self.stalled = True
         return False
-
-    def ensure(self) -> bool:
-        """Note that there is work, as `wake` does."""
-        return self.wake()
 
     def resume(self, *, now: bool = False) -> bool:
         """Make a pass of the work on this thread.

@@ -7,12 +7,10 @@ from typing import Any
 
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.spi import PreparedCall
-from xsem.types import SignalParams, WaitParams
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences, new_fence
 from xsem_cuda.queue import StreamQueue
-from xsem_cuda.results import call
-from xsem_cuda.semaphores import Batches, SemaphoreToken
+from xsem_cuda.semaphores import SemaphoreToken
 from xsem_cuda.streams import PER_THREAD, per_thread_identity
 
 __all__ = ["DefaultStreamQueue", "PerThreadQueue"]
@@ -62,13 +60,6 @@ class DefaultStreamQueue(StreamQueue):
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> PreparedCall | None:
         return None   # each append makes the context current; on the per-thread stream, it also checks the thread
-
-    def _semaphores(
-        self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
-        params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
-    ) -> Fence | None:
-        natives, structs = batches.fill(semaphores, params)
-        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
 
     def _issue(
         self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],

@@ -10,18 +10,15 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from xsem.spi.native_call import NativeCall
 from xsem_cuda.direct import address_of, check
 from xsem_cuda.fences import Fence
-from xsem_cuda.semaphores import SemaphoreToken
+from xsem_cuda.semaphores import PARAMS_SIZE, SemaphoreToken
 from xsem_cuda.stream_calls import StreamCalls
 
 __all__ = ["PreparedSemaphores", "prepared"]
-
-# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are fence.value.
-_PARAMS_SIZE: Final = 144
 
 
 class PreparedSemaphores(NativeCall):
@@ -49,10 +46,10 @@ class PreparedSemaphores(NativeCall):
     ) -> None:
         count = len(semaphores)
         natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
-        block = bytearray(_PARAMS_SIZE * count)
+        block = bytearray(PARAMS_SIZE * count)
         params = (ctypes.c_char * len(block)).from_buffer(block)
         super().__init__(address, (ctypes.addressof(natives), ctypes.addressof(params), count, stream), block,
-                         _PARAMS_SIZE, failed=functools.partial(check, driver, name), kept=(natives, params))
+                         PARAMS_SIZE, failed=functools.partial(check, driver, name), kept=(natives, params))
         self._calls = calls
 
     def append(self, values: Any, wait_fences: Sequence[Fence] = (), want_fence: bool = False) -> Fence | None:

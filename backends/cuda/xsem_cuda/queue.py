@@ -250,10 +250,7 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         natives, structs = batches.fill(semaphores, params)
-        if wait_fences or want_fence:
-            return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
-        call(function, natives, structs, len(natives), self._stream)
-        return None
+        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
 
     def _issue(
         self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],

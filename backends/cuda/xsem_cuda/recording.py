@@ -15,14 +15,12 @@ from xsem.errors import BusyError
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
+from xsem_cuda.semaphores import PARAMS_SIZE
 
 __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded"]
 
 OLDEST_DRIVER: Final = 11040
 """The driver version with cuGraphInstantiateWithFlags, the bindings' cuGraphInstantiate. Semaphore nodes need 11.2."""
-
-# Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The fence's value is the first 8.
-_PARAMS_SIZE: Final = 144
 
 Values = Mapping[int, tuple[int, int]]
 
@@ -64,9 +62,9 @@ class _Node:
         params.paramsArray = [struct() for _ in semaphores]
         params.numExtSems = there.count
         here = _NodeParams.from_address(params.getPtr())
-        ctypes.memmove(here.params, there.params, there.count * _PARAMS_SIZE)
+        ctypes.memmove(here.params, there.params, there.count * PARAMS_SIZE)
         self._params = params  # owns the memory of the slots
-        self._slots = [_Slot(each, here.params + at * _PARAMS_SIZE) for at, each in enumerate(semaphores)]
+        self._slots = [_Slot(each, here.params + at * PARAMS_SIZE) for at, each in enumerate(semaphores)]
         self._written = True
 
     def write(self, instance: Any, values: Values) -> None:

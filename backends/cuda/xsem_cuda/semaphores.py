@@ -8,7 +8,10 @@ from typing import Any, Final
 from xsem.types import INFINITE, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreKind, SignalParams, WaitParams
 from xsem_cuda.handles import DriverObject
 
-__all__ = ["Batches", "SemaphoreToken", "fill_win32", "handle_number", "semaphore_descriptor"]
+__all__ = ["PARAMS_SIZE", "Batches", "SemaphoreToken", "fill_win32", "handle_number", "semaphore_descriptor"]
+
+PARAMS_SIZE: Final = 144
+"""Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are fence.value."""
 
 _VALUE_KINDS: Final = frozenset({SemaphoreKind.BINARY, SemaphoreKind.TIMELINE})
 

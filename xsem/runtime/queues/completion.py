@@ -21,7 +21,7 @@ from xsem.runtime.queues.operations import Fence, Operation, new_fence
 from xsem.runtime.threads import on_own_thread
 from xsem.spi import Callers, QueueDriver
 
-__all__ = ["MARK_EVERY", "CompletionTracker"]
+__all__ = ["MARK_EVERY", "AllOperations", "CompletionTracker"]
 
 _log = logging.getLogger("xsem")
 
@@ -66,6 +66,7 @@ class CompletionTracker:
         self.recording = False
         self.exposed = borrowed
         self.closed = False
+        self._query_capture = driver.is_capturing
         self._only_application = driver.callers is Callers.APPLICATION
         self.lifetime: Lifetime  # set by QueueTable.add
         self._markers: deque[Fence] = deque()
@@ -194,7 +195,7 @@ class CompletionTracker:
         return list(self.operations)   # `list` copies in one step: other threads append
 
     def _is_captured(self) -> bool:
-        return self.recording or (self.exposed and not self.closed and self.driver.is_capturing())
+        return self.recording or (self.exposed and not self.closed and self._query_capture())
 
     def _newest_marker(self) -> Fence | None:
         try:
@@ -352,6 +353,29 @@ class CompletionTracker:
         if self.failure is not None:
             # Each caller gets a copy: a shared exception would collect the tracebacks of all callers.
             raise copy.copy(self.failure) from self.failure.__cause__
+
+
+class AllOperations:
+    """The operations of a queue as the `User` of the queue's own lifetime: one use, with number 1."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: CompletionTracker) -> None:
+        self._queue = queue
+
+    @property
+    def done_seq(self) -> int:
+        """1 if no operation is pending, otherwise 0."""
+        return 1 if self._queue.done_seq >= self._queue.seq else 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue is closed."""
+        return self._queue.closed
+
+    def on_queue(self, seq: int) -> tuple[CompletionTracker, int]:
+        """Return the queue, and the number of its last operation."""
+        return self._queue, self._queue.seq
 
 
 def _failure(name: str, error: Exception) -> DriverError:

@@ -17,7 +17,7 @@ cdef class Queue(CompletionTracker):
     cdef public DriverCall barrier
     cpdef StreamUse stream_use(self)
     @cython.locals(
-        device_state=DeviceState, lifetime=Lifetime, used=Lifetime, fence=Fence, waited=Fence, seq=cython.longlong,
+        device_state=DeviceState, lifetime=Lifetime, used=Lifetime, fence=Fence, waited=Fence, tokens=list, seq=cython.longlong,
         calling=cython.bint, foreign=cython.bint, captured=cython.bint, outer=cython.bint,
     )
     cdef Fence _append(

@@ -9,7 +9,7 @@ from weakref import ref
 
 from xsem.errors import WouldBlockError, XsemError
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.forks import Clock, check_generation
+from xsem.runtime.forks import check_generation
 from xsem.runtime.lifetime import Lifetime, Usable
 from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation, new_fence, new_operation
@@ -109,7 +109,7 @@ class Queue(CompletionTracker):
             A semaphore or the driver refused the operation, or earlier work of the queue failed. Nothing was appended.
         """
         device_state = self.device_state
-        if device_state.generation != Clock.now:
+        if device_state.generation != device_state.clock.now:
             # This check precedes the lock: at the fork, another thread of the parent process may have held the lock.
             check_generation(device_state.generation, device_state.info.id)
         releaser = device_state.releaser
@@ -143,24 +143,28 @@ class Queue(CompletionTracker):
         """Append the operation. The caller holds the lock."""
         device_state = self.device_state
         calling = foreign = captured = False
+        fences: Sequence[Token] = ()
         outer = self._issuing
         # The code makes no call between the new number and `try`: after Ctrl-C in such a call, the number would never
         # be issued or done.
         seq = op.seq = self.seq = self.seq + 1
         try:
-            # The note of this use precedes all driver calls. From here on, no other thread can close the queue.
+            # The new number precedes this check. A concurrent release in another thread sees the number, and the queue
+            # stays open; or this call sees the release.
             lifetime = self.lifetime
-            lifetime.uses[self] = seq
             if lifetime.released or (user is not None and user is not lifetime and user.is_released()):
                 self._raise_released(user)
             if self.failure is not None:
                 self.raise_failure()
             if kept:
+                tokens = []
                 for waited in kept:
+                    tokens.append(waited.token)
                     foreign = foreign or waited.queue is None
+                fences = tokens
                 self.exposed = self.exposed or foreign
             if self.exposed or self.recording:
-                captured = self.recording or self.driver.is_capturing()
+                captured = self.recording or self._query_capture()
             if self._slots >= self._due and not captured:
                 self._check_room()
             if gate is not None and not captured:
@@ -181,7 +185,6 @@ class Queue(CompletionTracker):
             if not captured:
                 self._slots += 1
                 self.operations.append(op)
-            fences = [fence.token for fence in kept] if kept else ()
             calling = True
             token = append.call(params, fences, memories, want_fence)
         except BaseException as error:
@@ -200,9 +203,8 @@ class Queue(CompletionTracker):
             if self.seq != seq:
                 # The work has appended operations to its own queue. The work is done after these operations.
                 seq = op.seq = self.seq = self.seq + 1
-                self.lifetime.uses[self] = seq
             self._issued = seq
-        if foreign and not captured and self.driver.is_capturing():
+        if foreign and not captured and self._query_capture():
             # A wait for an event from a capture makes this queue part of that capture.
             captured = True
             self._take_back(op)

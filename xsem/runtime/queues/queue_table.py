@@ -9,6 +9,7 @@ from typing import Final
 
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.native import Lock
+from xsem.runtime.queues.completion import AllOperations
 from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.spi import QueueDriver
 
@@ -93,6 +94,7 @@ class QueueTable:
             queue.driver.close()
 
         queue.lifetime = self.device_state.new_lifetime(queue.name, close)
+        queue.lifetime.use(AllOperations(queue), 1)
         with self.lock:
             self._queues[driver.identity] = queue
         return queue

@@ -1,0 +1,2 @@
+cdef class Worker:
+    cdef public bint stalled
