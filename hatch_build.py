@@ -71,6 +71,11 @@ _CUDA: Final = "backends/cuda/"
 _DIRECTIVES: Final = ("annotation_typing=False", "nonecheck=True", "auto_pickle=False", "unraisable_tracebacks=False")
 
 
+def installed(module: str) -> str:
+    """Return the path of a module in a wheel."""
+    return module.removeprefix(_CUDA)
+
+
 def obstacle() -> str:
     """Return the reason against a compilation here, or an empty string."""
     if os.environ.get("XSEM_PURE", "0") not in {"", "0"}:
@@ -117,7 +122,7 @@ def compile_modules(to: Path, work: Path) -> list[Path]:
 
 
 def _compile(module: str, file: Path, work: Path) -> None:
-    name = module.removeprefix(_CUDA).partition(".")[0].replace("/", ".")
+    name = installed(module).partition(".")[0].replace("/", ".")
     c = work / f"{name}.c"
     directives = [word for each in _DIRECTIVES for word in ("--directive", each)]
     _run(sys.executable, "-m", "cython", "-3", *directives, "-I.", f"-I{_CUDA}", "--module-name", name, "-o", str(c),
@@ -169,7 +174,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             else:
                 for module in MODULES:
                     file = module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")
-                    build_data["force_include"][str(work / file)] = file.removeprefix(_CUDA)
+                    build_data["force_include"][str(work / file)] = installed(file)
                 build_data["pure_python"] = False
                 build_data["infer_tag"] = True
         if why:

@@ -86,7 +86,7 @@ def compiled_modules() -> set[str]:
     """The compiled modules of a wheel that is built here."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     return set() if hatch_build.obstacle() else {
-        each.removeprefix("backends/cuda/").partition(".")[0] + suffix for each in hatch_build.MODULES}
+        hatch_build.installed(each).partition(".")[0] + suffix for each in hatch_build.MODULES}
 
 
 def test_tag_names_the_platform_only_of_a_compiled_wheel(wheel: Path) -> None:
