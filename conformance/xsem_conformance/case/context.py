@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import xsem
 from xsem.plugins import registry
 from xsem.spi import Token
-from xsem.types import SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant
@@ -135,7 +135,7 @@ class CaseContext:
         return self._driver
 
     # ---- shared objects
-    def semaphore(self, type: str) -> Shared:
+    def semaphore(self, type: str, initial_value: int = 0) -> Shared:
         """Create a semaphore in the exporter and import it on the device.
 
         Raises
@@ -146,9 +146,20 @@ class CaseContext:
         peer = self.peer
         if type not in self._about["semaphore_export"]:
             raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
-        there, desc = peer.create_semaphore(type, self.importer)
+        there, desc = peer.create_semaphore(type, self.importer, initial_value)
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
+
+    def repeats(self, consumer: CaseParticipant, type: str) -> bool:
+        """Return whether a consumer may wait for one semaphore of that type again and again."""
+        kind = SemaphoreHandleType(type).kind
+        if kind is SemaphoreKind.BINARY:
+            return consumer.side is not self.here or self.device.capabilities.resets_on_wait
+        return kind is SemaphoreKind.TIMELINE
+
+    def peer_reads(self) -> bool:
+        """Return whether the exporter reads the values of timelines."""
+        return Feature.READ_VALUE.value in self.peer.about()["features"]
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
         """Return the first semaphore type of that kind that the exporter creates and the device imports.

@@ -40,7 +40,8 @@ class Participant(Protocol):
 
     def about(self) -> dict[str, Any]: ...
     def new_list(self) -> int: ...
-    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]: ...
+    def create_semaphore(self, type: str, importer: str | None,
+                         initial_value: int = 0) -> tuple[int, SemaphoreDesc]: ...
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
     def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
     def create_memory(self, type: str, size: int, importer: str | None,
@@ -98,6 +99,7 @@ class LocalParticipant:
             "semaphore_import": sorted(each.value for each in declared.semaphore_import),
             "features": sorted(each.value for each in declared.features),
             "wait_before_signal": sorted(each.value for each in declared.wait_before_signal),
+            "max_value_difference": declared.max_value_difference,
         }
 
     def keep(self, made: Any) -> int:
@@ -123,12 +125,12 @@ class LocalParticipant:
                     raise
                 time.sleep(0.005)
 
-    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
+    def create_semaphore(self, type: str, importer: str | None, initial_value: int = 0) -> tuple[int, SemaphoreDesc]:
         """Create a semaphore; return its number and a descriptor for the device with the UUID `importer`.
 
         The caller closes the descriptor.
         """
-        number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type)))
+        number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type), initial_value=initial_value))
         return number, self.export_semaphore(number, importer)
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:

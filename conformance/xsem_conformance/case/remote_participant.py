@@ -99,8 +99,8 @@ class RemoteParticipant:
     def new_list(self) -> int:
         return int(self._ask("new_list"))
 
-    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
-        number, desc = self._ask("create_semaphore", type, importer)
+    def create_semaphore(self, type: str, importer: str | None, initial_value: int = 0) -> tuple[int, SemaphoreDesc]:
+        number, desc = self._ask("create_semaphore", type, importer, initial_value)
         return number, desc
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
