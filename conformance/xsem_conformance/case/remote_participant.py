@@ -157,6 +157,9 @@ class RemoteParticipant:
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         self._ask("host_wait", semaphore, value, timeout_s)
 
+    def meets_now(self, semaphore: int, value: int | None) -> bool:
+        return bool(self._ask("meets_now", semaphore, value))
+
     def release(self, object_: int) -> None:
         self._ask("release", object_)
 
