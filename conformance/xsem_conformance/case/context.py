@@ -17,7 +17,7 @@ from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError
+from xsem_conformance.outcomes import BlockedError, NotExaminedError
 
 __all__ = ["IN", "OUT", "CaseContext", "gets_through", "value_of"]
 
@@ -133,6 +133,19 @@ class CaseContext:
             info = self.device.info
             self._driver = cast("AbleDriver", registry().get(info.backend).open(info.index))
         return self._driver
+
+    def hook(self, name: str) -> Any:
+        """Call a hook of the backend for `driver`, and return its result; see `SuiteHooks`.
+
+        Raises
+        ------
+        NotExaminedError
+            The backend gives no such hook.
+        """
+        made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)()
+        if made is None:
+            raise NotExaminedError(f"not examined: the backend {self.device.info.backend} gives no hook {name}()")
+        return made
 
     # ---- shared objects
     def semaphore(self, type: str, initial_value: int = 0) -> Shared:
