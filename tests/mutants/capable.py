@@ -189,6 +189,17 @@ class SizeUnchecked(Capable):
 
 
 @_capable
+class WakesLate(Capable):
+    """A wait is met 1.5 s after its signal."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+            self.inner.append_wait(semaphores, params, wait_fences, acquire, False)
+            self.inner.append_work(lambda: time.sleep(1.5))
+            return self.inner.append_barrier((), want_fence)
+
+
+@_capable
 class ExitWaits(Capable):
     """A process does not end while one of its waits is pending."""
 
