@@ -78,7 +78,8 @@ def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
         recording.replay({context.here.get(gate.here): value, context.here.get(after.here): value})
         device.wait(waits, after, value)
         device.stays_pending(waits, "a wait for a replay behind its own wait")
-        expect(measures.read_there(context, memory, 256) == b"\x11" * 256, "a recorded fill ran before its replay's wait")
+        expect(measures.read_there(context, memory, 256) == b"\x11" * 256,
+               "a recorded fill ran before the wait of its replay")
         context.peer.host_signal(gate.there, value)
         device.finish(waits, "a wait for the replay's signal")
         expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal")
