@@ -157,6 +157,12 @@ def failed_work_stops_its_queue(context: CaseContext, case: Case) -> None:
         except DriverError as error:
             failure = error
     expect(failure.from_earlier_work, f"failed work is reported as {failure!r}, without from_earlier_work")
+    try:
+        queue.append_barrier((), False)
+    except DriverError as error:
+        expect(error.from_earlier_work, f"an append behind failed work raises {error!r}, without from_earlier_work")
+    else:
+        raise BrokenError("an append behind failed work raises no error")
     for fence in fences:
         expect(not _reached(functools.partial(driver.query_fence, fence)), "a fence behind failed work is reached")
         expect(not _reached(functools.partial(driver.wait_fence, fence, 1_000_000)),
