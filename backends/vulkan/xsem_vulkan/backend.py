@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
 from xsem.types import DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
@@ -73,6 +73,13 @@ class VulkanBackend(Backend):
         except BaseException:
             instance.close()
             raise
+
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
+        """Return native queues for the conformance suite."""
+        from xsem_vulkan.suite_hooks import VulkanHooks
+
+        made = cast("VulkanDevice", driver)
+        return VulkanHooks(made._gpu, lambda: self.open(made._index)._gpu)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
         """Open a device on the application's VkDevice and queues.
