@@ -40,7 +40,7 @@ def dlpack_device_is_the_memorys_device(context: CaseContext, case: Case) -> Non
             expect(found[1] == 0, f"the id of {_NUMBERED_0[found[0]]} is 0, not {found[1]}")
         else:
             _others_differ(context, found)
-    # Without memory, there is no array.
+    # An array needs memory of the exporter or of the device.
     with (contextlib.suppress(BlockedError), _memory(context) as (memory, shared),
           memory.map_buffer(4096, 4096) as buffer):
         _array_is_right(context, found, buffer, shared)
