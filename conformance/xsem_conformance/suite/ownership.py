@@ -173,9 +173,8 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
     device.finish(waits, "a wait beside a refused import")
     for each, commands in ((device, waits), (producer, signals)):
         each.side.release(commands)   # some devices have few queues
-    another = context.semaphore(case.handle_type)
-    gets_through(producer, device, another, case.handle_type, value)
-    gets_through(device, producer, another, case.handle_type, value_of(case.handle_type, 2))
+    for one, other in ((producer, device), (device, producer)):
+        gets_through(one, other, context.semaphore(case.handle_type), case.handle_type, value)
 
 
 def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.XsemError:
