@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
@@ -83,6 +84,10 @@ class HostBackend(Backend):
             raise DeviceNotFoundError("host has one device: open host:0", reason="no_such_device", backend=self.name)
         self.devices()
         return HostDevice()
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Return the kernel, which has the semaphores and the memory."""
+        return (f"{platform.system()} {platform.release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:
         """Try each system call that the objects need.
