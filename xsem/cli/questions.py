@@ -18,12 +18,11 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import IO, Any, Final
 
 __all__ = ["PATIENCE_S", "Answer", "ask"]
 
-PATIENCE_S: Final = 4.0
+PATIENCE_S: Final = 3.5
 """Longest time for one part of an answer, in seconds. With the start of the command, it stays below 5 s."""
 _GRACE_S: Final = 0.25   # for the end of a process after its signal
 _START_S: Final = 30.0   # for a new interpreter and its imports, which a fork does not need
@@ -80,7 +79,7 @@ def ask(question: str, backends: Iterable[str], patience_s: float = PATIENCE_S) 
 @dataclass
 class _Asked:
     process: Any
-    answers: Connection
+    answers: Any
     trace: IO[bytes]
     deadline: float
     parts: list[Any] = field(default_factory=list)
@@ -130,9 +129,9 @@ class _Asked:
 def _start(question: str, backend: str, patience_s: float) -> _Asked:
     # A fork has the plugins already. The command has no other thread here, and has loaded no vendor's library.
     forks = sys.platform == "linux"
-    context = multiprocessing.get_context("fork" if forks else "spawn")
+    context: Any = multiprocessing.get_context("fork" if forks else "spawn")
     ours, theirs = context.Pipe(duplex=False)
-    trace = tempfile.TemporaryFile()
+    trace = tempfile.TemporaryFile()  # noqa: SIM115 - `_Asked.end` closes it
     try:
         process = context.Process(target=_reply, daemon=True, args=(
             question, backend, theirs, trace.fileno() if forks else None))
@@ -146,7 +145,7 @@ def _start(question: str, backend: str, patience_s: float) -> _Asked:
     return _Asked(process, ours, trace, time.monotonic() + (patience_s if forks else _START_S))
 
 
-def _reply(question: str, backend: str, out: Connection, trace: int | None) -> None:
+def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
     """Send the parts of the answer."""
     os.dup2(2, 1)   # what a vendor's library prints is not part of the output
     if sys.platform != "win32":
