@@ -1,4 +1,4 @@
-"""Identify the code behind a verdict: the backend's files and the vendor's libraries, so that a report can be outdated."""
+"""Identify the code behind a verdict: the backend's files and the vendor's libraries. Other code outdates a report."""
 
 from __future__ import annotations
 

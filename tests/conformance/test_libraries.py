@@ -56,7 +56,7 @@ def test_text_of_a_driver_is_one_printable_line() -> None:
     assert named(host_with(lambda: ["Acme\n9\x1b[1m"])) == [{"name": "Acme 9\ufffd[1m", "sha256": None}]
 
 
-def test_backend_that_cannot_tell_its_libraries_is_run_all_the_same() -> None:
+def test_backend_that_cannot_tell_its_libraries_is_run() -> None:
     def broken() -> Sequence[Path | str]:
         raise OSError("no /proc")
 
@@ -118,12 +118,16 @@ def test_library_keeps_its_name_where_the_system_does_not_tell(monkeypatch: pyte
     assert loaded_library("libc.so.6") == "libc.so.6"
 
 
-def test_file_with_a_blank_in_its_name_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_with_a_blank_or_without_a_version_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r--p 00000000 00:00 0 \n"
-                    "7f01-7f02 r-xp 00000000 fe:01 77    /opt/acme driver/libacme.so.1.4.2\n")
+                    "7f01-7f02 r-xp 00000000 fe:01 77    /opt/acme driver/libacme.so.1.4.2\n"
+                    "7f02-7f03 r-xp 00000000 fe:01 78    /opt/libacme.solo.so\n"
+                    "7f03-7f04 r-xp 00000000 fe:01 79    /opt/libplain.so\n")
     monkeypatch.setattr(libraries, "_MAPS", maps)
     assert loaded_library("libacme.so.1") == Path("/opt/acme driver/libacme.so.1.4.2")
+    assert loaded_library("libplain.so.1") == Path("/opt/libplain.so")
+    assert loaded_library("libac.so") == "libac.so"
 
 
 # ---- the five backends
