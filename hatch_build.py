@@ -1,4 +1,4 @@
-"""Compile the append path: Cython translates the unchanged modules of `MODULES` to C.
+"""Compile the append path: Cython translates the unchanged modules of `MODULES` to C. Add the template of a backend.
 
 ``python hatch_build.py`` compiles the outdated modules in place. ``python hatch_build.py clean`` removes the compiled
 modules. The build of a wheel compiles into the wheel. If `obstacle` finds an obstacle, xsem is pure Python: for example
@@ -93,6 +93,18 @@ def obstacle() -> str:
     return ""
 
 
+def template() -> dict[str, str]:
+    """Return the files of the template of a backend, by path in the clone: paths in the wheel.
+
+    ``xsem conformance new-backend`` writes this template. A clone can have caches and builds beside the files.
+    """
+    folder = ROOT / "examples" / "backend-template"
+    files = [*folder.glob("*.toml"), *folder.glob("*.md"), *folder.glob("xsem_toy/*.py"),
+             *folder.glob("tests/*.py"), *folder.glob(".github/workflows/*.yml")]
+    return {str(file): f"xsem_conformance/backend_template/{file.relative_to(folder).as_posix()}"
+            for file in files if file.is_file()}
+
+
 def compile_modules(to: Path, work: Path) -> list[Path]:
     """Compile the outdated modules, and return the files of all modules.
 
@@ -158,12 +170,16 @@ def clean() -> None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """The build hook of hatchling. It adds the compiled modules to a wheel for this Python and this platform."""
+    """The build hook of hatchling. It adds the template of a backend to the wheel, and the compiled modules.
+
+    The compiled modules are for this Python and this platform.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, except for an editable installation: `main` compiles in place."""
+        """Add both, except for an editable installation: `main` compiles in place, and the template is in the clone."""
         if version == "editable":
             return
+        build_data["force_include"].update(template())
         why = obstacle()
         if not why:
             work = ROOT / "build" / "wheel"

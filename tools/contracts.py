@@ -41,7 +41,7 @@ LAYERS = {
         borrowed
         queue
         semaphores | memory
-        imports | callers | native_call
+        imports | callers | native_call | libraries
         tokens
     """,
     "xsem.data": """

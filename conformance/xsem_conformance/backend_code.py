@@ -1,22 +1,39 @@
-"""Identify the code behind a verdict by a digest of the backend's files, so that an outdated report is recognised."""
+"""Identify the code behind a verdict: the backend's files and the vendor's libraries. Other code outdates a report."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 from xsem import spi
+from xsem.cli.text import printable
 from xsem.plugins import ENTRY_POINT_GROUP
 
-__all__ = ["digest", "of"]
+__all__ = ["digest", "libraries_in_words", "of"]
 
 
-def of(backend: spi.Backend) -> dict[str, str] | None:
-    """Return the module of a backend's plugin and its `digest` for the report; None if the module has no files."""
+def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
+    """Return the code behind a device for the report; None if the module of the plugin has no files.
+
+    Parameters
+    ----------
+    backend : Backend
+        The backend of the device.
+    index : int
+        Position of the device in `Backend.devices`.
+
+    Returns
+    -------
+    dict or None
+        ``package``, the module of the plugin, and ``sha256``, its `digest`. ``libraries``, the vendor's libraries as
+        the backend names them, each with a ``name`` and a ``sha256``. The SHA-256 is None for a text and for an
+        unreadable file. ``libraries`` is None if the backend cannot tell.
+    """
     module = _plugin(type(backend).__module__)
     try:
         found = importlib.util.find_spec(module)
@@ -28,7 +45,7 @@ def of(backend: spi.Backend) -> dict[str, str] | None:
     if len(places) != 1 or not Path(places[0]).exists():   # a namespace package, or a module outside a folder
         return None
     try:
-        return {"package": module, "sha256": digest(Path(places[0]))}
+        return {"package": module, "sha256": digest(Path(places[0])), "libraries": _libraries(backend, index)}
     except OSError:   # a file may be unreadable; the run must continue
         return None
 
@@ -50,6 +67,32 @@ def digest(package: Path) -> str:
         # The sizes make the input unambiguous.
         sha.update(f"{len(name.encode())} {len(data)} {name}".encode() + data)
     return sha.hexdigest()
+
+
+def libraries_in_words(report: Mapping[str, Any]) -> str:
+    """Return the vendor's libraries behind a report: "unknown" for an older report, "none named" for an empty list."""
+    told = (report.get("code") or {}).get("libraries")
+    if told is None:
+        return "unknown"
+    return "; ".join(each["name"] + (f" (SHA-256 {each['sha256'][:12]}…)" if each["sha256"] else "")
+                     for each in told) or "none named"
+
+
+def _libraries(backend: spi.Backend, index: int) -> list[dict[str, str | None]] | None:
+    try:
+        return [{"name": printable(each.name if isinstance(each, Path) else str(each)),   # no path of the machine
+                 "sha256": _file_digest(each) if isinstance(each, Path) else None}
+                for each in backend.libraries(index)]
+    except Exception:   # a defect of the method must not stop the run
+        return None
+
+
+def _file_digest(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError:   # a driver can be replaced or removed while it is loaded
+        return None
 
 
 def _files(package: Path) -> Iterator[tuple[str, Path]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,15 +49,31 @@ def build(source: Path, *names: str, to: Path) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install both wheels into a folder; their dependencies come from this environment."""
     wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
-    build(ROOT, "xsem", "backends", "conformance", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE",
-          to=wheels)
+    build(ROOT, "xsem", "backends", "conformance", "examples/backend-template", "pyproject.toml", "hatch_build.py",
+          "README.md", "LICENSE", to=wheels)
     build(TEMPLATE, "xsem_toy", "pyproject.toml", "README.md", to=wheels)
     both = sorted(wheels.glob("*.whl"))
     assert [each.name.partition("-")[0] for each in both] == ["xsem", "xsem_toy"]
-    done = run("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", site, *both,
-               "--disable-pip-version-check", cwd=wheels)
-    assert done.returncode == 0, done.stdout
+    install(*both, to=site)
     return site
+
+
+def install(*wheels: Path, to: Path) -> None:
+    done = run("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", to, *wheels,
+               "--disable-pip-version-check", cwd=to)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def written(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Let the installed command write the project of a backend, and install the project into the folder `site`."""
+    folder = tmp_path_factory.mktemp("written")
+    done = run("-m", "xsem", "conformance", "new-backend", "big_gpu", cwd=folder, path=(installed,))
+    assert done.returncode == 0, done.stdout
+    (folder / "site").mkdir()
+    build(folder / "xsem-big-gpu", "xsem_big_gpu", "pyproject.toml", "README.md", to=folder)
+    install(*folder.glob("*.whl"), to=folder / "site")
+    return folder
 
 
 @pytest.fixture
@@ -114,6 +132,32 @@ def test_backend_that_declares_nothing_passes_no_profile(installed: Path, hostil
     assert done.returncode == 1, done.stdout
     assert f"profile {profile}: declares none of " in done.stdout
     assert outcomes(done.stdout)["failed"] == 0   # the backend does what it declares, and the profile wants more
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_workflow_of_a_written_project_passes(written: Path, installed: Path) -> None:
+    project = written / "xsem-big-gpu"
+    workflow = (project / ".github" / "workflows" / "conformance.yml").read_text()
+    first, *commands = re.findall(r"^ +- run: (.+)$", workflow, re.MULTILINE)
+    assert first == "python -m pip install -e '.[test]'"   # here, the wheels are installed
+    assert [each.split()[:3] for each in commands] == [
+        ["xsem", "devices"], ["python", "-m", "pytest"], ["xsem", "conformance", "run"]]
+    path = os.pathsep.join([str(installed / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    said = ""
+    for command in commands:
+        done = subprocess.run(shlex.split(command), cwd=project, text=True, stdin=subprocess.DEVNULL, timeout=100,
+                              env=clean_environment(written / "site", installed) | {"PATH": path}, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, done.stdout
+        said += done.stdout
+    assert "big_gpu:0" in said
+    assert "4 passed" in said
+    assert "conformance of big_gpu:0 with host, profile core: " in said
+    assert outcomes(said)["passed"] >= FEWEST_PASSED
+    report = json.loads((project / "report.json").read_text())
+    assert report["code"]["package"] == "xsem_big_gpu"
+    assert [each["name"].partition(" ")[0] for each in report["code"]["libraries"]] == ["Linux"]
 
 
 def test_template_imports_the_modules_allowed_for_a_backend() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from abc import ABC
 
 import pytest
 from support.paths import ROOT
@@ -12,6 +14,7 @@ from xsem import spi
 PAGE = (ROOT / "docs" / "authoring-a-backend.md").read_text(encoding="utf-8")
 SECTION = PAGE[PAGE.index("## The methods"):PAGE.index("## Capabilities")]
 ROWS = re.findall(r"^\|(?:[^|]*\|)? (`\w+`) \| ((?:`\w+`(?:, )?)+) \|$", SECTION, re.MULTILINE)
+EVERY = re.findall(r"^\| `(\w+)` \| ((?:`\w+`(?:, )?)+) \| ([^|]+) \| [^|]+ \|$", SECTION, re.MULTILINE)
 CORE = ("Backend", "DeviceDriver", "QueueDriver")
 
 
@@ -50,3 +53,34 @@ def test_numbers_of_methods_are_right() -> None:
     assert f"The import of semaphores takes {count(*semaphores)} methods" in SECTION
     assert f"The import of semaphores and memory takes {count(*memory)} methods" in SECTION
     assert f"it takes {count(*memory, 'CopyQueue', 'HostMemory')}." in SECTION
+
+
+# ---- the table of every method
+PARTS = {"Semaphores": ("SemaphoreImport", "SemaphoreExport"), "Memory": ("MemoryImport", "MemoryExport")}
+"""The classes that stand in the table for a common part of two abilities."""
+
+
+def interface() -> dict[tuple[tuple[str, ...], str], bool]:
+    """Return each method of the driver interface, by its classes and its name: whether it has a default."""
+    found: dict[tuple[tuple[str, ...], str], bool] = {}
+    for name in spi.__all__:
+        ability = getattr(spi, name)
+        if inspect.isclass(ability) and issubclass(ability, ABC):
+            for method, value in vars(ability).items():
+                if not method.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                    found[PARTS.get(name, (name,)), method] = method not in ability.__abstractmethods__
+    return found
+
+
+def test_every_method_has_one_row_with_its_class() -> None:
+    rows = [(tuple(re.findall(r"\w+", classes)), method) for method, classes, _ in EVERY]
+    assert sorted(rows) == sorted(interface())
+    assert len(rows) > 45
+
+
+def test_row_says_whether_the_method_has_a_default() -> None:
+    has_default = interface()
+    for method, classes, needed in EVERY:
+        names = tuple(re.findall(r"\w+", classes))
+        expected = "default: " if has_default[names, method] else "always" if names[0] in CORE else "with the class"
+        assert needed.startswith(expected), (method, needed)

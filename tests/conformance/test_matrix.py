@@ -122,9 +122,16 @@ def test_digest_separates_file_names_from_contents(tmp_path: Path) -> None:
     assert backend_code.digest(tmp_path / "one") != backend_code.digest(tmp_path / "two")
 
 
+def identified(backend: Any) -> dict[str, Any]:
+    """Return the code of a backend without the libraries, which test_libraries.py tests."""
+    code = backend_code.of(backend, 0)
+    assert code is not None
+    return {key: value for key, value in code.items() if key != "libraries"}
+
+
 def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = registry().get("host")
-    assert backend_code.of(host) == {"package": "xsem_host", "sha256": backend_code.digest(HOST)}
+    assert identified(host) == {"package": "xsem_host", "sha256": backend_code.digest(HOST)}
     # Two packages in one folder: the entry point names the package of the plugin.
     (tmp_path / "acme" / "xsem").mkdir(parents=True)
     (tmp_path / "acme" / "other.py").touch()
@@ -134,7 +141,7 @@ def test_code_of_a_backend_is_its_plugin(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "acme-1.0.dist-info" / "entry_points.txt").write_text("[xsem]\nacme = acme.xsem\n")
     monkeypatch.syspath_prepend(tmp_path)
     acme = type("Acme", (type(host),), {"__module__": "acme.xsem.backend"})()
-    assert backend_code.of(acme) == {"package": "acme.xsem", "sha256": backend_code.digest(tmp_path / "acme" / "xsem")}
+    assert identified(acme) == {"package": "acme.xsem", "sha256": backend_code.digest(tmp_path / "acme" / "xsem")}
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
         del sys.modules[name]
 
@@ -144,11 +151,11 @@ def test_backend_whose_files_cannot_be_read_has_no_code(monkeypatch: pytest.Monk
         raise PermissionError(path)
 
     monkeypatch.setattr(Path, "read_bytes", refused)
-    assert backend_code.of(registry().get("host")) is None
+    assert backend_code.of(registry().get("host"), 0) is None
 
 
 @pytest.mark.parametrize("module", ["no_such_module.at_all", "made_by_a_program", "sys"])
 def test_backend_without_files_has_no_code(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "made_by_a_program", types.ModuleType("made_by_a_program"))
     made_up = type("Acme", (type(registry().get("host")),), {"__module__": module})()
-    assert backend_code.of(made_up) is None
+    assert backend_code.of(made_up, 0) is None

@@ -50,7 +50,8 @@ def every_case() -> list[Result]:
 @pytest.fixture(scope="module")
 def built() -> dict[str, Any]:
     return build(
-        ran(every_case(), code={"package": "xsem_host", "sha256": "0f" * 32},
+        ran(every_case(), code={"package": "xsem_host", "sha256": "0f" * 32, "libraries": [
+            {"name": HOSTILE, "sha256": None}, {"name": "libacme.so.1", "sha256": "0f" * 32}]},
             refusals=[Result(Case("feature:recording"), Outcome.UNSUPPORTED, HOSTILE)], problems=[HOSTILE],
             quirks={"resets_on_wait": {"opaque_fd": True}, "pending_appends": HOSTILE}),
         command="xsem conformance run", commit="0123abc")
@@ -93,6 +94,8 @@ def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str
     _spoil("cases", 0, "clauses", drop=True), _spoil("cases", 0, "more", to=1), _spoil("problems", 0, to=1),
     _spoil("cases", 0, "direction", to="up"), _spoil("cases", 0, "kind", to="event"),
     _spoil("code", "sha256", to="0F" * 32), _spoil("code", "package", drop=True), _spoil("code", "more", to=1),
+    _spoil("code", "libraries", to={}), _spoil("code", "libraries", 0, "sha256", to="0F" * 32),
+    _spoil("code", "libraries", 0, "more", to=1), _spoil("code", "libraries", 0, "name", to=None),
     _spoil("handle_types", 0, "imports", to="maybe"), _spoil("refusals", 0, "outcome", to="OK"),
 ], ids=lambda spoil: spoil.__name__)
 def test_spoiled_report_is_refused(report: dict[str, Any], spoil: Callable[[dict[str, Any]], None]) -> None:
@@ -109,7 +112,8 @@ def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None
         assert part["additionalProperties"] is False
 
     same(schema, report, may_lack=("code",))   # older reports without `code` are valid
-    same(schema["properties"]["code"], report["code"])
+    same(schema["properties"]["code"], report["code"], may_lack=("libraries",))   # as in older reports
+    same(schema["properties"]["code"]["properties"]["libraries"]["items"], report["code"]["libraries"][0])
     properties = schema["properties"]
     for name in ("device", "exporter", "counts"):
         same(properties[name], report[name])

@@ -255,7 +255,7 @@ def test_look_returns_the_facts_of_the_device(folder: Path) -> None:
     about = runner.look(odd_backend.device("well"))
     assert (about.info.id, about.second) == (odd_backend.device("well"), True)
     assert about.code == {"package": "odd_backend",
-                          "sha256": backend_code.digest(Path(odd_backend.__file__))}
+                          "sha256": backend_code.digest(Path(odd_backend.__file__)), "libraries": []}
     assert about.capabilities == xsem_host.device.CAPABILITIES
     (pid,) = odd_backend.opened(folder)
     assert pid != os.getpid()

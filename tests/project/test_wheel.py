@@ -37,7 +37,8 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package folders. Other files of this tree can neither help nor get into a wheel."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("xsem", "backends", "conformance", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+    for name in ("xsem", "backends", "conformance", "examples/backend-template", "pyproject.toml", "hatch_build.py",
+                 "README.md", "LICENSE"):
         path = ROOT / name
         if path.is_dir():
             shutil.copytree(path, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
@@ -77,9 +78,17 @@ def test_wheel_has_every_file_of_every_package(wheel: Path) -> None:
     wanted = {
         f"{name}/{file.relative_to(folder).as_posix()}" for name, folder in PACKAGES.items()
         for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".so"
-    } | compiled_modules()
+    } | compiled_modules() | {
+        f"xsem_conformance/backend_template/{name}" for name in tracked("examples/backend-template")}
     found = {name for name in files(wheel) if ".dist-info/" not in name}
     assert found == wanted
+
+
+def tracked(folder: str) -> list[str]:
+    """The files of the folder in the repository, relative to it."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "."],
+                            cwd=ROOT / folder, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.split("\0") if name]
 
 
 def compiled_modules() -> set[str]:
@@ -139,7 +148,7 @@ def test_metadata_has_license_readme_and_extras(wheel: Path) -> None:
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
     assert "make demo" in str(metadata.get_payload())
-    extras = {"all", "conformance", "cuda12", "cuda13", "dev", "opencl", "vulkan"}
+    extras = {"all", "conformance", "cuda12", "cuda13", "dev", "fleet", "opencl", "vulkan"}
     assert set(metadata.get_all("Provides-Extra", [])) == extras
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from xsem import __version__
+from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import status_of, tell
 from xsem.cli.text import printable
 from xsem.errors import XsemError
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Patience = Annotated[float, typer.Option(min=0.1, help="Seconds until a backend without an answer counts as hung.")]
 
 
 def _version(asked: bool) -> None:
@@ -40,19 +42,19 @@ def _options(
 
 
 @app.command()
-def devices(as_json: Json = False) -> None:
+def devices(as_json: Json = False, patience: Patience = PATIENCE_S) -> None:
     """List backends and devices with their capabilities."""
     from xsem.cli.devices import run as list_devices
 
-    raise typer.Exit(list_devices(as_json=as_json))
+    raise typer.Exit(list_devices(as_json=as_json, patience_s=patience))
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: Json = False, patience: Patience = PATIENCE_S) -> None:
     """Find missing backends, loaders and permissions, and say what to do."""
     from xsem.cli.doctor import run as examine
 
-    raise typer.Exit(examine(as_json=as_json))
+    raise typer.Exit(examine(as_json=as_json, patience_s=patience))
 
 
 @app.command()

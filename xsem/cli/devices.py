@@ -3,35 +3,74 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 from rich.table import Column, Table
 
 import xsem
 from xsem.cli.console import console as new_console
+from xsem.cli.questions import PATIENCE_S, Answer, ask
 from xsem.cli.status import DONE, NOT_TRIED
 from xsem.cli.text import printable
-from xsem.plugins import registry
-from xsem.types import BackendInfo, Capabilities, DeviceInfo
+from xsem.errors import XsemError
+from xsem.plugins import one_line, registry
+from xsem.types import Capabilities, DeviceInfo
 
-__all__ = ["run"]
+__all__ = ["answer", "run"]
 
 _WIDE: Final = 200
 
 
-def run(*, as_json: bool) -> int:
+def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
     """Print the devices. Return NOT_TRIED if no device was found, otherwise DONE."""
-    backends = xsem.backends()
-    rows = [_look(info) for info in xsem.devices()]
+    found = registry()
+    answers = ask("devices", found.backends, patience_s)
+    rows = [row for name in found.backends for row in _rows(answers[name])]
+    backends = [_backend(name, loaded.distribution, loaded.backend.spi_version, _unavailable(answers[name]))
+                for name, loaded in found.backends.items()]
+    backends += [_backend(each.name, each.distribution, each.spi_version, each.message) for each in found.problems]
+    backends.sort(key=lambda each: str(each["name"]))
     if as_json:
-        print(json.dumps({"schema": 1, "backends": [_backend(info) for info in backends], "devices": rows}, indent=2))
+        print(json.dumps({"schema": 1, "backends": backends, "devices": rows}, indent=2))
     else:
         _print_tables(backends, rows)
     return DONE if rows else NOT_TRIED
 
 
-def _look(info: DeviceInfo) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def answer(backend: str) -> Iterator[dict[str, Any]]:
+    """Yield why the backend is unavailable, or its devices; then each device with its capabilities (`ask`)."""
+    try:
+        infos = xsem.devices(backend)
+    except XsemError as error:
+        yield {"unavailable": one_line(str(error)), "rows": []}
+        return
+    except Exception as error:  # a defect of a plugin is a text, as a missing library
+        yield {"unavailable": one_line(f"{type(error).__name__}: {error}"), "rows": []}
+        return
+    yield {"unavailable": None, "rows": [_row(info) for info in infos]}
+    for info in infos:
+        yield _look(info)
+
+
+def _unavailable(answer: Answer) -> str | None:
+    if not answer.parts:
+        return f"devices() {answer.failure}"
+    reason: str | None = answer.parts[0]["unavailable"]
+    return reason
+
+
+def _rows(answer: Answer) -> list[dict[str, Any]]:
+    """Return the rows of one backend. After a hang or a crash, the devices without an answer have it as a problem."""
+    if not answer.parts:
+        return []
+    looked = list(answer.parts[1:])
+    return looked + [row | {"problem": f"the backend {answer.failure}"}
+                     for row in answer.parts[0]["rows"][len(looked):]]
+
+
+def _row(info: DeviceInfo) -> dict[str, Any]:
+    return {
         "id": info.id,
         "backend": info.backend,
         "index": info.index,
@@ -44,6 +83,10 @@ def _look(info: DeviceInfo) -> dict[str, Any]:
         "capabilities": None,
         "problem": None,
     }
+
+
+def _look(info: DeviceInfo) -> dict[str, Any]:
+    row = _row(info)
     try:
         row["details"] = dict(registry().get(info.backend).details(info.index))
         with xsem.open_device(info) as device:
@@ -75,16 +118,11 @@ def _names(members: frozenset[Any]) -> list[str]:
     return sorted(member.value for member in members)
 
 
-def _backend(info: BackendInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "distribution": info.distribution,
-        "spi_version": info.spi_version,
-        "unavailable": info.unavailable,
-    }
+def _backend(name: str, distribution: str, spi_version: int | None, unavailable: str | None) -> dict[str, Any]:
+    return {"name": name, "distribution": distribution, "spi_version": spi_version, "unavailable": unavailable}
 
 
-def _print_tables(backends: tuple[BackendInfo, ...], rows: list[dict[str, Any]]) -> None:
+def _print_tables(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     console = new_console()
     if not console.is_terminal:
         console = new_console(width=_WIDE)  # a file or a pipe has no width
@@ -99,9 +137,9 @@ def _print_tables(backends: tuple[BackendInfo, ...], rows: list[dict[str, Any]])
         table.add_row(*first, _both(declared, "semaphore"), _both(declared, "memory"),
                       "\n".join(declared["features"]) or "-")
     console.print(table if rows else "no devices")
-    for info in backends:
-        if info.unavailable is not None:
-            console.print(printable(f"{info.name} ({info.distribution}): {info.unavailable}"))
+    for each in backends:
+        if each["unavailable"] is not None:
+            console.print(printable(f"{each['name']} ({each['distribution']}): {each['unavailable']}"))
 
 
 def _both(declared: dict[str, Any], what: str) -> str:

@@ -7,20 +7,22 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 from xsem.cli.console import console as new_console
+from xsem.cli.questions import PATIENCE_S, Answer, ask
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
 from xsem.cli.text import printable
 from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
+from xsem.plugins import ENTRY_POINT_GROUP, Loaded, registry
 from xsem.spi import compiled, failed_check
 from xsem.types import HealthCheck
 
-__all__ = ["run"]
+__all__ = ["answer", "run"]
 
 # By backend: the Python package that it needs, and xsem's extra that installs this package. The backends are those of
 # this project.
@@ -41,7 +43,7 @@ class _Section:
     """The machine has no such device or library. This is not an error."""
 
 
-def run(*, as_json: bool) -> int:
+def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
     """Print the checks and return the exit status.
 
     A vendor's library or package that this machine lacks is printed with an instruction. It does not count as broken.
@@ -50,6 +52,8 @@ def run(*, as_json: bool) -> int:
     ----------
     as_json : bool
         Print JSON in place of text.
+    patience_s : float
+        Longest time for `Backend.checks` and for `Backend.devices` of each backend.
 
     Returns
     -------
@@ -58,7 +62,8 @@ def run(*, as_json: bool) -> int:
     """
     general = _general()
     found = registry()
-    sections = [_backend(found, name) for name in sorted(found.backends)]
+    answers = ask("doctor", sorted(found.backends), patience_s)
+    sections = [_backend(found.backends[name], name, told) for name, told in answers.items()]
     sections += [
         _Section(problem.name, [HealthCheck(name="plugin", ok=False, detail=problem.message,
                                             remedy=f"update or uninstall {problem.distribution}")], works=False)
@@ -98,27 +103,41 @@ def _general() -> list[HealthCheck]:
     return checks
 
 
-def _backend(found: Registry, name: str) -> _Section:
-    loaded = found.backends[name]
-    checks = [HealthCheck(name="plugin", ok=True, detail=f"{loaded.distribution}, driver interface "
-                                                   f"{loaded.backend.spi_version}")]
+def answer(backend: str) -> Iterator[dict[str, Any]]:
+    """Yield the backend's own checks, then the check of its devices (`ask`)."""
+    loaded = registry().backends[backend]
     try:
-        checks += loaded.backend.checks()
+        checks = list(loaded.backend.checks())
     except Exception as error:  # `checks` must not raise; a defect of a plugin must not hide the other backends
-        checks.append(failed_check("checks", error, f"report it to {loaded.distribution}"))
+        checks = [failed_check("checks", error, f"report it to {loaded.distribution}")]
+    yield {"checks": [asdict(each) for each in checks]}
     works = missing = False
     try:
         devices = loaded.backend.devices()
         works = bool(devices)
-        checks.append(HealthCheck(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none"))
+        last = HealthCheck(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none")
     except XsemError as error:
         missing = isinstance(error, BackendUnavailableError)
-        failed = failed_check("devices", error)
-        # A failed check above already lists the causes and the remedy.
-        checks.append(failed if all(check.ok for check in checks) else replace(failed, causes=()))
+        last = failed_check("devices", error)
+        if not all(check.ok for check in checks):   # a failed check above already lists the causes and the remedy
+            last = replace(last, causes=())
     except Exception as error:
-        checks.append(failed_check("devices", error, f"report it to {loaded.distribution}"))
-    return _Section(name, checks, works, missing)
+        last = failed_check("devices", error, f"report it to {loaded.distribution}")
+    yield {"checks": [asdict(last)], "works": works, "missing": missing}
+
+
+def _backend(loaded: Loaded, name: str, told: Answer) -> _Section:
+    checks = [HealthCheck(name="plugin", ok=True, detail=f"{loaded.distribution}, driver interface "
+                                                   f"{loaded.backend.spi_version}")]
+    checks += [HealthCheck(**each) for part in told.parts for each in part["checks"]]
+    if told.failure is not None:
+        called = ("checks", "devices")[min(len(told.parts), 1)]
+        checks.append(HealthCheck(
+            name=called, ok=False, detail=f"{called}() {told.failure}",
+            remedy=f"report it to {loaded.distribution}; XSEM_BACKENDS with the other names leaves it out, and "
+                   "--patience gives a slow driver more time"))
+    last = told.parts[-1] if told.parts else {}
+    return _Section(name, checks, last.get("works", False), last.get("missing", False))
 
 
 def _absent(name: str) -> HealthCheck:

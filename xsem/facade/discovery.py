@@ -19,7 +19,8 @@ __all__ = ["backends", "devices", "exporter_for", "open_device"]
 def backends() -> tuple[BackendInfo, ...]:
     """List all installed backends and plugins.
 
-    The call loads vendor libraries to find out which backends are usable.
+    The call loads vendor libraries in this process, to find out which backends are usable. See `devices` for backends
+    that hang or crash.
 
     Returns
     -------
@@ -42,6 +43,11 @@ def backends() -> tuple[BackendInfo, ...]:
 
 def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     """List all devices, or the devices of one backend.
+
+    The call asks each backend in this process, and sets no deadline: the driver must be loaded here before a device can
+    be opened. A backend that hangs or crashes therefore stops the caller. ``xsem devices`` and ``xsem doctor`` ask each
+    backend in its own process, and name such a backend. Without its name in the environment variable
+    ``XSEM_BACKENDS``, xsem does not load it.
 
     Parameters
     ----------

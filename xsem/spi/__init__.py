@@ -40,6 +40,7 @@ from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
 from xsem.spi.imports import HandleState, Imported, ImportFailure
+from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
 from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
@@ -89,6 +90,7 @@ __all__ = [
     "duplicate_fd",
     "failed_check",
     "hookimpl",
+    "loaded_library",
     "own",
     "queue_handle",
     "same_open_file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from xsem.errors import UnsupportedError, XsemError, what
@@ -156,6 +157,25 @@ class Backend(ABC):
             Default: no hooks.
         """
         return SuiteHooks()
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Name the vendor's libraries that execute the calls of a device, for the reports of the conformance suite.
+
+        A report contains the file names and a SHA-256 of each file, so that results of two libraries differ. The suite
+        calls this method while the device is open.
+
+        Parameters
+        ----------
+        index : int
+            Position of the device in `devices`.
+
+        Returns
+        -------
+        sequence of Path or str
+            Each library as its file (`loaded_library`), or as a text with its name and version if the file is not known
+            or does not identify the driver. Default: empty.
+        """
+        return ()
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check libraries, permissions and kernel abilities, for ``xsem doctor``. It never raises.

@@ -186,6 +186,12 @@ class Images(ABC):
         -------
         Token
             The level. It is valid until `release_array`, and has no release of its own.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_levels``: the image does not have this level. The facade refuses such a level before this call. The
+            conformance suite also calls the driver directly.
         """
 
     @abstractmethod

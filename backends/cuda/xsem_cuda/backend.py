@@ -6,10 +6,11 @@ import os
 import sys
 import uuid as _uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
-from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.context import Context
@@ -157,6 +158,12 @@ class CudaBackend(Backend):
             "integrated": str(attributes.integrated).lower(),
             **({} if found is None else {"luid_node_mask": f"{found[1]:#x}"}),
         }
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Return the driver library, the bindings, and the kernel module if its release is known."""
+        kernel = kernel_driver()
+        return [loaded_library(library_name()), f"cuda-bindings {bindings_version()}",
+                *([f"kernel module {kernel}"] if kernel else [])]
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check the package, the library, permissions and the loading of kernels. Never raises.

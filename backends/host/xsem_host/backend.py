@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
@@ -88,6 +89,10 @@ class HostBackend(Backend):
     def suite_hooks(self, driver: DeviceDriver) -> HostHooks:
         """Return native events and failing work for the conformance suite."""
         return HostHooks()
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Return the kernel, which has the semaphores and the memory."""
+        return (f"{platform.system()} {platform.release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:
         """Try each system call that the objects need.

@@ -7,10 +7,11 @@ import sys
 import uuid as _uuid
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_uint32
+from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
-from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck, SemaphoreHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
@@ -180,6 +181,12 @@ class LevelZeroBackend(Backend):
             "fresh_import_per_wait": str(known.wears_out).lower(),
             "refused": _refused(known),
         }
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Return the loader, and the driver by its version."""
+        loader = load()
+        version = version_text(_gpu(loader, index).driver_properties.driverVersion)
+        return loaded_library(loader.file), f"Level Zero driver {version}"
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check the loader, the driver, the functions and the semaphores for ``xsem doctor``. It never raises."""

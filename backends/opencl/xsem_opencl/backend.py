@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import cl
 from xsem_opencl.api import load
@@ -119,6 +120,13 @@ class OpenCLBackend(Backend):
             "semaphore_export": _numbers(answers.semaphore_export),
             "memory_import": _numbers(answers.memory_import),
         }
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Return pyopencl's module with its loader, and the driver of the device by its name and version."""
+        library = load()
+        api, device = one_device(library, index)
+        name = api.text("clGetPlatformInfo", api.platform, cl.PLATFORM_NAME)
+        return loaded_library(library.file), f"{name} {api.text('clGetDeviceInfo', device, cl.DRIVER_VERSION)}"
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check package, loader, drivers and the imports of each device for ``xsem doctor``. It never raises."""

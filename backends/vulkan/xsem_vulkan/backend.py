@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
@@ -123,6 +124,13 @@ class VulkanBackend(Backend):
                 "queues": f"{abilities.queues} of family {abilities.family.index}",
                 "extensions": " ".join(sorted(abilities.extensions)),
             }
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Return the loader, and the driver of the device by its name and version."""
+        from xsem_vulkan.instance import opened
+
+        with opened() as instance:
+            return loaded_library(instance.library.file), _one(instance, index).driver()
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check package, loader and driver, and list the exports and imports of each device, for ``xsem doctor``."""

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from xsem.cli.text import printable
+from xsem_conformance.backend_code import libraries_in_words
 
 __all__ = ["markdown", "one_line"]
 
@@ -26,6 +27,8 @@ def markdown(report: dict[str, Any]) -> str:
         (f"{''.join(f'{each}, ' for each in _said(device, 'driver_version'))}"
          f"against {': '.join(_said(exporter, 'id', 'name')) or 'an exporter that could not be opened'}, "
          f"profile {report['profile']}, {report['date'][:10]}, exit status {report['status']}."),
+        "",
+        f"Vendor libraries: {one_line(libraries_in_words(report))}.",
         "",
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
         "",

@@ -64,7 +64,7 @@ def main(
             device = exporter_for(device, *importer)
         context = CaseContext(device, exporter, patience_s)
         about = (context.device.info, context.device.capabilities, len(xsem.devices(context.device.info.backend)) > 1,
-                 backend_code.of(registry().get(context.device.info.backend)))
+                 backend_code.of(registry().get(context.device.info.backend), context.device.info.index))
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError),

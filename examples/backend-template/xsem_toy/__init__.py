@@ -1,4 +1,4 @@
-"""A toy device for xsem."""
+"""The backend toy of xsem."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError
@@ -27,15 +29,22 @@ class ToyBackend(Backend):
         """Return ``toy:0``. It has no UUID, because its objects are not bound to a device."""
         [check] = self.checks()
         if not check.ok:
-            raise BackendUnavailableError(f"the toy cannot be used: {check.detail}: {check.remedy}", reason="platform",
+            raise BackendUnavailableError(f"toy cannot be used: {check.detail}: {check.remedy}", reason="platform",
                                           backend=self.name)
-        return (DeviceInfo(id="toy:0", backend=self.name, index=0, name="a toy"),)
+        return (DeviceInfo(id="toy:0", backend=self.name, index=0, name="toy on the CPU"),)
 
     def open(self, index: int) -> ToyDevice:
         """Return a new driver."""
         if index >= len(self.devices()):
-            raise DeviceNotFoundError("the only toy device is toy:0", reason="no_such_device", backend=self.name)
+            raise DeviceNotFoundError("the only device is toy:0", reason="no_such_device", backend=self.name)
         return ToyDevice()
+
+    def libraries(self, index: int) -> Sequence[Path | str]:
+        """Name the kernel, which has the semaphores. The reports of the suite contain this text.
+
+        A backend of a vendor returns the file of the vendor's library: ``[xsem.spi.loaded_library("libacme.so.1")]``.
+        """
+        return (f"{platform.system()} {platform.release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check the platform for ``xsem doctor``. This method never raises."""

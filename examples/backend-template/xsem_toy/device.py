@@ -60,7 +60,7 @@ class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
         """
         try:
             if handle is None:
-                raise BadHandleError("the toy imports file descriptors only", reason="no_handle")
+                raise BadHandleError("toy imports file descriptors only", reason="no_handle")
             fd = handle.fileno()
             eventfd.check(fd)
         except XsemError as error:

@@ -67,7 +67,7 @@ def check(fd: int) -> None:
     with _calling("readlink"):
         target = os.readlink(f"/proc/self/fd/{fd}")
     if target != "anon_inode:[eventfd]":
-        raise BadHandleError(f"a binary semaphore of the toy is an eventfd, and this is {target}",
+        raise BadHandleError(f"a binary semaphore of toy is an eventfd, and this is {target}",
                              reason="not_an_eventfd")
     with _calling("open"), open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
         if any(line.split() == ["eventfd-semaphore:", "1"] for line in info):

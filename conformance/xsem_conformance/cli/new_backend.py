@@ -1,0 +1,85 @@
+"""``xsem conformance new-backend``: write the project of a new backend."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from xsem.cli.text import printable
+from xsem.plugins import ENTRY_POINT_GROUP
+
+__all__ = ["new_backend"]
+
+_NAME: Final = re.compile(r"[a-z](_?[a-z0-9])*")
+_LONGEST: Final = 32
+# A wheel contains the first folder, a clone the second one: hatch_build.py copies it into the wheel.
+_TEMPLATES: Final = (Path(__file__).parents[1] / "backend_template",
+                     Path(__file__).parents[3] / "examples" / "backend-template")
+
+
+def new_backend(
+    name: Annotated[str, typer.Argument(help="Name of the backend, for example acme: its first device is acme:0.")],
+    folder: Annotated[Path | None, typer.Option(help="Folder of the project. Default: xsem-NAME.")] = None,
+) -> None:
+    """Write the project of a new backend. It passes its tests and the core profile. Exit: 0 written, 2 refused."""
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise typer.BadParameter(
+            f"{printable(name)!r} is not a name of a backend: a name has at most {_LONGEST} lower-case letters, digits "
+            "and single underscores, and begins with a letter", param_hint="NAME")
+    taken = {each.name for each in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    if name in taken or importlib.util.find_spec(f"xsem_{name}") is not None:
+        raise typer.BadParameter(f"{name!r} is the name of an installed package or backend", param_hint="NAME")
+    place = Path(f"xsem-{_dashed(name)}") if folder is None else folder
+    try:
+        place.mkdir()
+    except FileExistsError as error:
+        raise typer.BadParameter(f"{printable(str(place))} exists already", param_hint="--folder") from error
+    except OSError as error:
+        raise _cannot_write(place, error) from error
+    try:
+        written = [_write(place, path, text, name) for path, text in _template()]
+    except OSError as error:
+        shutil.rmtree(place, ignore_errors=True)
+        raise _cannot_write(place, error) from error
+    shown = printable(str(place))
+    print(f"{shown}: {len(written)} files. The next steps:\n  cd {shown}\n  python -m pip install -e '.[test]'\n"
+          f"  python -m pytest\n  xsem conformance run --device {name}:0 --exporter host --profile core")
+
+
+def _template() -> Iterator[tuple[Path, str]]:
+    """Yield path and text of each file of the template."""
+    root = next(each for each in _TEMPLATES if each.is_dir())
+    for file in sorted(root.rglob("*")):
+        path = file.relative_to(root)
+        # A clone may have caches and builds beside the files.
+        if file.is_file() and not any(each in ("__pycache__", "build", "dist") or each.endswith(".egg-info")
+                                      or (each.startswith(".") and each != ".github") for each in path.parts):
+            yield path, file.read_text(encoding="utf-8")
+
+
+def _write(place: Path, path: Path, text: str, name: str) -> Path:
+    file = place / _renamed(str(path), name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(_renamed(text, name), encoding="utf-8", newline="\n")
+    return file
+
+
+def _renamed(text: str, name: str) -> str:
+    return (text.replace("xsem-toy", f"xsem-{_dashed(name)}").replace("Toy", name.title().replace("_", ""))
+            .replace("toy", name))
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _cannot_write(place: Path, error: OSError) -> typer.BadParameter:
+    return typer.BadParameter(f"{printable(str(place))} cannot be written: {error.strerror or error}",
+                              param_hint="--folder")

@@ -1,0 +1,170 @@
+"""Questions to backends, each in its own process: a backend that hangs or crashes does not stop the command.
+
+`ask` starts one process for each backend, all at once. Each process sends its answer in parts. If a part takes longer
+than the patience, `ask` aborts the process. `faulthandler` then writes the place of the hang, as after a crash.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
+
+__all__ = ["PATIENCE_S", "Answer", "ask"]
+
+PATIENCE_S: Final = 3.5
+"""Longest time for one part of an answer, in seconds. With the start of the command, it stays below 5 s."""
+_GRACE_S: Final = 0.25   # for the end of a process after its signal
+_START_S: Final = 30.0   # for a new interpreter and its imports, which a fork does not need
+_FRAME: Final = re.compile(r'  File "(.+)", line (\d+) in (.+)')
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one backend answered.
+
+    Attributes
+    ----------
+    parts : sequence
+        The parts that the process sent before its end.
+    failure : str or None
+        Why the answer is incomplete; None for a complete answer.
+    """
+
+    parts: Sequence[Any]
+    failure: str | None
+
+
+def ask(question: str, backends: Iterable[str], patience_s: float = PATIENCE_S) -> dict[str, Answer]:
+    """Ask backends, all at the same time.
+
+    Parameters
+    ----------
+    question : str
+        A module of xsem.cli. Its ``answer(backend)`` yields the parts of the answer.
+    backends : iterable of str
+        Names of loaded backends.
+    patience_s : float
+        Longest time for one part of an answer.
+
+    Returns
+    -------
+    dict of str to Answer
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C in this process, or in one of the others.
+    """
+    asked: dict[str, _Asked] = {}
+    try:
+        for name in backends:
+            asked[name] = _start(question, name, patience_s)
+        return {name: each.answer(patience_s) for name, each in asked.items()}
+    finally:
+        for each in asked.values():
+            each.end()
+
+
+@dataclass
+class _Asked:
+    process: Any
+    answers: Any
+    trace: IO[bytes]
+    deadline: float
+    parts: list[Any] = field(default_factory=list)
+
+    def answer(self, patience_s: float) -> Answer:
+        while self.answers.poll(max(0.0, self.deadline - time.monotonic())):
+            try:
+                self.parts.append(self.answers.recv())
+            except EOFError:
+                return Answer(self.parts[1:], self._ending())
+            # Parts can wait here while another backend is asked, so this clock may only be late.
+            self.deadline = time.monotonic() + patience_s
+        if sys.platform != "win32" and self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGABRT)
+            self.process.join(_GRACE_S)
+        return Answer(self.parts[1:], f"did not answer within {patience_s:g} s{self._where()}")
+
+    def _ending(self) -> str | None:
+        self.process.join(_GRACE_S)
+        status = self.process.exitcode
+        if not status:
+            return None
+        if status == -signal.SIGINT:
+            raise KeyboardInterrupt
+        if status > 0:
+            return f"ended its process with status {status}"
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+        return f"crashed with {name}{self._where()}"
+
+    def _where(self) -> str:
+        """Return the innermost Python frame of the thread that got the signal."""
+        self.trace.seek(0)
+        lines = self.trace.read().decode(errors="replace").splitlines()
+        while lines and not lines[0].startswith("Current thread "):
+            del lines[0]
+        frame = next(filter(None, map(_FRAME.fullmatch, lines)), None)
+        return "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})"
+
+    def end(self) -> None:
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join(_GRACE_S)   # the kernel may end it later: it can be in a system call of the driver
+        self.answers.close()
+        self.trace.close()
+
+
+def _start(question: str, backend: str, patience_s: float) -> _Asked:
+    # A fork has the plugins already. The command has no other thread here, and has loaded no vendor's library.
+    forks = sys.platform == "linux"
+    context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    trace = tempfile.TemporaryFile()  # noqa: SIM115 - `_Asked.end` closes it
+    try:
+        process = context.Process(target=_reply, daemon=True, args=(
+            question, backend, theirs, trace.fileno() if forks else None))
+        process.start()
+    except BaseException:
+        ours.close()
+        trace.close()
+        raise
+    finally:
+        theirs.close()
+    return _Asked(process, ours, trace, time.monotonic() + (patience_s if forks else _START_S))
+
+
+def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
+    """Send the parts of the answer."""
+    os.dup2(2, 1)   # what a vendor's library prints is not part of the output
+    if sys.platform != "win32":
+        signal.signal(signal.SIGINT, signal.SIG_DFL)   # the asking process tells of Ctrl-C
+    if trace is not None:
+        faulthandler.enable(trace)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from xsem.plugins import registry
+
+    registry()
+    out.send(None)   # the plugins are loaded
+    for part in importlib.import_module(f"xsem.cli.{question}").answer(backend):
+        out.send(part)
+    # Without the end of the interpreter: a vendor's library may hang or crash there, and the answer is complete.
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,38 @@
+"""The files of loaded libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["loaded_library"]
+
+_MAPS = Path("/proc/self/maps")
+
+
+def loaded_library(name: str) -> Path | str:
+    """Find the file of a library that this process has loaded, for `Backend.libraries`.
+
+    Parameters
+    ----------
+    name : str
+        File name of the library, for example ``"libacme.so.1"``. Its version may be missing or differ from that of the
+        file: a link named ``libacme.so.1`` loads ``libacme.so.1.4.2``.
+
+    Returns
+    -------
+    Path or str
+        The file. `name` itself if no such file is loaded, or if the system does not tell (only Linux does).
+
+    Examples
+    --------
+    >>> loaded_library("libc.so.6").name  # doctest: +SKIP
+    'libc.so.6'
+    """
+    stem = f"{Path(name).name.partition('.so')[0]}.so"
+    try:
+        lines = _MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return name
+    # Address, permissions, offset, device and inode stand before the file.
+    files = (Path(fields[5]) for line in lines if len(fields := line.split(maxsplit=5)) == 6)
+    return next((file for file in files if file.name == stem or file.name.startswith(f"{stem}.")), name)
