@@ -109,7 +109,7 @@ def test_case_without_its_hook_is_not_examined_and_costs_nothing(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "failing", "message"), [
     ("", "", ""),
-    ("closed", "XSEM-LIST-005", "does not work after the close"),
+    ("closed", "XSEM-LIST-005", "the native queue does not work"),
     ("identity", "XSEM-LIST-005", "two identities"),
     ("handle", "XSEM-LIST-005", "has the native_handle"),
     ("foreign", "XSEM-DEV-007", "a queue of another device is accepted"),
