@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from xsem_conformance.case.quirks import QUIRKS
 from xsem_conformance.cli import app
-from xsem_conformance.cli.run import _asked, _check_places
+from xsem_conformance.cli.output_files import OutputFiles, _asked
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load
@@ -161,9 +161,8 @@ def test_missing_device_is_unavailable(device: str, said: str) -> None:
     assert said in output
 
 
-@pytest.mark.parametrize("way", ["breaks when opened", "declares nothing"])
-def test_exporter_without_the_capability_blocks_the_case(run: Run, way: str) -> None:
-    done = run("--exporter", odd_backend.device(way), "--only", "XSEM-LIST-002", *ONE)
+def test_exporter_without_the_capability_blocks_the_case(run: Run) -> None:
+    done = run("--exporter", odd_backend.device("declares nothing"), "--only", "XSEM-LIST-002", *ONE)
     assert (done.returncode, counts(done.stdout)) == (3, {"PASS": 1, "BLOCKED": 1})
     assert "BLOCKED XSEM-LIST-002/-/odd/-: the exporter does not declare semaphore_export:*" in done.stdout
 
@@ -184,10 +183,11 @@ def test_partial_run_asks_only_for_refusals_of_its_cases(run: Run, tmp_path: Pat
 
 def test_failed_should_is_shown_and_keeps_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.run.session.result",
-                        lambda _workers, planned, *_: Result(planned.case, Outcome.FAIL, "it takes any size"))
+                        lambda _workers, planned, *_: Result(
+                            planned.case, Outcome.FAIL, f"it takes any size: {planned.case.requirement[5:8]}"))
     status, output = run_here("--only", "XSEM-IMP-010", "--only", "XSEM-BUF-006")
     assert status == 1   # one of them is a MUST
-    assert "  FAIL (SHOULD) XSEM-IMP-010/opaque_fd/host/-: it takes any size" in output
+    assert re.search(r"  FAIL \(SHOULD\) XSEM-IMP-010/\S+/host/-: it takes any size", output)
     assert "  FAIL XSEM-BUF-006/-/host/-: it takes any size" in output
     assert ": 0 passed, 1 failed (and 2 SHOULD or MAY), 0 errors, 0 unsupported" in output.splitlines()[-1]
     assert run_here("--only", "XSEM-IMP-010")[0] == 0
@@ -226,7 +226,8 @@ def test_reports_replace_links_and_are_written_atomically(
     assert run_here(*ONE, *options)[0] == 0
     assert (tmp_path / "mine").read_text() == "mine"
     assert not [path for path in places if path.is_symlink()]
-    before = [path.read_bytes() for path in places]
+    for path in places:
+        path.write_text("old")
     replace = os.replace
 
     def full(old: Path, new: Path) -> None:
@@ -239,15 +240,14 @@ def test_reports_replace_links_and_are_written_atomically(
     assert status == 3   # the device conforms, but one report is missing
     assert f"{places[0]} cannot be written: No space left on device" in output
     assert ": 1 passed, 0 failed" in output
-    assert places[0].read_bytes() == before[0]
-    assert places[1].read_bytes() != before[1]   # the other reports are written: they have another time
+    assert [path.read_text() == "old" for path in places] == [True, False, False, False]
     assert sorted(os.listdir(tmp_path)) == ["mine", "out.html", "out.json", "out.md", "out.xml"]
 
 
 # ---- waivers
 @pytest.mark.parametrize(("case", "expires", "said"), [
     ("XSEM-BUF-006/*/*/*", "2020-01-01", "ended on 2020-01-01"),
-    ("XSEM-BUF-005/*/*/*", "2999-01-01", "matches no case"),
+    ("XSEM-BUF-006/opaque_fd/*/*", "2999-01-01", "matches no case"),
     ("XSEM-BUF-006/*/*/*", "2999-01-01", "stale"),
 ])
 def test_invalid_waiver_gives_a_bad_status(tmp_path: Path, case: str, expires: str, said: str) -> None:
@@ -259,12 +259,19 @@ def test_invalid_waiver_gives_a_bad_status(tmp_path: Path, case: str, expires: s
     assert counts(output) == {"PASS": 1}
 
 
+def test_part_of_the_suite_ignores_waivers_of_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "waivers.toml"
+    path.write_text('[[waiver]]\ncase = "XSEM-BUF-005/*/*/*"\nreason = "bug 12"\nexpires = 2020-01-01\n')
+    status, output = run_here(*ONE, "--waivers", str(path))
+    assert (status, counts(output)) == (0, {"PASS": 1})
+
+
 def test_failed_refusal_is_waived_with_its_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.run.session.refusal",
                         lambda _workers, name: Result(Case(name), Outcome.FAIL, "the device did it"))
     status, output = run_here("--only", "XSEM-TL-004")
     assert status == 1
-    assert "FAIL XSEM-TL-004/timeline_semaphore_win32/host/-: the device did it" in output
+    assert re.search(r"FAIL XSEM-TL-004/\w+/host/-: the device did it", output)   # the first of one cause
     path = tmp_path / "waivers.toml"
     path.write_text('[[waiver]]\ncase = "XSEM-TL-004/*/*/*"\nreason = "bug 12"\nexpires = 2999-01-01\n')
     status, output = run_here("--only", "XSEM-TL-004", "--waivers", str(path))
@@ -408,4 +415,4 @@ def test_compare_of_a_missing_file_ends_with_2(tmp_path: Path) -> None:
 
 def test_one_file_for_two_reports_is_refused(tmp_path: Path) -> None:
     with pytest.raises(typer.BadParameter, match="is also the file of --report"):
-        _check_places({"--report": tmp_path / "out", "--html": tmp_path / ".." / tmp_path.name / "out"})
+        OutputFiles({"--report": tmp_path / "out", "--html": tmp_path / ".." / tmp_path.name / "out"}).check()

@@ -6,10 +6,14 @@ import re
 from typing import Any, Final
 
 from xsem.cli.text import printable
+from xsem_conformance.report.failure_text import failure_lines, others
 
 __all__ = ["markdown", "one_line"]
 
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
+
+_CALLS: Final = 12
+_STACK: Final = 16
 
 # Emphasis, code, links and images, cells, strikethrough, mathematics. A single "_" inside a word is not markup.
 _INLINE: Final = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -30,17 +34,14 @@ def markdown(report: dict[str, Any]) -> str:
         ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
         "",
     ]
+    if report.get("incomplete"):
+        lines += [f"**Incomplete**: {one_line(report['incomplete'])}.", ""]
     lines += [f"- {one_line(each)}" for each in report["problems"]]
     lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
               f"{row['imports']} | {row['synchronises']} |"
               for row in report["handle_types"] if row["declared"] or row["imports"] != "-"]
-    bad = [case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")]
-    if bad:
-        lines += ["", "## Not passed", ""]
-        for case in sorted(bad, key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"])):
-            lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
-                         f"{one_line(case['detail'])}")
+    lines += _not_passed(report)
     lines += ["", "## By area", "", "| Area | Passed | Of |", "| --- | --- | --- |"]
     areas = sorted({case["area"] for case in report["cases"]})
     for area in areas:
@@ -50,6 +51,37 @@ def markdown(report: dict[str, Any]) -> str:
     lines += ["", "## Quirks", ""]
     lines += [f"- {one_line(name)}: {one_line(str(value))}" for name, value in report["quirks"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _not_passed(report: dict[str, Any]) -> list[str]:
+    """Return an item for each cause, with its evidence and its cases. A report without causes has an item per case."""
+    cases = {case["key"]: case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")}
+    if not cases:
+        return []
+    lines = ["", "## Not passed", ""]
+    for cause in report.get("causes", []):
+        first = cases[cause["first"]]
+        lines.append(_item(first))
+        if len(cause["cases"]) > 1:
+            lines.append(f"  - {len(cause['cases'])} cases: {one_line(others(cause))}")
+        if cause["summary"] not in first["detail"]:
+            lines.append(f"  - cause: {one_line(cause['summary'])}")
+        # The requirement's sentence is in the item. Lines of a list begin with blanks.
+        lines += [f"  {'  ' * line.startswith('  ')}- {one_line(line.strip())}"
+                  for line in failure_lines(first, calls=_CALLS, stack=_STACK)[1:]]
+        if len(cause["cases"]) > 1:
+            lines += ["  - <details><summary>All cases</summary>",
+                      *(f"    `{key}`" for key in cause["cases"]), "    </details>"]
+        for key in cause["cases"]:
+            del cases[key]
+    lines += [_item(case) for case in sorted(
+        cases.values(), key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"]))]
+    return lines
+
+
+def _item(case: dict[str, Any]) -> str:
+    return (f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
+            f"{one_line(case['detail'])}")
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,80 @@
+"""What ``xsem conformance run`` prints: the progress, the causes of failures, and the last line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from xsem.cli.text import printable
+from xsem_conformance import verdict
+from xsem_conformance.outcomes import Outcome, Result
+
+if TYPE_CHECKING:
+    from xsem_conformance.run.session import Run
+
+__all__ = ["Progress", "cause_lines", "last_line"]
+
+_EVERY: Final = 25
+_LONGEST: Final = 400
+_IN_FULL: Final = 5
+_IN_SHORT: Final = 20
+_CALLS: Final = 12
+_STACK: Final = 16
+_WORDS: Final = {
+    Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.ERROR: "errors", Outcome.UNSUPPORTED: "unsupported",
+    Outcome.WAIVED: "waived", Outcome.BLOCKED: "blocked", Outcome.UNAVAILABLE: "unavailable",
+}
+
+
+class Progress:
+    """Prints one line for every 25 cases, and one for the first case of each cause of failures."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, ...]] = set()
+
+    def show(self, run: Run, result: Result) -> None:
+        """Print the line of a result, if it has one."""
+        from xsem_conformance.run.causes import signature
+
+        done, total = len(run.results), len(run.results) + len(run.not_run)
+        if result.outcome not in (Outcome.PASS, Outcome.UNSUPPORTED):
+            key = signature(result)
+            if key not in self._seen:
+                self._seen.add(key)
+                level = {each.id: each.level for each in run.requirements}[result.case.requirement]
+                print(f"  {result.outcome.value}{'' if level == 'MUST' else f' ({level})'} {result.case.key}: "
+                      f"{printable(result.detail)[:_LONGEST]}", flush=True)
+        if done % _EVERY == 0 or done == total:
+            print(f"  {done} of {total}", flush=True)
+
+
+def cause_lines(report: dict[str, Any]) -> list[str]:
+    """Return the causes of the failures of a report: the first ones in full, then one line each."""
+    from xsem_conformance.report.failure_text import failure_lines, others
+
+    cases = {each["key"]: each for each in report["cases"]}
+    found = [each for each in report["causes"] if each["outcome"] in ("FAIL", "ERROR", "BLOCKED")]
+    lines: list[str] = []
+    for each in found[:_IN_FULL]:
+        count = len(each["cases"])
+        of_cases = f"in {count} case{'s' if count > 1 else ''}, first {each['first']}"
+        lines += ["", f"{each['number']}. {each['outcome']} {of_cases}: {each['summary']}"]
+        if listed := others(each):
+            lines.append(f"   in {listed}")
+        lines += [f"   {line}" for line in failure_lines(cases[each["first"]], calls=_CALLS, stack=_STACK)]
+    lines += [f"{each['number']}. {each['outcome']} in {len(each['cases'])}, first {each['first']}: {each['summary']}"
+              for each in found[_IN_FULL:_IN_SHORT]]
+    if len(found) > _IN_SHORT:
+        lines.append(f"and {len(found) - _IN_SHORT} more causes in the report")
+    if found:
+        lines.append("")
+    return lines
+
+
+def last_line(run: Run, device: str, exporter: str) -> str:
+    """Return the counts of all outcomes."""
+    counts = verdict.counts(run.results)
+    lesser = verdict.lesser_failures(run.results, run.requirements)
+    words = {Outcome(name): f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()}
+    if lesser:   # they do not change the status, so "0 failed" stays reliable
+        words[Outcome.FAIL] = f"{counts[Outcome.FAIL.value] - lesser} failed (and {lesser} SHOULD or MAY)"
+    return f"conformance of {device} with {exporter}, profile {run.profile.name}: {', '.join(words.values())}"
