@@ -66,19 +66,11 @@ def run(
     written = _write(ended, places, commit)
     for problem in ended.problems:
         print(printable(problem))
-    counts = verdict.counts(ended.results)
-    lesser = verdict.lesser_failures(ended.results, ended.requirements)
-    words = {Outcome(name): f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()}
-    if lesser:   # they do not change the status, so "0 failed" stays reliable
-        words[Outcome.FAIL] = f"{counts[Outcome.FAIL.value] - lesser} failed (and {lesser} SHOULD or MAY)"
-    print(f"conformance of {device} with {exporter}, profile {profile}: {', '.join(words.values())}")
+    tally = verdict.Tally.of_results(ended.results, ended.refusals, ended.requirements)
+    said = verdict.sentence(ended.status, profile, tally, problems=len(ended.problems), partial=bool(only))
+    for line in verdict.lines(tally, said, f"{device} with {exporter}"):
+        print(line)
     raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))
-
-
-_WORDS = {
-    Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.ERROR: "errors", Outcome.UNSUPPORTED: "unsupported",
-    Outcome.WAIVED: "waived", Outcome.BLOCKED: "blocked", Outcome.UNAVAILABLE: "unavailable",
-}
 
 
 def _progress(result: Result, done: int, total: int) -> None:

@@ -15,15 +15,13 @@ from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHand
 from xsem_conformance import verdict
 from xsem_conformance.case.context import IN, OUT
 from xsem_conformance.outcomes import NONE, Outcome, Result
+from xsem_conformance.report.summary import IMPORTS, SYNCHRONISES
 from xsem_conformance.requirements import Requirement
 from xsem_conformance.run.session import Run
 
 __all__ = ["build", "check"]
 
 SCHEMA: Final = 1
-# Areas that decide whether a handle type imports, and areas that decide whether it synchronises.
-_IMPORTS: Final = frozenset({"IMP", "OWN"})
-_SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH"})
 
 
 def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
@@ -126,9 +124,9 @@ def _matrix(run: Run) -> Iterable[dict[str, Any]]:
                     "handle_type": type.value,
                     "direction": direction,
                     "declared": type in into,
-                    "imports": _verdict(each for each in mine if area[each.case.requirement] in _IMPORTS),
+                    "imports": _verdict(each for each in mine if area[each.case.requirement] in IMPORTS),
                     "synchronises": _verdict(
-                        each for each in mine if area[each.case.requirement] in _SYNCHRONISES | {"BUF"}
+                        each for each in mine if area[each.case.requirement] in SYNCHRONISES
                         and each.case.direction in (direction, "-")),
                 }
 

@@ -6,9 +6,14 @@ import re
 from typing import Any, Final
 
 from xsem.cli.text import printable
+from xsem_conformance.report.quirk_words import quirks
+from xsem_conformance.report.summary import HandleType, handle_types, tally, verdict_of
+from xsem_conformance.requirements import AREAS
+from xsem_conformance.verdict import NOT_DECLARED
 
 __all__ = ["markdown", "one_line"]
 
+_COLUMNS: Final = ("declared", "imports", "synchronises")
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
 
 # Emphasis, code, links and images, cells, strikethrough, mathematics. A single "_" inside a word is not markup.
@@ -27,29 +32,44 @@ def markdown(report: dict[str, Any]) -> str:
          f"against {': '.join(_said(exporter, 'id', 'name')) or 'an exporter that could not be opened'}, "
          f"profile {report['profile']}, {report['date'][:10]}, exit status {report['status']}."),
         "",
-        ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
+        f"**{one_line(verdict_of(report))}**",
         "",
     ]
     lines += [f"- {one_line(each)}" for each in report["problems"]]
-    lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
-              f"{row['imports']} | {row['synchronises']} |"
-              for row in report["handle_types"] if row["declared"] or row["imports"] != "-"]
+    lines += ["", "| Handle type | Declared | Imports | Synchronises | Deviates |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {' | '.join([f'{type.kind} {type.name}', *map(type.said, _COLUMNS), _deviates(type)])} |"
+              for type in handle_types(report)]
+    lines += ["", *_totals(report)]
     bad = [case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")]
     if bad:
         lines += ["", "## Not passed", ""]
         for case in sorted(bad, key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"])):
             lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
                          f"{one_line(case['detail'])}")
-    lines += ["", "## By area", "", "| Area | Passed | Of |", "| --- | --- | --- |"]
+    lines += ["", "## By area", "", "| Area | Met | Of |", "| --- | --- | --- |"]
     areas = sorted({case["area"] for case in report["cases"]})
     for area in areas:
         mine = [case for case in report["cases"] if case["area"] == area and case["outcome"] != "UNSUPPORTED"]
         if mine:
-            lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
+            met = sum(case["outcome"] == "PASS" for case in mine)
+            lines.append(f"| {area}: {AREAS.get(area, area)} | {met} | {len(mine)} |")
     lines += ["", "## Quirks", ""]
-    lines += [f"- {one_line(name)}: {one_line(str(value))}" for name, value in report["quirks"].items()]
+    lines += [f"- {one_line(f'{each.title}: {each.text}. {each.advice}')}" for each in quirks(report)]
     return "\n".join(lines) + "\n"
+
+
+def _deviates(type: HandleType) -> str:
+    return ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in type.deviations) or "no"
+
+
+def _totals(report: dict[str, Any]) -> list[str]:
+    """Return the number of cases in each state by level: only a MUST changes the verdict."""
+    totals = tally(report)
+    lines = [f"| Level | Cases | {' | '.join(totals.states)} |", "| --- " * (len(totals.states) + 2) + "|"]
+    for level in (*totals.rows, ""):
+        counted = [totals.total(level), *(totals.total(level, [each]) for each in totals.states)]
+        lines.append(f"| {level or 'total'} | {' | '.join(map(str, counted))} |")
+    return [*lines, "", f"{NOT_DECLARED[0].upper()}{NOT_DECLARED[1:]}."]
 
 
 def one_line(text: str) -> str:
