@@ -6,7 +6,10 @@ import enum
 from dataclasses import dataclass
 from typing import Final, Self
 
-__all__ = ["NONE", "BlockedError", "BrokenError", "Case", "NotExaminedError", "Outcome", "Result", "expect"]
+__all__ = [
+    "NONE", "BlockedError", "BrokenError", "Call", "Case", "Failure", "Frame", "NotExaminedError", "NotRunError",
+    "Outcome", "Result", "expect",
+]
 
 NONE: Final = "-"
 """In the key of a case: the field does not apply."""
@@ -78,6 +81,68 @@ class Case:
         return cls(*parts)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of a case.
+
+    Attributes
+    ----------
+    by : str
+        The side that called its driver: "device", "exporter" or "second process".
+    text : str
+        The method, its arguments in short, and its result: ``append_wait([7], [value=1]) -> 9``.
+    seconds : float or None
+        The duration; None if the call has not returned.
+    """
+
+    by: str
+    text: str
+    seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """The side and the method: ``device: append_wait``."""
+        return f"{self.by}: {self.text.partition('(')[0]}"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of the backend's code that led to a failure; `file` is relative to the folder of the package."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The evidence of a failed case.
+
+    Attributes
+    ----------
+    calls : tuple of Call
+        The last calls in the order of their begin.
+    earlier_calls : int
+        The number of calls before these.
+    frames : tuple of Frame
+        The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
+    stack : str
+        The stacks of a process that hung or died; otherwise empty.
+    hung_in : str
+        The call that did not return, as `Call.name`; empty if the case did not hang in a call.
+    died : bool
+        Whether the process of the case died.
+    """
+
+    calls: tuple[Call, ...] = ()
+    earlier_calls: int = 0
+    frames: tuple[Frame, ...] = ()
+    stack: str = ""
+    hung_in: str = ""
+    died: bool = False
+
+
 @dataclass
 class Result:
     """The result of a case.
@@ -92,12 +157,23 @@ class Result:
         The reason or the observed behaviour, as a text for the reader.
     seconds : float
         The duration.
+    failure : Failure or None
+        The evidence; None for a case that passed or did not run.
+    waiver : str
+        The reason and the last day of the waiver that covers the case.
     """
 
     case: Case
     outcome: Outcome
     detail: str = ""
     seconds: float = 0.0
+    failure: Failure | None = None
+    waiver: str = ""
+
+    @property
+    def seen(self) -> str:
+        """The observed behaviour: the detail without the reason of a waiver."""
+        return self.detail.removeprefix(f"{self.waiver}: ") if self.waiver else self.detail
 
 
 class BrokenError(AssertionError):
@@ -110,6 +186,10 @@ class BlockedError(Exception):
 
 class NotExaminedError(Exception):
     """The case does not apply to the driver, or the backend gives no hook for it (`SuiteHooks`)."""
+
+
+class NotRunError(Exception):
+    """A case was not run, or not to its end; the message is the reason."""
 
 
 def expect(met: object, otherwise: str) -> None:

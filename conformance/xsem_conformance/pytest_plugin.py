@@ -3,14 +3,20 @@
 Every case is a test with the key of the case as its name, in the order of the requirements. It runs in the runner's
 processes as under ``xsem conformance run``. The last test checks the needs of the profile.
 
-A FAIL or an ERROR fails. An unmet SHOULD is an expected failure. UNSUPPORTED is skipped with its reason. BLOCKED and
-UNAVAILABLE are errors. The plugin supports no waivers.
+A FAIL or an ERROR fails. An unmet SHOULD and a waived failure are expected failures. UNSUPPORTED is skipped with its
+reason. BLOCKED, UNAVAILABLE and a case that was not run are errors. Each case has the marker ``xsem``: ``-m xsem``
+selects the cases, and ``-m "not xsem"`` the other tests. The node id of a case is also an argument::
+
+    pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0 toy:0::XSEM-BIN-003/opaque_fd/host/in
 
 Without ``--xsem-device`` the plugin does nothing. It has no entry point: pytest loads it only with ``-p``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,19 +29,42 @@ if TYPE_CHECKING:
     from xsem_conformance.requirements import Requirement
     from xsem_conformance.run.planning import Planned
     from xsem_conformance.run.runner import Workers
-    from xsem_conformance.run.session import Survey
+    from xsem_conformance.run.session import Run, Survey
+    from xsem_conformance.waivers import Waiver
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_report_collectionfinish"]
+__all__ = [
+    "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_report_collectionfinish",
+    "pytest_sessionfinish",
+]
 
+_CALLS: Final = 20
+_STACK: Final = 40
 _CASES: Final = pytest.StashKey[int]()
+_CHOSEN: Final = pytest.StashKey[list[str]]()
+_SUITE: Final = pytest.StashKey["_Suite"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of ``xsem conformance run`` for device, exporter and profile."""
+    """Add the options of ``xsem conformance run`` that concern a run in pytest."""
     group = parser.getgroup("xsem", "xsem: the conformance suite")
     group.addoption("--xsem-device", metavar="D", help="run the suite on this device: host, cuda:0, …")
     group.addoption("--xsem-exporter", metavar="E", default="host", help="exporter of objects (default: host)")
     group.addoption("--xsem-profile", metavar="P", default="core", help="core (default), timeline, memory or full")
+    group.addoption("--xsem-waivers", metavar="FILE", type=Path, help="TOML file of known failures")
+    group.addoption("--xsem-report", metavar="FILE", type=Path, help="write the report as JSON")
+    group.addoption("--xsem-patience", metavar="S", type=float, help="seconds until a result counts as missing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and take the node ids of cases from the arguments: pytest would look for files."""
+    config.addinivalue_line("markers", "xsem: a case of the conformance suite of xsem")
+    device = config.getoption("xsem_device")
+    if device is None:
+        return
+    chosen = [each.partition("::")[2] for each in config.args if each.startswith(f"{device}::")]
+    if chosen:
+        config.stash[_CHOSEN] = chosen
+        config.args = [each for each in config.args if not each.startswith(f"{device}::")]
 
 
 # First, so that -k and other plugins select among the cases as among all tests.
@@ -48,24 +77,54 @@ def pytest_collection_modifyitems(
     if device is None:
         return
     # Imported here: a pytest session without --xsem-device does not load the suite.
+    from xsem.cli.files import CannotWriteError, check_writable
+    from xsem_conformance import waivers
     from xsem_conformance.profiles import profiles
     from xsem_conformance.requirements import load
-    from xsem_conformance.run.runner import UnavailableError
+    from xsem_conformance.run.process import UnavailableError
     from xsem_conformance.run.session import survey
 
     known, name = profiles(), config.getoption("xsem_profile")
     if name not in known:
         raise pytest.UsageError(f"--xsem-profile: {name!r} is none of {', '.join(known)}")
-    requirements = load().requirements
+    requirements = list(load().requirements.values())
+    file, report = config.getoption("xsem_waivers"), config.getoption("xsem_report")
     try:
-        surveyed = survey(device, config.getoption("xsem_exporter"), list(requirements.values()))
-    except UnavailableError as error:   # unknown device or two different devices; any other failure is an outcome
+        waived = [] if file is None else waivers.load(file)
+        if report is not None:
+            check_writable(report)
+        surveyed = survey(device, config.getoption("xsem_exporter"), requirements)
+    except waivers.WaiverError as error:
+        raise pytest.UsageError(f"--xsem-waivers: {error}") from error
+    except CannotWriteError as error:
+        raise pytest.UsageError(f"--xsem-report: {error}") from error
+    except UnavailableError as error:   # unknown device, or an exporter that cannot be used
         raise pytest.UsageError(str(error)) from error
-    suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name],
-                               requirements=list(requirements.values()), surveyed=surveyed)
-    cases = list(suite.collect())
+    suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name], requirements=requirements,
+                               surveyed=surveyed, waived=waived)
+    config.stash[_SUITE] = suite
+    items += _selected(list(suite.collect()), config)
+
+
+def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    chosen = config.stash.get(_CHOSEN, None)
+    if chosen is not None:
+        names = {each.name for each in cases}
+        for each in chosen:
+            if each not in names:
+                raise pytest.UsageError(f"{config.getoption('xsem_device')} has no case {each!r}")
+        cases = [each for each in cases if each.name in chosen]
     config.stash[_CASES] = len(cases)
-    items += cases
+    return cases
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the report of the cases that ran."""
+    suite, path = session.config.stash.get(_SUITE, None), session.config.getoption("xsem_report")
+    # A process of xdist knows only a part of the results.
+    if suite is not None and path is not None and not hasattr(session.config, "workerinput"):
+        suite.write(path)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
@@ -78,12 +137,15 @@ class _Suite(pytest.Collector):
     """One device; its processes live from its first case to its last case."""
 
     def __init__(
-        self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, **node: Any
+        self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, waived: list[Waiver], **node: Any
     ) -> None:
         super().__init__(**node)
         self.profile = profile
         self.requirements = requirements
         self.surveyed = surveyed
+        self.waived = waived
+        self.began = dt.datetime.now(dt.UTC)
+        self.clock = time.monotonic()
         self.results: dict[str, Result] = {}
         self.refused: dict[str, Result] = {}
         self.workers: Workers | None = None
@@ -94,10 +156,20 @@ class _Suite(pytest.Collector):
         yield _Profile.from_parent(self, name=f"profile/{self.profile.name}")
 
     def setup(self) -> None:
+        from xsem_conformance.run.hangs import Hangs
         from xsem_conformance.run.runner import Workers
 
         if self.surveyed.capabilities is not None:
-            self.workers = Workers(self.name, self.surveyed.exporting)
+            self.workers = Workers(
+                self.name, self.surveyed.exporting, self.patience_s, hangs=Hangs(self.patience_s))
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds until an expected result counts as missing."""
+        from xsem_conformance.case.polling import PATIENCE_S
+
+        given = self.config.getoption("xsem_patience")
+        return PATIENCE_S if given is None else float(given)
 
     def teardown(self) -> None:
         if self.workers is not None:
@@ -105,7 +177,14 @@ class _Suite(pytest.Collector):
             self.workers = None
 
     def result(self, planned: Planned) -> Result:
-        """Run one case."""
+        """Run one case.
+
+        Raises
+        ------
+        NotRunError
+            The case was not run, or not to its end.
+        """
+        from xsem_conformance import waivers
         from xsem_conformance.outcomes import Outcome, Result
         from xsem_conformance.run.session import refusal, result
 
@@ -115,12 +194,42 @@ class _Suite(pytest.Collector):
         # The suite can call only these capabilities. Other entries are texts.
         if missing in self.surveyed.undeclared and missing not in self.refused:
             self.refused[missing] = refusal(self.workers, missing)
-        found = self.results[planned.case.key] = result(self.workers, planned, self.refused)
+        found = self.results[planned.case.key] = result(self.workers, planned, self.refused, self.patience_s)
+        waivers.apply(self.waived, [found], self.began.date())
         return found
+
+    def as_run(self) -> Run:
+        """Return the results so far as a run."""
+        from xsem_conformance import verdict, waivers
+        from xsem_conformance.run.session import Run
+
+        surveyed, results = self.surveyed, list(self.results.values())
+        not_run = {each.case: "pytest did not run it" for each in surveyed.cases if each.case.key not in self.results}
+        problems = waivers.apply(self.waived, results, self.began.date(), [each.key for each in not_run])
+        problems += [] if surveyed.capabilities is None else self.profile.lacking(surveyed.capabilities)
+        if not not_run:
+            problems += verdict.unmet(self.profile, self.requirements, results)
+        return Run(surveyed.device, surveyed.exporter, surveyed.capabilities, self.profile, self.requirements,
+                   self.began, results, list(self.refused.values()), {}, problems, surveyed.code, not_run,
+                   round(time.monotonic() - self.clock, 3))
+
+    def write(self, path: Path) -> None:
+        """Write the report."""
+        from xsem.cli.files import write_file
+        from xsem_conformance.report.build import build, check
+
+        built = build(self.as_run(), command=f"pytest -p xsem_conformance.pytest_plugin --xsem-device {self.name}",
+                      commit="")
+        check(built)
+        write_file(path, (json.dumps(built, indent=1) + "\n").encode(errors="replace"))
 
 
 class _Item(pytest.Item):
     parent: _Suite
+
+    def __init__(self, **node: Any) -> None:
+        super().__init__(**node)
+        self.add_marker("xsem")
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         # Not the key by itself: pytest would treat it as a Python name, and replace its dots by `::`.
@@ -136,10 +245,13 @@ class _Case(_Item):
         self.found: Result | None = None
 
     def setup(self) -> None:
-        from xsem_conformance.outcomes import Outcome
+        from xsem_conformance.outcomes import NotRunError, Outcome
 
         # Run here, judge in runtest: for pytest an exception here is an error, not a failure.
-        self.found = self.parent.result(self.planned)
+        try:
+            self.found = self.parent.result(self.planned)
+        except NotRunError as error:
+            pytest.fail(f"not run: {error}", pytrace=False)
         if self.found.outcome in (Outcome.BLOCKED, Outcome.UNAVAILABLE):
             pytest.fail(f"{self.found.outcome.value}: {self.found.detail}", pytrace=False)
 
@@ -152,9 +264,17 @@ class _Case(_Item):
         if found.outcome is Outcome.UNSUPPORTED:
             pytest.skip(found.detail)
         said = f"{found.outcome.value}: {found.detail}\n{requirement.id}, {requirement.level}: {requirement.text}"
-        if requirement.level != "MUST":
+        if requirement.level != "MUST" or found.outcome is Outcome.WAIVED:
             pytest.xfail(said)
-        pytest.fail(said, pytrace=False)
+        pytest.fail("\n".join([said, *self._evidence(found)]), pytrace=False)
+
+    def _evidence(self, found: Result) -> list[str]:
+        from xsem.cli.text import printable_lines
+        from xsem_conformance.report.build import case_of
+        from xsem_conformance.report.failure_text import failure_lines
+
+        shown = failure_lines(case_of(self.parent.as_run(), found, 1), calls=_CALLS, stack=_STACK)
+        return [printable_lines(each) for each in shown[1:]]   # the requirement's sentence is there already
 
 
 class _Profile(_Item):
@@ -165,13 +285,7 @@ class _Profile(_Item):
             pytest.fail(f"UNAVAILABLE: {self.parent.surveyed.unavailable}", pytrace=False)
 
     def runtest(self) -> None:
-        from xsem_conformance.verdict import unmet
-
-        suite = self.parent
-        assert suite.surveyed.capabilities is not None  # noqa: S101 - otherwise setup has raised
-        problems = suite.profile.lacking(suite.surveyed.capabilities)
         # With -k, or with xdist, this process does not know all results.
-        if len(suite.results) == len(suite.surveyed.cases):
-            problems += unmet(suite.profile, suite.requirements, list(suite.results.values()))
+        problems = self.parent.as_run().problems
         if problems:
             pytest.fail("\n".join(problems), pytrace=False)

@@ -1,4 +1,4 @@
-"""The exit status of a run.
+"""The verdict of a run: its exit status, its totals by level, and the same in words.
 
 0: every declared capability works, or its failure is waived. 1: a FAIL, an ERROR, a stale waiver, or a missing
 capability of the profile. 2: wrong usage. 3: a MUST could not be tried (BLOCKED, UNAVAILABLE).
@@ -7,14 +7,18 @@ capability of the profile. 2: wrong usage. 3: a MUST could not be tried (BLOCKED
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement
 
-__all__ = ["BAD", "GOOD", "NOT_TRIED", "USAGE", "counts", "lesser_failures", "status", "unmet"]
+__all__ = [
+    "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally", "counts",
+    "lines", "sentence", "state", "status", "unmet",
+]
 
 GOOD: Final = 0
 BAD: Final = 1
@@ -23,6 +27,19 @@ NOT_TRIED: Final = 3
 
 _WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 _UNTRIED: Final = frozenset({Outcome.BLOCKED, Outcome.UNAVAILABLE})
+
+STATES: Final[Mapping[str, str]] = {
+    "PASS": "met", "FAIL": "not met", "ERROR": "error", "WAIVED": "waived", "BLOCKED": "blocked",
+    "UNAVAILABLE": "unavailable", "UNSUPPORTED": "not declared",
+}
+"""What a table of totals calls each outcome, in the order of its columns."""
+_UNTRIED_STATES: Final = ("blocked", "unavailable")
+_ALWAYS: Final = ("met", "not met", "not declared")   # columns that a table has even if they are empty
+NOT_RUN: Final = "not run"
+"""The state of a planned case without a result."""
+LEVELS: Final = ("MUST", "SHOULD", "MAY")
+NOT_DECLARED: Final = ("not declared (UNSUPPORTED): the device does not declare the capability, and xsem refuses its "
+                       "use. It counts neither for nor against the device; only a profile can need the capability")
 
 
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:
@@ -43,13 +60,6 @@ def status(results: Sequence[Result], requirements: Sequence[Requirement], probl
     return NOT_TRIED if untried else GOOD
 
 
-def lesser_failures(results: Sequence[Result], requirements: Sequence[Requirement]) -> int:
-    """Return the number of FAILs of a SHOULD or a MAY: they do not change the status."""
-    levels = {each.id: each.level for each in requirements}
-    return sum(result.outcome is Outcome.FAIL and levels.get(result.case.requirement, "MUST") != "MUST"
-               for result in results)
-
-
 def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequence[Result]) -> list[str]:
     """Return a message for each area of the profile without a passed or waived case."""
     area = {each.id: each.area for each in requirements}
@@ -61,3 +71,137 @@ def counts(results: Sequence[Result]) -> dict[str, int]:
     """Return the number of results for every outcome, zeros included."""
     found = Counter(result.outcome for result in results)
     return {outcome.value: found[outcome] for outcome in Outcome}
+
+
+def state(outcome: str) -> str:
+    """Return the word of `STATES` for an outcome; an outcome of a later suite keeps its name."""
+    return STATES.get(outcome, outcome)
+
+
+@dataclass
+class Tally:
+    """The totals of a run, MUST, SHOULD and MAY apart.
+
+    Attributes
+    ----------
+    rows : dict
+        For each level the number of cases in each state.
+    requirements : dict
+        For each pair of level and state, the requirements of these cases: one requirement can have many cases.
+    called, refused : int
+        The number of undeclared capabilities that the suite called, and of those that xsem refused. They are not
+        cases.
+    """
+
+    rows: dict[str, Counter[str]] = field(default_factory=dict)
+    requirements: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    called: int = 0
+    refused: int = 0
+
+    @classmethod
+    def of_cases(cls, cases: Iterable[tuple[str, str, str]], refusals: Sequence[str]) -> Tally:
+        """Return the totals of cases ``(level, requirement, outcome)`` and of the outcomes of the refusals."""
+        made = cls({level: Counter() for level in LEVELS}, called=len(refusals),
+                   refused=sum(each == Outcome.UNSUPPORTED.value for each in refusals))
+        for level, requirement, outcome in cases:
+            made.rows.setdefault(level, Counter())[state(outcome)] += 1
+            made.requirements.setdefault((level, state(outcome)), set()).add(requirement)
+        return made
+
+    @classmethod
+    def of_results(
+        cls, results: Iterable[Result], refusals: Iterable[Result], requirements: Iterable[Requirement],
+        not_run: Iterable[tuple[str, str]] = (),
+    ) -> Tally:
+        """Return the totals of a run; `not_run` holds the level and the requirement of each case without a result."""
+        levels = {each.id: each.level for each in requirements}
+        cases = [(levels.get(each.case.requirement, "MUST"), each.case.requirement, each.outcome.value)
+                 for each in results]
+        return cls.of_cases([*cases, *((*each, NOT_RUN) for each in not_run)],
+                            [each.outcome.value for each in refusals])
+
+    @property
+    def states(self) -> list[str]:
+        """The states of the columns: those of `STATES` that occur, and those of a later suite."""
+        occur = {each for row in self.rows.values() for each in row}
+        return [*(each for each in STATES.values() if each in occur or each in _ALWAYS),
+                *sorted(occur - set(STATES.values()))]
+
+    def total(self, level: str = "", states: Sequence[str] = ()) -> int:
+        """Return the number of cases of a level, of some states, or of both; without arguments of the run."""
+        return sum(count for name, found in self.rows.items() if level in ("", name)
+                   for each, count in found.items() if not states or each in states)
+
+
+def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False) -> str:
+    """Return the verdict as a sentence, for example "conforms to full; 2 recommendations not met (4 cases)".
+
+    Parameters
+    ----------
+    status : int
+        The exit status.
+    profile : str
+        The profile's name.
+    tally : Tally
+        The totals.
+    problems : int
+        The number of problems outside the cases: waivers, and capabilities that the profile needs.
+    partial : bool
+        Only a part of the requirements was tried, so the device cannot conform to the profile yet.
+    """
+    said = {
+        (GOOD, False): f"conforms to {profile}", (BAD, False): f"does not conform to {profile}",
+        (GOOD, True): f"meets the requirements that were tried; a part of {profile}",
+        (BAD, True): f"does not meet the requirements that were tried; a part of {profile}",
+    }.get((status, partial), f"conformance to {profile} not decided")
+    missing = tally.total(states=[NOT_RUN])
+    return "; ".join([said, *(text for text in (
+        _said(tally, "MUST", ["not met"], "requirement", "not met"),
+        _said(tally, "MUST", ["error"], "requirement", "ended with an error"),
+        _said(tally, "MUST", _UNTRIED_STATES, "requirement", "could not be tried"),
+        _said(tally, "MUST", ["waived"], "requirement", "waived"),
+        _said(tally, "SHOULD", ["not met"], "recommendation", "not met"),
+        _said(tally, "SHOULD", ["waived"], "recommendation", "waived"),
+        _said(tally, "MAY", ["not met"], "option", "used wrongly"),
+        f"{missing} {_plural('case', missing)} not run" if missing else "",
+        f"{problems} {_plural('problem', problems)} outside the cases" if problems else "",
+    ) if text)])
+
+
+def _said(tally: Tally, level: str, states: Sequence[str], noun: str, verb: str) -> str:
+    cases = tally.total(level, states)
+    names: set[str] = set().union(*(tally.requirements.get((level, each), ()) for each in states))
+    text = f"{len(names)} {_plural(noun, len(names))} {verb}"
+    return "" if not cases else text if cases == len(names) else f"{text} ({cases} cases)"
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
+    """Return the totals and the verdict for a terminal; the last line is the verdict.
+
+    Parameters
+    ----------
+    tally : Tally
+        The totals.
+    verdict : str
+        What `sentence` says.
+    subject : str
+        The device and the exporter.
+    """
+    states = tally.states
+    rows = [["", "cases", *states]]
+    for level in (*tally.rows, ""):
+        counted = [tally.total(level), *(tally.total(level, [each]) for each in states)]
+        rows.append([level or "total", *map(str, counted)])
+    columns = list(zip(*rows, strict=True))
+    aligned = [[each.rjust(max(map(len, column))) for each in column] for column in columns]
+    aligned[0] = [each.ljust(max(map(len, columns[0]))) for each in columns[0]]
+    made = ["  ".join(row) for row in zip(*aligned, strict=True)]
+    if tally.total(states=["not declared"]):
+        made.append(NOT_DECLARED)
+    if tally.called:
+        made.append(f"undeclared capabilities: {tally.called} called, {tally.refused} refused")
+    return [*made, f"conformance of {subject}: {verdict}"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import fnmatch
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xsem_conformance.outcomes import Outcome, Result
 
-__all__ = ["Waiver", "WaiverError", "apply", "load"]
+__all__ = ["Waiver", "WaiverError", "apply", "concerned", "load"]
 
 _WAIVABLE = frozenset({Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED})
 
@@ -27,7 +27,7 @@ class Waiver:
     Attributes
     ----------
     case : str
-        A key of a case; ``*`` matches any text.
+        A key of a case; ``*`` matches any text, but not in the id of the requirement.
     reason : str
         The reason of the failure.
     expires : date
@@ -40,6 +40,15 @@ class Waiver:
     reason: str
     expires: dt.date
     matched: list[str] = field(default_factory=list)
+
+    @property
+    def requirement(self) -> str:
+        """The id of the requirement."""
+        return self.case.partition("/")[0]
+
+    def matches(self, key: str) -> bool:
+        """Return whether the waiver covers the case with this key."""
+        return fnmatch.fnmatchcase(key, self.case)
 
 
 def load(path: Path) -> list[Waiver]:
@@ -63,6 +72,10 @@ def load(path: Path) -> list[Waiver]:
         case, reason, expires = each.get("case"), each.get("reason"), each.get("expires")
         if not isinstance(case, str) or case.count("/") != 3:
             raise WaiverError(f"{path}, waiver {number}: case is ID/handle_type/exporter/direction, not {case!r}")
+        if set(case.partition("/")[0]) & set("*?["):
+            # One such line would waive whatever fails, also what breaks next year.
+            raise WaiverError(f"{path}, waiver {number}: case begins with the id of one requirement, without "
+                              f"wildcards, not {case!r}")
         if not isinstance(reason, str) or not reason.strip():
             raise WaiverError(f"{path}, waiver {number}: a reason is needed")
         if not isinstance(expires, dt.date) or isinstance(expires, dt.datetime):   # every datetime is a date
@@ -74,26 +87,50 @@ def load(path: Path) -> list[Waiver]:
     return waivers
 
 
-def apply(waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date) -> list[str]:
+def concerned(waivers: Sequence[Waiver], only: Sequence[str], cases: Sequence[str]) -> list[Waiver]:
+    """Return the waivers of a part of the suite: the others can be neither used nor stale.
+
+    Parameters
+    ----------
+    waivers : sequence of Waiver
+        The waivers of a file.
+    only : sequence of str
+        Prefixes of the requirements that run; empty for all.
+    cases : sequence of str
+        Keys of the cases that run; empty for all.
+    """
+    return [each for each in waivers
+            if (not only or each.requirement.startswith(tuple(only)))
+            and (not cases or any(each.matches(key) for key in cases))]
+
+
+def apply(
+    waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date, not_run: Iterable[str] = ()
+) -> list[str]:
     """Change waived failures to WAIVED; return the problems of the waivers themselves.
 
-    A waiver is strict: a waiver without a case that fails today is stale.
+    A waiver is strict: a waiver without a case that fails today is stale. Cases that were not run (`not_run`, keys) may
+    fail, so their waivers are not stale. The function may be called again with more results.
     """
     problems = []
-    # Two waivers for one case both count as matched.
-    failed = {result.case.key for result in results if result.outcome in _WAIVABLE}
+    # Two waivers for one case both count as matched, and so does a waiver that was applied before.
+    failed = {result.case.key: result.seen for result in results if result.outcome in _WAIVABLE or result.waiver}
+    unknown = list(not_run)
     for waiver in waivers:
         if waiver.expires < today:
             problems.append(f"the waiver of {waiver.case} ended on {waiver.expires}")
             continue
-        hits = [result for result in results if fnmatch.fnmatchcase(result.case.key, waiver.case)]
-        if not hits:
+        hits = [result for result in results if waiver.matches(result.case.key)]
+        if any(waiver.matches(key) for key in unknown):
+            pass
+        elif not hits:
             problems.append(f"the waiver of {waiver.case} matches no case")
+        elif not any(result.case.key in failed for result in hits):
+            problems.append(f"the waiver of {waiver.case} is stale: nothing that it matches fails")
         for result in hits:
             if result.case.key in failed:
                 result.outcome = Outcome.WAIVED
-                result.detail = f"{waiver.reason} (until {waiver.expires}): {result.detail}"
+                result.waiver = f"{waiver.reason} (until {waiver.expires})"
+                result.detail = f"{result.waiver}: {failed[result.case.key]}"
                 waiver.matched.append(result.case.key)
-        if hits and not waiver.matched:
-            problems.append(f"the waiver of {waiver.case} is stale: nothing that it matches fails")
     return problems

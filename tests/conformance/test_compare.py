@@ -1,13 +1,16 @@
-"""Comparison of two reports: worse, better, new and gone cases, and reports that are not comparable."""
+"""Comparison of two reports: worse, better, new and gone cases, two devices, and reports that are not comparable."""
 
 from __future__ import annotations
 
+import copy
+import json
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 
-from xsem_conformance.compare import NotComparableError, compare
 from xsem_conformance.outcomes import Outcome
+from xsem_conformance.report.compare import NotComparableError, compare, differences, same_device
 
 KEY = "XSEM-TL-001/timeline_semaphore_fd/host/in"
 ORDER = ["PASS", "WAIVED", "UNSUPPORTED", "UNAVAILABLE", "FAIL"]   # from best to worst
@@ -59,18 +62,77 @@ def test_lines_name_the_case_and_both_outcomes() -> None:
     assert found.better == [f"{KEY.replace('001', '002')}: FAIL, now PASS"]
 
 
-@pytest.mark.parametrize(("what", "other"), [
-    ("schema", {"schema": 2}), ("backend", {"device": {"backend": "opencl"}}),
-    ("exporter", {"exporter": {"backend": "vulkan"}}),
+# ---- one device or two
+def subject(backend: str = "cuda", name: str = "A", uuid: str | None = None, exporter: str = "host") -> dict[str, Any]:
+    return {"schema": 1, "device": {"backend": backend, "name": name, "uuid": uuid}, "exporter": {"backend": exporter},
+            "cases": []}
+
+
+@pytest.mark.parametrize(("other", "same"), [
+    ({}, True), ({"name": "B"}, False), ({"name": "B", "uuid": "u"}, True), ({"uuid": "v"}, True),
+    ({"backend": "opencl"}, False), ({"exporter": "vulkan"}, False), ({"name": "B", "uuid": "v"}, False),
 ])
-def test_reports_of_different_things_are_not_comparable(what: str, other: dict[str, Any]) -> None:
-    with pytest.raises(NotComparableError, match=f"differ in their {what}"):
-        compare(report(), report() | other)
+def test_device_is_the_same_by_model_or_uuid(other: dict[str, str], same: bool) -> None:
+    assert same_device(subject(uuid="u"), subject(**other)) is same
+
+
+def test_reports_without_names_are_of_one_device() -> None:
+    assert same_device(report(), report())
+
+
+def test_reports_of_different_schemas_are_not_comparable() -> None:
+    with pytest.raises(NotComparableError, match="differ in their schema: 1 and 2"):
+        same_device(report(), report() | {"schema": 2})
 
 
 @pytest.mark.parametrize("other", [[], "report", None, 3])
 def test_file_that_is_not_a_report_is_not_comparable(other: Any) -> None:
     with pytest.raises(NotComparableError, match="not a report"):
-        compare(report(), other)
+        same_device(report(), other)
     with pytest.raises(NotComparableError, match="not a report"):
-        compare(other, report())
+        same_device(other, report())
+
+
+# ---- two devices: the committed reports
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Any]:
+    return {name: json.loads((ROOT / f"conformance/reports/nvidia-h200-{name}-vulkan.json").read_text())
+            for name in ("cuda", "opencl", "vulkan")}
+
+
+def test_two_vendors_make_a_table_of_differences(committed: dict[str, Any]) -> None:
+    one, other = (copy.deepcopy(committed[name]) for name in ("cuda", "opencl"))
+    assert not same_device(one, other)
+    found = differences(one, other)
+    assert (found.one, found.other) == ("cuda: NVIDIA H200 (cuda:0)", "opencl: NVIDIA H200 (opencl:0)")
+    rows = {title: {row.what: (row.one, row.other) for row in rows} for title, rows in found.tables.items()}
+    assert rows["handle types"] == {"semaphore timeline_semaphore_fd": (
+        "declared: yes, imports: yes, synchronises: yes", "not declared")}
+    assert rows["capabilities"]["needs_handover"] == ("no", "yes")
+    assert rows["requirements with different results"] == {
+        "XSEM-IMP-010 (SHOULD) memory opaque_fd": ("not met", "met")}
+    assert rows["cases that apply to one device only"]["TL: timelines"] == ("9", "0")
+    assert rows["quirks"]["Check of the allocation size: opaque_fd"][0] != rows["quirks"][
+        "Check of the allocation size: opaque_fd"][1]
+    del rows["cases that apply to one device only"]   # two numbers can be equal
+    assert all(one != other for table in rows.values() for one, other in table.values())
+
+
+def test_device_does_not_differ_from_itself(committed: dict[str, Any]) -> None:
+    assert differences(committed["cuda"], committed["cuda"]).tables == {}
+
+
+def test_exporters_are_named_only_when_they_differ(committed: dict[str, Any]) -> None:
+    other = copy.deepcopy(committed["cuda"])
+    other["exporter"]["backend"] = "host"
+    found = differences(committed["cuda"], other)
+    assert (found.one, found.other) == (
+        "cuda: NVIDIA H200 (cuda:0) with vulkan", "cuda: NVIDIA H200 (cuda:0) with host")
+    assert [each.what for each in found.tables["verdict"]] == ["exporter"]
+
+
+def test_report_without_newer_fields_still_compares(committed: dict[str, Any]) -> None:
+    old = {key: value for key, value in committed["vulkan"].items()
+           if key not in ("quirks", "refusals", "code", "capabilities", "command")}
+    old["cases"] = [{key: value for key, value in case.items() if key != "kind"} for case in old["cases"]]
+    assert "capabilities" in differences(committed["cuda"], old).tables

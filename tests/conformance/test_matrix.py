@@ -28,7 +28,16 @@ def row(kind: str, type: str, direction: str, declared: bool, imports: str, sync
 def report(*rows: dict[str, Any], name: str = "Acme 9", **fields: Any) -> dict[str, Any]:
     return {"date": "2027-01-31T12:00:00+00:00", "device": {"backend": "acme", "name": name},
             "exporter": {"backend": "vulkan"}, "profile": "full", "status": 0,
-            "code": {"package": "xsem_acme", "sha256": NOW["xsem_acme"]}, "handle_types": list(rows)} | fields
+            "code": {"package": "xsem_acme", "sha256": NOW["xsem_acme"]}, "handle_types": list(rows), "cases": [],
+            "problems": []} | fields
+
+
+def case(requirement: str, outcome: str, *, level: str = "MUST", kind: str = "memory", type: str = "opaque_fd",
+         direction: str = "-", detail: str = "") -> dict[str, Any]:
+    """Return a case of a report."""
+    return {"key": f"{requirement}/{type}/vulkan/{direction}", "requirement": requirement,
+            "area": requirement.split("-")[1], "level": level, "text": f"{requirement} holds.", "kind": kind,
+            "handle_type": type, "direction": direction, "outcome": outcome, "detail": detail}
 
 
 def cells(text: str) -> list[list[str]]:
@@ -44,24 +53,62 @@ BOTH = [row("semaphore", "opaque_fd", direction, True, "yes", "yes") for directi
 def test_each_declared_or_accepted_handle_type_has_a_row() -> None:
     text = matrix({"a.md": report(
         *BOTH,
-        row("memory", "opaque_fd", "in", True, "yes", "yes"), row("memory", "opaque_fd", "out", True, "yes", "waived"),
+        row("memory", "opaque_fd", "in", True, "yes", "yes"), row("memory", "opaque_fd", "out", True, "yes", "no"),
         row("memory", "dmabuf_fd", "in", False, "no", "-"), row("memory", "dmabuf_fd", "out", False, "no", "-"),
         row("memory", "d3d12_heap", "in", False, "-", "-"), row("memory", "d3d12_heap", "out", False, "-", "-"),
         status=1)}, NOW)
-    assert cells(text) == [["acme: Acme 9", "vulkan", *said, "[2027-01-31](a.md): full, does not conform"] for said in (
+    assert cells(text) == [["acme: Acme 9", "vulkan", *said, "-", "[2027-01-31](a.md): does not conform to full"]
+                           for said in (
         ["semaphore `opaque_fd`", "yes", "yes", "yes"],
-        ["memory `opaque_fd`", "yes", "yes", "in: yes, out: waived"],
+        ["memory `opaque_fd`", "yes", "yes", "in: yes, out: no"],
         ["memory `dmabuf_fd`", "no", "no", "-"],
     )]
+
+
+WAIVED = "the driver forgets (until 2027-05-31): 3 was read"
+MEMORY = [row("memory", "opaque_fd", direction, True, "yes", "waived") for direction in ("in", "out")]
+
+
+def test_cell_names_what_is_waived_and_keeps_what_passed() -> None:
+    (line,) = cells(matrix({"a.md": report(*MEMORY, cases=[
+        case("XSEM-BUF-001", "PASS", direction="in"), case("XSEM-BUF-002", "WAIVED", detail=WAIVED),
+        case("XSEM-BUF-003", "WAIVED", level="SHOULD", detail=WAIVED),
+        case("XSEM-BUF-001", "PASS", kind="semaphore")])}, NOW).partition("\n\n")[0])
+    assert line[5] == "in: yes, out: waived, except XSEM-BUF-002 (waived)"
+    (line,) = cells(matrix({"a.md": report(*MEMORY, cases=[
+        case("XSEM-BUF-001", "PASS"), case("XSEM-BUF-002", "WAIVED", detail=WAIVED)])}, NOW).partition("\n\n")[0])
+    assert line[5] == "yes, except XSEM-BUF-002 (waived)"
+    (line,) = cells(matrix({"a.md": report(*MEMORY, cases=[
+        case("XSEM-BUF-002", "WAIVED", detail=WAIVED)])}, NOW).partition("\n\n")[0])
+    assert line[5] == "waived"
+
+
+def test_deviations_are_listed_with_level_and_explained_once() -> None:
+    cases = [case("XSEM-BUF-002", "WAIVED", detail=WAIVED), case("XSEM-IMP-010", "FAIL", level="SHOULD"),
+             case("XSEM-BUF-001", "PASS")]
+    lone = [case("XSEM-LIFE-008", "FAIL", level="SHOULD", kind="-", type="-")]
+    text = matrix({"a.md": report(*MEMORY, cases=cases), "b.md": report(*MEMORY, cases=cases + lone, name="B")}, NOW)
+    table, _, below = text.partition("\n\n")
+    assert {line[6] for line in cells(table)} == {"`XSEM-BUF-002` (MUST, waived), `XSEM-IMP-010` (SHOULD)"}
+    said = " ".join(below.split())
+    assert said == (
+        "- `XSEM-BUF-002` (MUST): XSEM-BUF-002 holds. On acme (Acme 9), acme (B) waived until 2027-05-31: "
+        "the driver forgets. "
+        "- `XSEM-IMP-010` (SHOULD): XSEM-IMP-010 holds. On acme (Acme 9), acme (B) not met. "
+        "- `XSEM-LIFE-008` (SHOULD): XSEM-LIFE-008 holds. On acme (B) not met.")
+    assert max(map(len, below.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("told", [
     {"package": "xsem_acme", "sha256": "00" * 32}, {"package": "xsem_gone", "sha256": "0f" * 32}, None])
 def test_result_of_another_code_version_is_stale(told: dict[str, str] | None) -> None:
     old, new = report(*BOTH, code=told, name="A"), report(*BOTH, name="B")
+    old["cases"] = [case("XSEM-BIN-004", "FAIL", kind="semaphore")]
     without = {key: value for key, value in report(*BOTH, name="C").items() if key != "code"}
-    said = [line[3:6] for line in cells(matrix({"a.md": old, "b.md": new, "c.md": without}, NOW))]
-    assert said == [["stale"] * 3, ["yes"] * 3, ["stale"] * 3]
+    text = matrix({"a.md": old, "b.md": new, "c.md": without}, NOW)
+    said = [line[3:7] for line in cells(text)]
+    assert said == [["stale"] * 4, ["yes"] * 3 + ["-"], ["stale"] * 4]
+    assert "XSEM-BIN-004" not in text
 
 
 def test_rows_are_ordered_by_device_and_date() -> None:

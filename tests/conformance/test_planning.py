@@ -16,7 +16,7 @@ from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.run import session
 from xsem_conformance.run.planning import Planned, Surroundings, plan
-from xsem_conformance.run.runner import UnavailableError
+from xsem_conformance.run.process import UnavailableError
 from xsem_conformance.suite import all_checks
 from xsem_host.device import CAPABILITIES as HOST
 

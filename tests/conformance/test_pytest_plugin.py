@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib import metadata
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.plugin_folder import NOTHING, clean_environment, write_plugin
+
+from xsem_conformance.report.build import check
 
 # A host device that breaks when it creates an object, differently for each type. XSEM-OWN-008 creates one of each.
 LIAR = """
@@ -113,11 +116,65 @@ def pytest_collection_modifyitems(items):
     assert f"PASSED {well}" in said
 
 
+def test_unusable_exporter_is_one_sentence_before_the_first_case(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "gone:0", "-k", "XSEM-BIN-003")
+    assert status == 4
+    assert "the exporter gone:0 cannot be used: the backend 'gone' is not installed" in said
+    assert "XSEM-BIN-003" not in said
+
+
 def test_blocked_case_is_an_error(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "nothing:0", "-k",
                        "XSEM-BIN-003")
     assert status == 1
     assert "ERROR host:0::XSEM-BIN-003/opaque_fd/nothing/in - Failed: BLOCKED: the exporter does not declare " in said
+
+
+def test_node_id_of_a_case_runs_this_case(tmp_path: Path, plugins: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
+    case = "host:0::XSEM-BIN-002/opaque_fd/host/in"
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", case, "--xsem-report", "out.json")
+    assert status == 0, said
+    assert [line for line in said.splitlines() if line.startswith("PASSED")] == [f"PASSED {case}"]
+    report = json.loads((tmp_path / "work" / "out.json").read_text())
+    check(report)
+    assert [each["key"] for each in report["cases"]] == ["XSEM-BIN-002/opaque_fd/host/in"]
+    assert (report["status"], report["complete"]) == (3, False)
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", case, "test_own.py")
+    assert (status, said.count("PASSED test_own.py")) == (0, 1)
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "host:0::XSEM-BIN-002/x/host/in")
+    assert status == 4
+    assert "host:0 has no case 'XSEM-BIN-002/x/host/in'" in said
+
+
+def test_marker_selects_the_cases(tmp_path: Path, plugins: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
+    for expression, own, cases in (("xsem", 0, 1), ("not xsem", 1, 0)):
+        status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-m", expression, "--strict-markers",
+                           "-k", "XSEM-BUF-006 or of_the_author")
+        assert status == 0, said
+        assert (said.count("PASSED test_own.py"), said.count("PASSED host:0::")) == (own, cases)
+
+
+def test_waived_failure_is_expected_and_a_failure_has_its_evidence(tmp_path: Path, plugins: Path) -> None:
+    key = "XSEM-OWN-008/semaphore.opaque_win32/host/-"
+    options = ("--xsem-device", "liar:0", f"liar:0::{key}", "--xsem-patience", "2")
+    status, said = run(tmp_path, plugins, *options)
+    assert status == 1
+    assert "device: create_semaphore(opaque_win32, 0) -> DriverError" in said
+    assert "at liar_plugin.py:16 in create_semaphore: raise DriverError" in said, said
+    assert f"repeat: xsem conformance run --device liar:0 --exporter host:0 --case {key} --debug" in said
+    waivers = tmp_path / "work" / "waivers.toml"
+    waivers.write_text(f'[[waiver]]\ncase = "{key}"\nreason = "bug 12"\nexpires = 2999-01-01\n')
+    status, said = run(tmp_path, plugins, *options, "--xsem-waivers", "waivers.toml")
+    assert status == 0, said
+    assert f"XFAIL liar:0::{key} - WAIVED: bug 12 (until 2999-01-01): DriverError" in said
+    waivers.write_text(waivers.read_text().replace("XSEM-OWN-008", "*"))
+    status, said = run(tmp_path, plugins, *options, "--xsem-waivers", "waivers.toml")
+    assert status == 4
+    assert "case begins with the id of one requirement" in said
 
 
 def test_missing_device_is_an_error_of_every_case(tmp_path: Path, plugins: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import datetime as dt
+import hashlib
 import html.parser
 import json
 import re
@@ -17,12 +19,13 @@ from typing import Any
 import pytest
 
 from xsem.types import DeviceInfo
-from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.outcomes import Call, Case, Failure, Frame, Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import build, check
 from xsem_conformance.report.html import html as page
 from xsem_conformance.report.junit import junit
 from xsem_conformance.report.markdown import markdown, one_line
+from xsem_conformance.report.words import MARKS, mark_of
 from xsem_conformance.requirements import load
 from xsem_conformance.run.planning import Surroundings, plan
 from xsem_conformance.run.session import Run
@@ -43,7 +46,10 @@ def ran(results: list[Result], **fields: Any) -> Run:
 def every_case() -> list[Result]:
     around = Surroundings("host", HOST, exporter_uuid=False, second_device=False)
     cases = [each.case for each in plan(load().requirements.values(), all_checks(), HOST, around)]
-    return [Result(case, outcome, HOSTILE if outcome is not Outcome.PASS else "", 0.25)
+    failure = Failure((Call("device", f"append_wait({HOSTILE})", None),), 3,
+                      (Frame("acme/device.py", 7, "append_wait", HOSTILE),), HOSTILE)
+    return [Result(case, outcome, HOSTILE if outcome is not Outcome.PASS else "", 0.25,
+                   failure if outcome in (Outcome.FAIL, Outcome.ERROR) else None)
             for case, outcome in zip(cases, cycle(Outcome), strict=False)]
 
 
@@ -53,6 +59,7 @@ def built() -> dict[str, Any]:
         ran(every_case(), code={"package": "xsem_host", "sha256": "0f" * 32, "libraries": [
             {"name": HOSTILE, "sha256": None}, {"name": "libacme.so.1", "sha256": "0f" * 32}]},
             refusals=[Result(Case("feature:recording"), Outcome.UNSUPPORTED, HOSTILE)], problems=[HOSTILE],
+            not_run={Case("XSEM-BIN-001", "opaque_fd", "other", "in"): HOSTILE},
             quirks={"resets_on_wait": {"opaque_fd": True}, "pending_appends": HOSTILE}),
         command="xsem conformance run", commit="0123abc")
 
@@ -111,14 +118,21 @@ def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None
         assert set(part["properties"]) == {*part["required"], *may_lack} == set(found)
         assert part["additionalProperties"] is False
 
-    same(schema, report, may_lack=("code",))   # older reports without `code` are valid
+    newer = ("code", "complete", "incomplete", "not_run", "seconds", "causes")   # older reports lack them
+    same(schema, report, may_lack=newer)
     same(schema["properties"]["code"], report["code"], may_lack=("libraries",))   # as in older reports
     same(schema["properties"]["code"]["properties"]["libraries"]["items"], report["code"]["libraries"][0])
     properties = schema["properties"]
     for name in ("device", "exporter", "counts"):
         same(properties[name], report[name])
-    for name in ("cases", "handle_types", "refusals"):
+    for name in ("handle_types", "refusals", "causes", "not_run"):
         same(properties[name]["items"], report[name][0])
+    failed = next(each for each in report["cases"] if each["failure"] is not None)
+    same(properties["cases"]["items"], failed, may_lack=("failure",))
+    failure = properties["cases"]["items"]["properties"]["failure"]
+    same(failure, failed["failure"])
+    for name in ("calls", "frames"):
+        same(failure["properties"][name]["items"], failed["failure"][name][0])
     assert properties["counts"]["required"] == [each.value for each in Outcome]
 
 
@@ -150,6 +164,11 @@ GAP = re.compile(r"\w, *[;,)]|\( *[,)]|\n, |>, |against +\(")
 """Where a text has nothing between two marks."""
 
 
+def _body(report: dict[str, Any]) -> str:
+    """Return the page without its style and script."""
+    return page(report).partition("</style>")[2].partition("<script>")[0]
+
+
 def test_run_without_a_device_gives_a_report() -> None:
     results = [Result(each.case, Outcome.UNAVAILABLE, "gone") for each in every_case()]
     report = build(ran(results, device=None, exporter=None, capabilities=None, problems=["gone"]),
@@ -157,10 +176,10 @@ def test_run_without_a_device_gives_a_report() -> None:
     check(report)
     assert report["status"] == 3
     assert report["capabilities"] is None
-    assert "could not be tried" in page(report)
-    for text in (page(report), markdown(report)):
+    assert "conformance to timeline not decided" in page(report)
+    for text in (_body(report), markdown(report)):
         assert "a device that could not be opened" in text
-        assert GAP.search(text.partition("</style>")[2] or text) is None
+        assert GAP.search(text) is None
     assert len(ET.fromstring(junit(report))) == len(report["cases"])
 
 
@@ -169,7 +188,7 @@ def test_missing_driver_version_leaves_no_gap() -> None:
     for about in (report["device"], report["exporter"]):
         assert about["name"]
         about["driver_version"] = ""
-    for text in (page(report).partition("</style>")[2], markdown(report)):
+    for text in (_body(report), markdown(report)):
         assert GAP.search(text) is None
 
 
@@ -244,11 +263,11 @@ class _Page(html.parser.HTMLParser):
 
 def test_page_is_self_contained(report: dict[str, Any]) -> None:
     source = page(report)
-    assert not re.search(r"https?:|//|@import|url\(", source)
+    assert not re.search(r"https?:|@import|url\(", source)
     found = _Page(source)
     assert found.open == []
     tags = {tag for tag, _, _ in found.attributes}
-    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "form", "svg", "base"}
+    assert not tags & {"link", "img", "iframe", "object", "embed", "form", "svg", "base"}
     names = {name for _, name, _ in found.attributes}
     assert not {name for name in names if name.startswith("on")}
     assert not names & {"src", "srcset", "style", "action"}
@@ -256,66 +275,142 @@ def test_page_is_self_contained(report: dict[str, Any]) -> None:
     assert "color-scheme: light dark" in source
 
 
+def test_page_allows_only_its_own_style_and_script(report: dict[str, Any]) -> None:
+    source = page(report)
+    (policy,) = [value for value in _Page(source).values("content") if value.startswith("default-src")]
+    for tag in ("style", "script"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", source, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+
+
 def test_page_has_every_case_with_requirement_and_clauses(report: dict[str, Any]) -> None:
     found = _Page(page(report))
     text = " ".join("".join(found.text).split())
-    ids = found.values("id")
-    assert sorted(ids) == sorted(each["key"] for each in report["cases"])
+    cases = [each for each in found.values("id") if "/" in each]
+    assert sorted(cases) == sorted(each["key"] for each in report["cases"])
     for each in report["cases"]:
         assert " ".join(each["text"].split()) in text
-        assert all(clause in text for clause in each["clauses"])
-    for name, count in report["counts"].items():
-        assert f"{count} {name}" in text
+        assert all(f"{clause} {load().clauses[clause].gist}" in text for clause in each["clauses"])
+
+
+def test_page_keeps_clauses_of_another_version(report: dict[str, Any]) -> None:
+    report["cases"][0]["clauses"] = ["CUDA-X-999"]
+    assert "<code>CUDA-X-999</code> not in this version of the suite" in page(report)
+
+
+def test_tables_have_captions_and_heads_and_can_be_reached(report: dict[str, Any]) -> None:
+    found = _Page(page(report))
+    tables = [tag for tag, name, _ in found.attributes if tag == "table" and not name]
+    assert len(tables) == len([tag for tag, name, _ in found.attributes if tag == "caption" and not name]) == 4
+    assert found.values("role").count("region") == len(tables) == found.values("tabindex").count("0")
+    heads = [(name, value) for tag, name, value in found.attributes if tag == "th" and name]
+    assert {name for name, _ in heads} == {"scope"}
+    assert len(heads) == len([tag for tag, name, _ in found.attributes if tag == "th" and not name])
+    titles = [each for each in re.findall(r"<h2>(.*?)</h2>", page(report)) if each != "Causes"]
+    assert titles == ["Outside the cases", "Declared, imports, synchronises", "Totals", "Deviations", "Areas", "Quirks",
+                      "Cases", "About this run"]
 
 
 def test_every_cell_leads_to_a_case_of_its_worst_outcome(report: dict[str, Any]) -> None:
-    found = _Page(page(report))
-    outcomes = {each["key"]: each["outcome"] for each in report["cases"]}
-    links, titles = found.values("href"), found.values("title")
-    assert len(links) == len(titles) > 50
-    for link, title in zip(links, titles, strict=True):
-        key = link.removeprefix("#")
-        assert title == f"{key}: {outcomes[key]}"
-    led = {link.removeprefix("#") for link in links}
-    for key, outcome in outcomes.items():
-        if outcome == "FAIL":   # the worst outcome, so its cell links to a failed case
-            case = next(each for each in report["cases"] if each["key"] == key)
-            same = [each["key"] for each in report["cases"] if each["outcome"] == "FAIL"
-                    and all(each[name] == case[name] for name in ("kind", "handle_type", "area"))]
+    source = page(report)
+    cells = re.findall(r'<td class="cell (\w+)"><a href="#([^"]+)"', source)
+    marks = {each["key"]: mark_of(each).name for each in report["cases"]}
+    assert len(cells) > 50
+    assert all(marks[key] == mark for mark, key in cells)
+    led = {key for _, key in cells}
+    for each in report["cases"]:
+        if marks[each["key"]] == "fail":   # the worst mark, so its cell leads to a failed case
+            same = [other["key"] for other in report["cases"] if marks[other["key"]] == "fail"
+                    and all(other[name] == each[name] for name in ("kind", "handle_type", "area"))]
             assert led & set(same)
+
+
+def test_areas_have_names_and_undeclared_types_one_line() -> None:
+    report = build(ran([
+        Result(Case("XSEM-CAP-002", "semaphore.sync_fd", "host"), Outcome.PASS),
+        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
+        Result(Case("XSEM-BUF-001", "dmabuf_fd", "host", "in"), Outcome.FAIL),
+    ]), command="", commit="")
+    source = page(report)
+    assert '<th scope="row">binary semaphores <span class="soft">BIN</span></th>' in source
+    heads = re.findall(r'<th scope="col">(\w+) <code>(\w+)</code>', source)
+    assert ("memory", "dmabuf_fd") in heads   # undeclared, but it fails
+    assert ("semaphore", "sync_fd") not in heads
+    assert "1 handle type is not declared: semaphore sync_fd." in source
 
 
 def test_page_escapes_driver_text(report: dict[str, Any]) -> None:
     source = page(report)
-    assert "<script" not in source
+    assert source.count("<script") == 1   # the filter
     text = "".join(_Page(source).text)
     assert '<script>alert("1")</script> & | `x`' in text
     assert "{{ report }}" in text
 
 
-def test_page_shows_failures_first_and_unfolded(report: dict[str, Any]) -> None:
-    found = re.findall(r"<details( open)?>\s*<summary><span class=\"verdict (\w+)\">", page(report))
-    assert [name for _, name in found] == ["FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED"]
-    assert [name for is_open, name in found if not is_open] == ["PASS", "UNSUPPORTED"]
+def test_page_groups_cases_failures_first(report: dict[str, Any]) -> None:
+    found = re.findall(r'<details data-group( open)?>\s*<summary><span class="tag (\w+)">(.*?)</span>', page(report))
+    assert [name for _, name, _ in found] == list(MARKS)
+    assert [name for is_open, name, _ in found if is_open] == ["fail", "error", "untried"]
+    counted = Counter(mark_of(each).name for each in report["cases"])
+    for _, name, text in found:
+        assert text == f"{MARKS[name].sign} {counted[name]} {MARKS[name].label}"
 
 
-def test_rows_list_failures_before_declared_types() -> None:
-    report = build(ran([
-        Result(Case("XSEM-CAP-002", "semaphore.sync_fd", "host"), Outcome.PASS),
-        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "in"), Outcome.PASS),
-        Result(Case("XSEM-BIN-002", "opaque_fd", "host", "out"), Outcome.PASS),
-        Result(Case("XSEM-BUF-001", "dmabuf_fd", "host", "in"), Outcome.FAIL),
-    ]), command="", commit="")
-    rows = re.findall(r'<th scope="row">(\w+) <code>(\w+)</code></th>\s*<td', page(report).split("</table>")[0])
-    assert rows == [("memory", "dmabuf_fd"), ("semaphore", "opaque_fd"), ("semaphore", "sync_fd")]
+def test_levels_have_marks_of_their_own() -> None:
+    assert [mark_of({"level": level, "outcome": "FAIL"}).name for level in ("MUST", "SHOULD", "MAY")] == [
+        "fail", "should", "may"]
+    assert mark_of({"level": "MUST", "outcome": "PONDERED"}).name == "untried"   # of a later suite
 
 
 @pytest.mark.parametrize(("outcome", "said"), [
-    (Outcome.PASS, "conforms"), (Outcome.FAIL, "does not conform"), (Outcome.BLOCKED, "could not be tried")])
-def test_page_says_the_verdict(outcome: Outcome, said: str) -> None:
+    (Outcome.PASS, "conforms to timeline"), (Outcome.FAIL, "does not conform to timeline; 1 requirement not met"),
+    (Outcome.BLOCKED, "conformance to timeline not decided; 1 requirement could not be tried")])
+def test_page_and_markdown_say_the_verdict(outcome: Outcome, said: str) -> None:
     report = build(ran([Result(Case("XSEM-CAP-001", exporter="host"), outcome)]), command="", commit="")
-    (verdict,) = re.findall(r"profile timeline:\s*([a-z ]+)<", page(report))
-    assert verdict == said
+    assert re.search(rf'<p class="verdict \w+">{said}</p>', page(report))
+    assert f"**{said}**" in markdown(report)
+
+
+def test_page_shows_the_evidence_of_a_failure(report: dict[str, Any]) -> None:
+    case = next(each for each in report["cases"] if each["outcome"] == "FAIL")
+    case["failure"] = {
+        "done": "Waits for 4.", "expected": "The wait is met at 4.", "seen": "it was met at 3",
+        "calls": [{"by": "device", "call": "append_wait([#3]) -> #7", "seconds": 0.001},
+                  {"by": "exporter", "call": "host_signal(#3)", "seconds": None}],
+        "earlier_calls": 12,
+        "frames": [{"file": "acme/queue.py", "line": 77, "function": "append_wait", "code": "x()"}],
+        "stack": "Thread 1", "repeat": "xsem conformance run --case K --debug", "cause": 1}
+    report["causes"] = [{"number": 1, "outcome": "FAIL", "summary": "met at 3", "requirement": case["requirement"],
+                         "first": case["key"], "cases": [case["key"]]}]
+    text = " ".join("".join(_Page(page(report)).text).split())
+    assert "1. met at 3" in text
+    for said in ("Waits for 4.", "The wait is met at 4.", "acme/queue.py:77 in append_wait", "x()",
+                 "12 earlier calls are left out", "device: append_wait([#3]) -> #7 0.001 s",
+                 "exporter: host_signal(#3) never returned", "Thread 1", "xsem conformance run --case K --debug"):
+        assert text.count(said) == 2, said   # with its cause, and with its case
+
+
+def test_page_says_that_a_run_is_incomplete(report: dict[str, Any]) -> None:
+    report["incomplete"] = "2 of 9 cases were not run: a limit"
+    report["not_run"] = [{"key": "XSEM-KILL-001/-/host/-", "requirement": "XSEM-KILL-001", "area": "KILL",
+                          "level": "MUST", "reason": "a limit"}]
+    source = page(report)
+    assert "Incomplete: 2 of 9 cases were not run: a limit" in source
+    assert "1 case not run" in source
+    assert "<code>XSEM-KILL-001/-/host/-</code> a limit" in source
+
+
+def test_report_without_newer_fields_is_shown(report: dict[str, Any]) -> None:
+    for name in ("code", "quirks", "refusals", "capabilities", "causes", "complete", "incomplete", "not_run",
+                 "seconds"):
+        report.pop(name, None)
+    for each in report["cases"]:
+        each.pop("failure", None)
+    text = "".join(_Page(page(report)).text)
+    assert "Not measured." in text
+    assert "Code of the backendunknown" in "".join(text.split("\n"))
 
 
 # ---- Markdown
@@ -323,15 +418,16 @@ def test_markdown_has_failures_and_complete_tables(report: dict[str, Any]) -> No
     lines = markdown(report).splitlines()
     items = [line for line in lines if line.startswith("- **")]
     bad = [each for each in report["cases"] if each["outcome"] not in ("PASS", "UNSUPPORTED")]
-    assert sorted(re.findall(r"- \*\*(\w+)\*\* `([^`]+)`", "\n".join(items))) == sorted(
-        (each["outcome"], each["key"]) for each in bad)
+    assert re.findall(r"- \*\*(\w+)\*\* `([^`]+)`", "\n".join(items)) == [
+        (each["outcome"], each["first"]) for each in report["causes"]]
+    assert all(f"`{each['key']}`" in "\n".join(lines) for each in bad)
     columns = 0
     for line in lines:
         count = line.count("|") if line.startswith("|") else 0
         assert not (columns and count) or count == columns
         columns = count
     areas = {each["area"] for each in report["cases"] if each["outcome"] != "UNSUPPORTED"}
-    assert areas <= {line.split("|")[1].strip() for line in lines if line.startswith("|")}
+    assert areas <= {line.split("|")[1].partition(":")[0].strip() for line in lines if line.startswith("|")}
 
 
 def test_markdown_escapes_driver_text(report: dict[str, Any]) -> None:
@@ -344,7 +440,7 @@ def test_markdown_escapes_driver_text(report: dict[str, Any]) -> None:
 def test_markdown_shows_markup_of_a_driver_as_text(report: dict[str, Any]) -> None:
     text = markdown(report)
     escaped = r"\[a\](b) !\[c\](d) \_e\_ \~\~f\~\~ \$g\$ \\h"
-    assert text.count(escaped) == text.count("gnp") > 100
+    assert text.count(escaped) == text.count("gnp") > 10
     assert r"&amp; \| \`x\` - \*\*PASS\*\* " in text
 
 
@@ -374,7 +470,7 @@ def test_junit_is_xml_with_every_case(report: dict[str, Any]) -> None:
     suite = ET.fromstring(junit(report))
     assert suite.tag == "testsuite"
     cases = suite.findall("testcase")
-    assert [each.get("name") for each in cases] == [each["key"] for each in report["cases"]]
+    assert [each.get("name") for each in cases] == [each["key"] for each in (*report["cases"], *report["not_run"])]
     # Failures of SHOULD and MAY change neither the verdict nor the status in CI.
     counts = Counter(each["outcome"] if each["level"] == "MUST" or each["outcome"] == "PASS" else "lesser"
                      for each in report["cases"])
@@ -382,11 +478,11 @@ def test_junit_is_xml_with_every_case(report: dict[str, Any]) -> None:
     assert {name: int(suite.get(name) or -1) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": len(cases), "failures": counts["FAIL"],
         "errors": counts["ERROR"] + counts["BLOCKED"] + counts["UNAVAILABLE"],
-        "skipped": counts["UNSUPPORTED"] + counts["WAIVED"] + counts["lesser"],
+        "skipped": counts["UNSUPPORTED"] + counts["WAIVED"] + counts["lesser"] + len(report["not_run"]),
     }
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         assert len(suite.findall(f"testcase/{tag}")) == int(suite.get(name) or -1)
-    for case, each in zip(cases, report["cases"], strict=True):
+    for case, each in zip(cases, report["cases"], strict=False):
         assert case.findall("properties/property")[0].get("value") == each["requirement"]
         said = [child.get("message") or "" for child in case if child.tag != "properties"]
         assert len(said) == (each["outcome"] != "PASS")

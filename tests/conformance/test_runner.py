@@ -20,8 +20,9 @@ import xsem_host.device
 from xsem_conformance import backend_code
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.requirements import load
-from xsem_conformance.run import runner, session
-from xsem_conformance.run.runner import UnavailableError, Workers
+from xsem_conformance.run import process, session
+from xsem_conformance.run.process import UnavailableError, WorkerProcess
+from xsem_conformance.run.runner import Workers
 
 ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
 PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs only the device
@@ -52,14 +53,14 @@ def ended(pid: int) -> bool:
 @contextlib.contextmanager
 def clock_starts_when(state: Callable[[], object]) -> Iterator[None]:
     """Start the runner's deadlines when this holds: on a busy machine a process starts late."""
-    real = runner._Worker.answer
+    real = WorkerProcess.answer
 
-    def answer(worker: Any, timeout_s: float) -> Any:
+    def answer(worker: Any, timeout_s: float, hangs: Any = None) -> Any:
         until(state)
-        return real(worker, timeout_s)
+        return real(worker, timeout_s, hangs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner._Worker, "answer", answer)
+        patch.setattr(WorkerProcess, "answer", answer)
         yield
 
 
@@ -227,7 +228,7 @@ def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, sai
 
 
 def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_START_S", 0.5)
+    monkeypatch.setattr(process, "_START_S", 0.5)
     with workers("hangs when opened") as running, clock_starts_when(lambda: opens(folder)), pytest.raises(
             UnavailableError, match=r"it did not open in 0\.5 s"):
         running.run(PLAIN, LONG_S)
@@ -241,7 +242,7 @@ def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch:
 def test_survey_ends_its_processes_when_a_device_cannot_open(
     folder: Path, way: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_START_S", 0.5 if way.startswith("hangs") else LONG_S)
+    monkeypatch.setattr(process, "_START_S", 0.5 if way.startswith("hangs") else LONG_S)
     requirements = [each for each in load().requirements.values() if each.id == ASKED.requirement]
     with clock_starts_when(lambda: opens(folder)):
         found = session.survey(odd_backend.device(way), odd_backend.device(way), requirements)
@@ -252,7 +253,7 @@ def test_survey_ends_its_processes_when_a_device_cannot_open(
 
 
 def test_look_returns_the_facts_of_the_device(folder: Path) -> None:
-    about = runner.look(odd_backend.device("well"))
+    about = process.look(odd_backend.device("well"))
     assert (about.info.id, about.second) == (odd_backend.device("well"), True)
     assert about.code == {"package": "odd_backend",
                           "sha256": backend_code.digest(Path(odd_backend.__file__)), "libraries": []}
@@ -261,7 +262,7 @@ def test_look_returns_the_facts_of_the_device(folder: Path) -> None:
     assert pid != os.getpid()
     assert ended(pid)
     with pytest.raises(UnavailableError) as caught:
-        runner.look("host:x")
+        process.look("host:x")
     assert caught.value.usage
 
 
@@ -318,13 +319,13 @@ def test_crash_during_the_quirks_is_reported() -> None:
 
 # ---- Ctrl-C
 def test_interrupt_in_a_hanging_case_ends_its_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    close, graces = runner._Worker.close, []
+    close, graces = WorkerProcess.close, []
 
     def closed(worker: Any, *, grace_s: float) -> int:
         graces.append(grace_s)
         return close(worker, grace_s=grace_s)
 
-    monkeypatch.setattr(runner._Worker, "close", closed)
+    monkeypatch.setattr(WorkerProcess, "close", closed)
 
     def interrupt(is_there: Callable[[], bool]) -> None:
         until(is_there)

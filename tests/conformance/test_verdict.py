@@ -79,10 +79,79 @@ def test_all_outcomes_are_counted() -> None:
     assert list(found) == [each.value for each in Outcome]
 
 
-def test_failures_of_should_and_may_are_counted_separately() -> None:
-    results = [Result(Case(OF_LEVEL[level]), outcome) for level in ("MUST", "SHOULD", "MAY") for outcome in Outcome]
-    assert verdict.lesser_failures(results, REQUIREMENTS) == 2
-    assert verdict.lesser_failures([Result(Case("XSEM-NEW-001"), Outcome.FAIL)], REQUIREMENTS) == 0
+# ---- totals and words
+def tally(*cases: tuple[str, str], refusals: tuple[str, ...] = ()) -> verdict.Tally:
+    """Return the totals of cases: level and outcome, each of another requirement."""
+    return verdict.Tally.of_cases([(level, f"{level}-{number}", outcome)
+                                   for number, (level, outcome) in enumerate(cases)], refusals)
+
+
+def test_totals_keep_the_levels_apart() -> None:
+    found = tally(*((level, each.value) for level in ("MUST", "SHOULD", "MAY") for each in Outcome), ("MUST", "FAIL"))
+    assert found.states == list(verdict.STATES.values())
+    assert [found.total(level, ["not met"]) for level in ("MUST", "SHOULD", "MAY")] == [2, 1, 1]
+    assert found.total() == 3 * len(Outcome) + 1 == sum(found.total(level) for level in found.rows)
+    assert sum(found.total(states=[each]) for each in found.states) == found.total()
+    assert verdict.STATES.keys() == {each.value for each in Outcome}
+
+
+def test_totals_of_a_run_count_cases_and_refusals_separately() -> None:
+    results = [Result(Case(OF_LEVEL[level]), Outcome.FAIL) for level in ("MUST", "SHOULD", "SHOULD")]
+    refusals = [Result(Case("feature:image"), each) for each in (Outcome.UNSUPPORTED, Outcome.FAIL)]
+    found = verdict.Tally.of_results(results, refusals, REQUIREMENTS, not_run=[("MAY", "XSEM-BUF-001")])
+    assert (found.total(), found.called, found.refused) == (4, 2, 1)
+    assert found.requirements["SHOULD", "not met"] == {OF_LEVEL["SHOULD"]}
+    assert found.total("MAY", [verdict.NOT_RUN]) == 1
+    assert verdict.Tally.of_results([Result(Case("XSEM-NEW-001"), Outcome.FAIL)], [], REQUIREMENTS).total("MUST") == 1
+
+
+def test_outcome_of_a_later_suite_has_a_column() -> None:
+    assert tally(("MUST", "PONDERED")).states == ["met", "not met", "not declared", "PONDERED"]
+
+
+@pytest.mark.parametrize(("status", "cases", "said"), [
+    (0, [("MUST", "PASS")], "conforms to full"),
+    (0, [("MUST", "PASS"), ("SHOULD", "FAIL"), ("SHOULD", "FAIL")], "conforms to full; 2 recommendations not met"),
+    (0, [("MUST", "WAIVED"), ("MAY", "FAIL")], "conforms to full; 1 requirement waived; 1 option used wrongly"),
+    (1, [("MUST", "FAIL"), ("MUST", "ERROR")],
+     "does not conform to full; 1 requirement not met; 1 requirement ended with an error"),
+    (3, [("MUST", "BLOCKED"), ("MUST", "UNAVAILABLE")],
+     "conformance to full not decided; 2 requirements could not be tried"),
+    (0, [("MUST", "UNSUPPORTED"), ("SHOULD", "BLOCKED")], "conforms to full"),
+    (1, [("MUST", verdict.NOT_RUN)], "does not conform to full; 1 case not run"),
+])
+def test_verdict_is_a_sentence(status: int, cases: list[tuple[str, str]], said: str) -> None:
+    assert verdict.sentence(status, "full", tally(*cases)) == said
+
+
+def test_sentence_counts_requirements_and_names_their_cases() -> None:
+    found = verdict.Tally.of_cases([("SHOULD", "XSEM-IMP-004", "FAIL")] * 3, ())
+    assert verdict.sentence(0, "core", found) == "conforms to core; 1 recommendation not met (3 cases)"
+
+
+def test_sentence_names_problems_and_a_partial_run() -> None:
+    assert verdict.sentence(1, "core", tally(), problems=2) == (
+        "does not conform to core; 2 problems outside the cases")
+    for status, said in ((0, "meets the requirements that were tried"), (1, "does not meet the requirements"),
+                         (3, "conformance to core not decided")):
+        assert verdict.sentence(status, "core", tally(), partial=True).startswith(said)
+
+
+def test_lines_are_a_table_whose_totals_add_up() -> None:
+    found = tally(("MUST", "PASS"), ("MUST", "UNSUPPORTED"), ("SHOULD", "FAIL"), ("MAY", "WAIVED"),
+                  refusals=("UNSUPPORTED", "FAIL"))
+    head, *rows = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[:5]
+    assert head.split("  ")[-1] == "not declared"
+    assert len({len(line) for line in (head, *rows)}) == 1
+    numbers = [[int(each) for each in row.split()[1:]] for row in rows]
+    assert [sum(column) for column in zip(*numbers[:3], strict=True)] == numbers[3] == [4, 1, 1, 1, 1]
+    rest = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[5:]
+    assert rest == [verdict.NOT_DECLARED, "undeclared capabilities: 2 called, 1 refused",
+                    "conformance of cuda:0 with vulkan: conforms to full"]
+
+
+def test_lines_explain_only_what_occurs() -> None:
+    assert len(verdict.lines(tally(("MUST", "PASS")), "conforms", "x")) == 6
 
 
 # ---- profiles

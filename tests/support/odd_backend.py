@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import xsem_host.device
+import xsem_host.queue
 from xsem import spi
 from xsem.errors import DriverError, UnsupportedError
 from xsem.types import Capabilities, DeviceInfo, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
@@ -21,6 +22,7 @@ WAYS: Final = (
     "well", "hangs", "aborts", "is killed", "exits", "raises", "refuses", "is unsupported", "answers wrongly",
     "is killed by imports", "is killed by exports", "declares nothing", "does not open",
     "breaks when opened", "hangs when opened", "dies when opened", "hangs in exports",
+    "blocks in appends", "closes handles twice", "raises in appends",
 )
 _LOG: Final = "ODD_BACKEND_LOG"
 
@@ -72,12 +74,39 @@ _DO: Final[Mapping[str, Callable[[], object]]] = {
 }
 
 
+class BlockedQueue(xsem_host.queue.HostQueue):
+    """Every append blocks."""
+
+    def append_barrier(self, *_args: Any) -> Any:
+        threading.Event().wait()
+
+    def append_wait(self, *_args: Any) -> Any:
+        threading.Event().wait()
+
+    def append_signal(self, *_args: Any) -> Any:
+        threading.Event().wait()
+
+    def append_copy(self, *_args: Any) -> Any:
+        threading.Event().wait()
+
+    def append_fill(self, *_args: Any) -> Any:
+        threading.Event().wait()
+
+
+class RaisingQueue(xsem_host.queue.HostQueue):
+    """Every signal raises."""
+
+    def append_signal(self, *_args: Any) -> Any:
+        return _raise()
+
+
 class OddDevice(xsem_host.device.HostDevice):
     """Its oddity acts in `dlpack_device`, or in the call that its name gives."""
 
     def __init__(self, way: str) -> None:
         super().__init__()
         self._way = way
+        self._numbers: dict[int, int] = {}
 
     def dlpack_device(self) -> tuple[int, int]:
         if self._way in _DO:
@@ -88,7 +117,23 @@ class OddDevice(xsem_host.device.HostDevice):
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         if self._way == "is killed by imports":
             _die()
-        return super().import_semaphore(desc, handle)
+        imported = super().import_semaphore(desc, handle)
+        if self._way == "closes handles twice" and handle is not None:
+            os.close(handle.fileno())
+            self._numbers[id(imported.token)] = handle.fileno()
+            return spi.Imported(imported.token, handle="taken")
+        return imported
+
+    def release_semaphore(self, semaphore: Any) -> None:
+        super().release_semaphore(semaphore)
+        if id(semaphore) in self._numbers:
+            os.close(self._numbers.pop(id(semaphore)))   # the number may have another owner by now
+
+    def create_queue(self) -> Any:
+        queue = super().create_queue()
+        if self._way in _QUEUES:
+            queue.__class__ = _QUEUES[self._way]
+        return queue
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> Any:
         if self._way == "is killed by exports":
@@ -96,6 +141,9 @@ class OddDevice(xsem_host.device.HostDevice):
         if self._way == "hangs in exports":
             threading.Event().wait()
         return super().create_semaphore(type, initial_value)
+
+
+_QUEUES: Final[Mapping[str, type]] = {"blocks in appends": BlockedQueue, "raises in appends": RaisingQueue}
 
 
 class BareList(spi.QueueDriver):

@@ -1,15 +1,18 @@
-"""End a process of the suite together with its parent process, for any end of the parent."""
+"""Ends of the processes of the suite: with their parent, and with their stacks if they crash or hang."""
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
 from typing import Final
 
-__all__ = ["end_with"]
+__all__ = ["ASK_FOR_STACKS", "dump_stacks_to", "end_with"]
 
+ASK_FOR_STACKS: Final = getattr(signal, "SIGUSR1", None)
+"""The signal that asks a process for its stacks; None on Windows."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -29,3 +32,13 @@ def end_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)   # the parent ended before the call of prctl
+
+
+def dump_stacks_to(fd: int) -> None:
+    """Let this process write the stacks of its threads to a file when it crashes, and when `ASK_FOR_STACKS` arrives.
+
+    The dump needs no lock of Python, so it also works while a driver call holds the interpreter.
+    """
+    faulthandler.enable(fd)
+    if sys.platform != "win32" and ASK_FOR_STACKS is not None:
+        faulthandler.register(ASK_FOR_STACKS, fd)

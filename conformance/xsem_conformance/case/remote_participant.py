@@ -11,18 +11,18 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Protocol
 
 import xsem
 from xsem import ipc
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
-from xsem_conformance.case.endings import end_with
+from xsem_conformance.case.endings import dump_stacks_to, end_with
 from xsem_conformance.case.participant import OPERATIONS, LocalParticipant
 from xsem_conformance.outcomes import BlockedError, BrokenError
 
-__all__ = ["ParticipantFailedError", "RemoteParticipant", "SecondFailedError", "main"]
+__all__ = ["ParticipantFailedError", "ParticipantProcess", "RemoteParticipant", "SecondFailedError", "main"]
 
 _ANSWER_S: Final = 60.0
 
@@ -37,6 +37,20 @@ class ParticipantFailedError(Exception):
 
 class SecondFailedError(ParticipantFailedError, BrokenError):
     """The other process has the device under test open: its failure is a failure of the device, not of the suite."""
+
+
+class ParticipantProcess(Protocol):
+    """The process of a participant: the part of `subprocess.Popen` that this module uses."""
+
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> object: ...
+
+
+def _launch(connection: int, device: str) -> ParticipantProcess:
+    return subprocess.Popen(  # noqa: S603 - this interpreter and this package
+        [sys.executable, "-m", __name__, str(connection), device, str(os.getpid())],
+        pass_fds=[connection], stdin=subprocess.DEVNULL,
+    )
 
 
 class RemoteParticipant:
@@ -57,8 +71,13 @@ class RemoteParticipant:
         The system is Windows: it cannot pass file descriptors between processes.
     """
 
+    observer: ClassVar[Callable[[str, str, Sequence[Any], Callable[[], Any]], Any] | None] = None
+    """Calls a request for all participants: takes the role, the operation, its arguments, and the request."""
+    launch: ClassVar[Callable[[int, str], ParticipantProcess]] = staticmethod(_launch)
+    """Starts a process with one end of the connection and the name of its device."""
+
     _socket: socket.socket
-    _process: subprocess.Popen[bytes]
+    _process: ParticipantProcess
 
     def __init__(
         self, device: str, role: str = "exporter", failure: type[ParticipantFailedError] = ParticipantFailedError
@@ -70,12 +89,17 @@ class RemoteParticipant:
             raise BlockedError("the suite passes file descriptors between processes, and Windows cannot")
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
-                [sys.executable, "-m", __name__, str(theirs.fileno()), device, str(os.getpid())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-            )
+            self._process = type(self).launch(theirs.fileno(), device)
 
     def _ask(self, operation: str, *arguments: Any, descs: Sequence[SemaphoreDesc | MemoryDesc] = ()) -> Any:
+        observer = type(self).observer
+        if observer is None:
+            return self._request(operation, arguments, descs)
+        return observer(self.role, operation, arguments, lambda: self._request(operation, arguments, descs))
+
+    def _request(
+        self, operation: str, arguments: Sequence[Any], descs: Sequence[SemaphoreDesc | MemoryDesc]
+    ) -> Any:
         try:
             asked = json.dumps({"operation": operation, "arguments": arguments})
             ipc.send(self._socket, *descs, payload=asked.encode())
@@ -245,5 +269,6 @@ def _answer(
 
 if __name__ == "__main__":
     end_with(int(sys.argv[3]))
+    dump_stacks_to(sys.stderr.fileno())
     with socket.socket(fileno=int(sys.argv[1])) as _connection:
         main(_connection, sys.argv[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from xsem_conformance.cli.compare import compare
+from xsem_conformance.cli.matrix import matrix
 from xsem_conformance.cli.new_backend import new_backend
 from xsem_conformance.cli.requirements import list_requirements, show
 from xsem_conformance.cli.run import run
@@ -24,3 +25,4 @@ app.command("list")(list_requirements)
 app.command()(show)
 app.command()(compare)
 app.command()(new_backend)
+app.command()(matrix)

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import sys
 from pathlib import Path
 
 import typer
 
 from xsem.cli.text import printable
-from xsem_conformance.compare import NotComparableError
-from xsem_conformance.compare import compare as compare_reports
+from xsem_conformance.cli.reading import Json, print_json, print_table, read_report
+from xsem_conformance.report import compare as reports
 
 __all__ = ["compare"]
 
 
-def compare(before: Path, after: Path) -> None:
-    """Compare two reports. Exit: 0 no case is worse, 1 a case is worse, 2 the reports cannot be compared."""
+def compare(before: Path, after: Path, as_json: Json = False) -> None:
+    """Compare two reports: of one device as worse and better, of two devices as a table of differences.
+
+    Exit: 0 no case is worse, or the reports are of two devices; 1 a case is worse; 2 the reports cannot be compared.
+    """
     try:
-        found = compare_reports(json.loads(before.read_text(encoding="utf-8")),
-                                json.loads(after.read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError, RecursionError, NotComparableError) as error:
+        one, other = read_report(before), read_report(after)
+        same = reports.same_device(one, other)
+        found = reports.compare(one, other) if same else reports.differences(one, other)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         print(f"xsem: cannot compare: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(2) from error
+    if as_json:
+        print_json({"schema": 1, "same_device": same} | dataclasses.asdict(found))
+    elif isinstance(found, reports.Comparison):
+        _print_lines(found)
+    else:
+        _print_tables(found)
+    raise typer.Exit(1 if isinstance(found, reports.Comparison) and found.worse else 0)
+
+
+def _print_lines(found: reports.Comparison) -> None:
     for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
         for line in lines:
             print(f"{title}: {printable(line)}")
     print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone")
-    raise typer.Exit(1 if found.worse else 0)
+
+
+def _print_tables(found: reports.Differences) -> None:
+    print(f"two devices: {printable(found.one)} and {printable(found.other)}")
+    for title, rows in found.tables.items():
+        print_table(title, ("", found.one, found.other), [(row.what, row.one, row.other) for row in rows])
+    print(f"{sum(map(len, found.tables.values()))} differences; two devices are neither worse nor better")

@@ -2,46 +2,116 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+import textwrap
+from typing import Annotated, Any
 
 import typer
+
+from xsem_conformance.cli.reading import Json, print_json
+from xsem_conformance.profiles import Profile, profiles
 
 __all__ = ["list_requirements", "show"]
 
 
 def list_requirements(
     area: Annotated[str, typer.Option(help="Only this area.")] = "",
+    profile: Annotated[str, typer.Option(help="Only the areas of this profile: core, timeline, memory or full.")] = "",
+    as_json: Json = False,
 ) -> None:
-    """List all requirements."""
+    """List all requirements, or those of an area or of a profile."""
     from xsem_conformance.requirements import AREAS, load
-    from xsem_conformance.suite import all_checks
 
     if area and area not in AREAS:
         raise typer.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
-    checks = all_checks()
-    for each in load().requirements.values():
-        if area and each.area != area:
-            continue
-        how = "facade" if each.subject == "facade" else "run" if each.id in checks else "-"
-        print(f"{each.id:16} {each.level:6} {how:6} {each.text}")
+    known = profiles()
+    if profile and profile not in known:
+        raise typer.BadParameter(f"{profile!r} is none of {', '.join(known)}", param_hint="--profile")
+    areas = known[profile].areas if profile else AREAS.keys()
+    found = [each for each in load().requirements.values() if each.area in areas and area in ("", each.area)]
+    if as_json:
+        print_json({"schema": 1, "requirements": [_requirement(each) for each in found]})
+        return
+    for each in found:
+        print(f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} {each.text}")
 
 
-def show(requirement: str) -> None:
-    """Show one requirement: its text, its clauses and its check."""
+def show(
+    name: Annotated[str, typer.Argument(metavar="ID|PROFILE", help="A requirement's id, or a profile.")],
+    as_json: Json = False,
+) -> None:
+    """Show one requirement with its clauses and its check, or one profile with its capabilities and areas."""
+    from xsem_conformance.requirements import load
+
+    profile, requirement = profiles().get(name), load().requirements.get(name)
+    if profile is not None:
+        _show_profile(profile, as_json=as_json)
+    elif requirement is None:
+        raise typer.BadParameter(f"unknown requirement {name!r}, and not one of the profiles {', '.join(profiles())}; "
+                                 "run `xsem conformance list`", param_hint="ID")
+    elif as_json:
+        print_json({"schema": 1} | _requirement(requirement))
+    else:
+        _show_requirement(requirement)
+
+
+# ---- a requirement
+_CHECKED = {"facade": "facade", "run": "run", "none": "-"}
+
+
+def _how(requirement: Any) -> str:
+    """Return how a requirement is checked: by the tests of xsem (facade), by a run, or by none."""
+    from xsem_conformance.suite import all_checks
+
+    return "facade" if requirement.subject == "facade" else "run" if requirement.id in all_checks() else "none"
+
+
+def _requirement(requirement: Any) -> dict[str, Any]:
+    """Return a requirement for programs, with the gists of its clauses."""
+    from xsem_conformance.requirements import load
+
+    clauses = load().clauses
+    return dataclasses.asdict(requirement) | {
+        "area": requirement.area, "checked": _how(requirement),
+        "clauses": [{name: getattr(clauses[each], name) for name in ("id", "source", "gist")}
+                    for each in requirement.clauses]}
+
+
+def _show_requirement(found: Any) -> None:
     from xsem_conformance.requirements import load
     from xsem_conformance.suite import all_checks
 
-    loaded = load()
-    found = loaded.requirements.get(requirement)
-    if found is None:
-        raise typer.BadParameter(f"unknown requirement {requirement!r}; run `xsem conformance list`", param_hint="ID")
     print(f"{found.id} ({found.level}, {found.subject}): {found.text}")
     if found.capability:
         print(f"  needs: {found.capability}")
     for name in found.clauses:
-        clause = loaded.clauses[name]
+        clause = load().clauses[name]
         print(f"  {clause.id}: {clause.gist} ({clause.source})")
     check = all_checks().get(found.id)
     if check is not None:
         print(f"  check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s")
         print(f"    {(check.run.__doc__ or '').strip()}")
+
+
+# ---- a profile
+def _show_profile(profile: Profile, *, as_json: bool) -> None:
+    from xsem_conformance.requirements import AREAS, load
+
+    areas = []
+    for name, meaning in AREAS.items():
+        mine = [each for each in load().requirements.values() if each.area == name and each.subject != "facade"]
+        if name in profile.areas:
+            areas.append({"area": name, "name": meaning} | {
+                level: sum(each.level == level for each in mine) for level in ("MUST", "SHOULD", "MAY")})
+    if as_json:
+        print_json({"schema": 1, "profile": profile.name, "text": profile.text, "capabilities": profile.capabilities,
+                    "areas": areas})
+        return
+    print(f"{profile.name}: {profile.text}")
+    for choices in profile.capabilities:
+        print(textwrap.fill(" or ".join(choices), 100, initial_indent="  needs: ", subsequent_indent="         ",
+                            break_on_hyphens=False))
+    print(f"  {'areas':8} {'':26} MUST SHOULD    MAY")
+    for each in areas:
+        print(f"  {each['area']:8} {each['name']:26} {each['MUST']:4} {each['SHOULD']:6} {each['MAY']:6}")
+    print("  Each MUST that applies to the device must be met, and in each of these areas at least one case.")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xsem.cli.files import CannotWriteError, check_writable, write_file
-from xsem.cli.status import tell
-from xsem.cli.text import printable
+from xsem.cli.text import printable, printable_lines
 from xsem_conformance import verdict, waivers
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.cli.output_files import OutputFiles, command_line
+from xsem_conformance.cli.run_text import Progress, cause_lines, totals
 from xsem_conformance.profiles import profiles
 
+if TYPE_CHECKING:
+    from xsem_conformance.outcomes import Result
+    from xsem_conformance.run.session import Run
+
 __all__ = ["run"]
+
+_JOBS = min(4, 2 * (os.cpu_count() or 1))   # most of a run is waiting
 
 
 def run(
@@ -34,7 +38,21 @@ def run(
     junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
     commit: Annotated[str, typer.Option(help="The commit under test, for the report.")] = "",
     only: Annotated[list[str] | None, typer.Option(help="Only requirements with this prefix; repeatable.")] = None,
+    case: Annotated[
+        list[str] | None, typer.Option(help="Only the case with this key, ID/type/exporter/direction; repeatable.")
+    ] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Run the one --case in this process, and print its calls and traceback.")
+    ] = False,
     patience: Annotated[float, typer.Option(min=0.05, help="Seconds until a result counts as missing.")] = 10.0,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of cases at once.")] = _JOBS,
+    max_failures: Annotated[
+        int, typer.Option(min=0, help="Begin no case after so many failures of a MUST; 0: no limit.")] = 0,
+    time_limit: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for all cases together; the others are not run.")] = None,
+    max_hangs: Annotated[
+        int, typer.Option(min=0, help="Make a call no more after so many cases in a row that hang in it; 0: always "
+                                      "make it.")] = 3,
     quirks: Annotated[bool, typer.Option(help="Measure also the behaviour that the rules leave open.")] = True,
 ) -> None:
     """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
@@ -45,115 +63,55 @@ def run(
         waived = waivers.load(waiver_file) if waiver_file is not None else []
     except waivers.WaiverError as error:
         raise typer.BadParameter(printable(str(error)), param_hint="--waivers") from error
-    places = {option: path for option, path in (("--report", report), ("--html", html), ("--markdown", markdown),
-                                                ("--junit", junit)) if path is not None}
-    _check_places(places)
+    files = OutputFiles({option: path for option, path in (("--report", report), ("--html", html),
+                                                           ("--markdown", markdown), ("--junit", junit))
+                         if path is not None})
+    files.check()
+    if debug and len(case or ()) != 1:
+        raise typer.BadParameter("it needs exactly one --case", param_hint="--debug")
     # Imported here, so that --help needs neither a device nor the suite.
+    from xsem_conformance.cli.debug import debug as run_here
+    from xsem_conformance.report.build import build
     from xsem_conformance.requirements import load
-    from xsem_conformance.run.runner import UnavailableError
+    from xsem_conformance.run.process import UnavailableError
+    from xsem_conformance.run.session import Limits, UnknownCaseError
     from xsem_conformance.run.session import run as run_suite
 
     for each in only or ():
         if not each or not any(name.startswith(each) for name in load().requirements):
             raise typer.BadParameter(f"no requirement's id begins with {each!r}", param_hint="--only")
 
+    progress = Progress()
+    latest: list[Run] = []
+
+    def after(so_far: Run, result: Result) -> None:
+        latest[:] = [so_far]
+        progress.show(so_far, result)
+        files.update(so_far, commit)
+
     try:
-        ended = run_suite(device, exporter, known[profile], waived, _progress, only=only or [], patience_s=patience,
-                          quirks=quirks)
-    except UnavailableError as error:   # unknown device or two different devices; any other failure is an outcome
+        if debug and case:
+            raise typer.Exit(run_here(device, exporter, case[0], patience))
+        ended = run_suite(device, exporter, known[profile], waived, after, only=only or [], cases=case or [],
+                          patience_s=patience, quirks=quirks,
+                          limits=Limits(jobs, max_failures, time_limit, max_hangs))
+    except UnknownCaseError as error:
+        raise typer.BadParameter(printable(str(error)), param_hint="--case") from error
+    except UnavailableError as error:   # no such device, or an exporter that cannot be used; nothing has run
         print(f"xsem: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(verdict.USAGE if error.usage else verdict.NOT_TRIED) from error
-    written = _write(ended, places, commit)
+    except KeyboardInterrupt:
+        for so_far in latest:
+            files.write(build(so_far, command=command_line(), commit=commit))
+        raise
+    built = build(ended, command=command_line(), commit=commit)
+    written = files.write(built)
+    for line in cause_lines(built):
+        print(printable_lines(line))
     for problem in ended.problems:
         print(printable(problem))
-    counts = verdict.counts(ended.results)
-    lesser = verdict.lesser_failures(ended.results, ended.requirements)
-    words = {Outcome(name): f"{count} {_WORDS[Outcome(name)]}" for name, count in counts.items()}
-    if lesser:   # they do not change the status, so "0 failed" stays reliable
-        words[Outcome.FAIL] = f"{counts[Outcome.FAIL.value] - lesser} failed (and {lesser} SHOULD or MAY)"
-    print(f"conformance of {device} with {exporter}, profile {profile}: {', '.join(words.values())}")
+    if ended.incomplete:
+        print(f"incomplete: {printable(ended.incomplete)}")
+    for line in totals(ended, device, exporter, partial=bool(only or case)):
+        print(line)
     raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))
-
-
-_WORDS = {
-    Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.ERROR: "errors", Outcome.UNSUPPORTED: "unsupported",
-    Outcome.WAIVED: "waived", Outcome.BLOCKED: "blocked", Outcome.UNAVAILABLE: "unavailable",
-}
-
-
-def _progress(result: Result, done: int, total: int) -> None:
-    if result.outcome in (Outcome.PASS, Outcome.UNSUPPORTED):
-        if done % 25 == 0 or done == total:
-            print(f"  {done} of {total}", flush=True)
-        return
-    from xsem_conformance.requirements import load
-
-    known = load().requirements.get(result.case.requirement)   # a refusal names a capability, not a requirement
-    level = "" if known is None or known.level == "MUST" else f" ({known.level})"
-    print(f"  {result.outcome.value}{level} {result.case.key}: {printable(result.detail)[:400]}", flush=True)
-
-
-def _asked(arguments: list[str]) -> list[str]:
-    """Return the arguments without the paths of the reports: these are paths of one machine."""
-    kept: list[str] = []
-    skip = False
-    for each in arguments:
-        if skip or each.partition("=")[0] in _PLACES:
-            skip = not skip and each in _PLACES
-            continue
-        kept.append(each)
-    return kept
-
-
-_PLACES = frozenset({"--report", "--html", "--markdown", "--junit"})
-
-
-def _check_places(places: dict[str, Path]) -> None:
-    """Refuse paths that cannot be written, before a run of minutes."""
-    named: dict[Path, str] = {}
-    for option, path in places.items():
-        try:
-            check_writable(path)
-        except CannotWriteError as error:
-            raise typer.BadParameter(printable(error.message), param_hint=option) from error
-        other = named.setdefault(path.parent.resolve() / path.name, option)
-        if other != option:
-            raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
-    for package, needed in (("jsonschema", bool(places)), ("jinja2", "--html" in places)):
-        if needed and importlib.util.find_spec(package) is None:
-            print(f"xsem: a report needs {package}: pip install 'xsem[conformance]'", file=sys.stderr)
-            raise typer.Exit(verdict.NOT_TRIED)
-
-
-def _write(ended: Any, places: dict[str, Path], commit: str) -> bool:
-    """Write the reports; return whether all were written. A failure of one report does not stop the others."""
-    if not places:
-        return True
-    from xsem_conformance.report.build import build, check
-
-    built = build(ended, command=" ".join(["xsem", *_asked(sys.argv[1:])]), commit=commit)
-    check(built)
-    good = True
-    for option, path in places.items():
-        try:
-            write_file(path, _made(option, built).encode(errors="replace"))
-        except CannotWriteError as error:
-            tell(error)
-            good = False
-    return good
-
-
-def _made(option: str, built: dict[str, Any]) -> str:
-    if option == "--html":
-        from xsem_conformance.report.html import html
-
-        return html(built)
-    if option == "--markdown":
-        from xsem_conformance.report.markdown import markdown
-
-        return markdown(built)
-    if option == "--junit":
-        from xsem_conformance.report.junit import junit
-
-        return junit(built)
-    return json.dumps(built, indent=1) + "\n"

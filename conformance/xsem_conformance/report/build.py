@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import platform
 import sys
@@ -14,38 +15,24 @@ from xsem import spi
 from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
 from xsem_conformance.case.context import IN, OUT
-from xsem_conformance.outcomes import NONE, Outcome, Result
+from xsem_conformance.outcomes import NONE, Failure, Outcome, Result
+from xsem_conformance.report.summary import IMPORTS, SYNCHRONISES
 from xsem_conformance.requirements import Requirement
+from xsem_conformance.run.causes import Cause, causes
 from xsem_conformance.run.session import Run
+from xsem_conformance.suite import all_checks
 
-__all__ = ["build", "check"]
+__all__ = ["build", "case_of", "check", "repeat"]
 
 SCHEMA: Final = 1
-# Areas that decide whether a handle type imports, and areas that decide whether it synchronises.
-_IMPORTS: Final = frozenset({"IMP", "OWN"})
-_SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH"})
 
 
 def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
     """Return all data of a run for the JSON file."""
     requirements = {each.id: each for each in run.requirements}
-    cases = []
-    for result in run.results:
-        requirement = requirements[result.case.requirement]
-        cases.append({
-            "key": result.case.key,
-            "requirement": requirement.id,
-            "area": requirement.area,
-            "level": requirement.level,
-            "text": requirement.text,
-            "clauses": list(requirement.clauses),
-            "kind": _kind(result.case.handle_type, requirement),
-            "handle_type": result.case.handle_type.rpartition(".")[2],
-            "direction": result.case.direction,
-            "outcome": result.outcome.value,
-            "detail": result.detail,
-            "seconds": result.seconds,
-        })
+    folded = causes(run.results)
+    cause_of = {result.case.key: number for number, cause in enumerate(folded, 1) for result in cause.results}
+    cases = [case_of(run, each, cause_of.get(each.case.key)) for each in run.results]
     return {
         "schema": SCHEMA,
         "suite": metadata.version("xsem"),
@@ -64,9 +51,70 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
         "counts": verdict.counts(run.results),
         "handle_types": list(_matrix(run)),
         "cases": cases,
+        "causes": [_cause(number, each) for number, each in enumerate(folded, 1)],
+        "complete": not run.not_run,
+        "incomplete": run.incomplete,
+        "not_run": [{"key": case.key, "requirement": case.requirement, "area": requirements[case.requirement].area,
+                     "level": requirements[case.requirement].level, "reason": reason}
+                    for case, reason in run.not_run.items()],
+        "seconds": run.seconds,
         "refusals": [{"capability": each.case.requirement, "outcome": each.outcome.value, "detail": each.detail}
                      for each in run.refusals],
         "quirks": run.quirks,
+    }
+
+
+def case_of(run: Run, result: Result, cause: int | None) -> dict[str, Any]:
+    """Return the entry of a result. `cause` is the number of its cause; None for a case that did not fail."""
+    requirement = next(each for each in run.requirements if each.id == result.case.requirement)
+    return {
+        "key": result.case.key,
+        "requirement": requirement.id,
+        "area": requirement.area,
+        "level": requirement.level,
+        "text": requirement.text,
+        "clauses": list(requirement.clauses),
+        "kind": _kind(result.case.handle_type, requirement),
+        "handle_type": result.case.handle_type.rpartition(".")[2],
+        "direction": result.case.direction,
+        "outcome": result.outcome.value,
+        "detail": result.detail,
+        "seconds": result.seconds,
+        "failure": None if cause is None else _failure(run, result, requirement, cause),
+    }
+
+
+def repeat(run: Run, key: str) -> str:
+    """Return the command that repeats a case in the foreground."""
+    exporter = key.split("/")[2] if run.exporter is None else run.exporter.id
+    device = "" if run.device is None else f" --device {run.device.id}"
+    return f"xsem conformance run{device} --exporter {exporter} --case {key} --debug"
+
+
+def _cause(number: int, cause: Cause) -> dict[str, Any]:
+    return {
+        "number": number,
+        "outcome": cause.outcome.value,
+        "summary": cause.summary,
+        "requirement": cause.results[0].case.requirement,
+        "first": cause.results[0].case.key,
+        "cases": [each.case.key for each in cause.results],
+    }
+
+
+def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> dict[str, Any]:
+    found = result.failure or Failure()
+    checked = all_checks().get(requirement.id)
+    return {
+        "done": "" if checked is None else " ".join((inspect.getdoc(checked.run) or "").partition("\n\n")[0].split()),
+        "expected": requirement.text,
+        "seen": result.seen,
+        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds} for each in found.calls],
+        "earlier_calls": found.earlier_calls,
+        "frames": [dataclasses.asdict(each) for each in found.frames],
+        "stack": found.stack,
+        "repeat": repeat(run, result.case.key),
+        "cause": cause,
     }
 
 
@@ -126,9 +174,9 @@ def _matrix(run: Run) -> Iterable[dict[str, Any]]:
                     "handle_type": type.value,
                     "direction": direction,
                     "declared": type in into,
-                    "imports": _verdict(each for each in mine if area[each.case.requirement] in _IMPORTS),
+                    "imports": _verdict(each for each in mine if area[each.case.requirement] in IMPORTS),
                     "synchronises": _verdict(
-                        each for each in mine if area[each.case.requirement] in _SYNCHRONISES | {"BUF"}
+                        each for each in mine if area[each.case.requirement] in SYNCHRONISES
                         and each.case.direction in (direction, "-")),
                 }
 

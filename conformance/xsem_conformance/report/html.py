@@ -1,60 +1,74 @@
-"""A report as one self-contained HTML page: no script, no network, light and dark."""
+"""A report as one self-contained HTML page, light and dark. Its filter is a small script; the page works without it."""
 
 from __future__ import annotations
 
-from importlib import resources
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from xsem.cli.text import printable_lines
+from xsem_conformance.report.pages import render, shown
+from xsem_conformance.report.quirk_words import quirks
+from xsem_conformance.report.summary import deviations, handle_types, tally, verdict_of
+from xsem_conformance.report.words import MARKS, mark_of
+from xsem_conformance.requirements import AREAS, load
+from xsem_conformance.verdict import NOT_RUN
 
 __all__ = ["html"]
 
-_WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "PASS", "UNSUPPORTED")
-_MARKS: Final = {"FAIL": "✗", "ERROR": "!", "BLOCKED": "◼", "UNAVAILABLE": "?", "WAIVED": "~", "PASS": "✓",
-                 "UNSUPPORTED": "·"}
+_ORDER = tuple(MARKS)
+_OPEN = frozenset({"fail", "error", "untried"})
 
 
 def html(report: dict[str, Any]) -> str:
-    """Return the page: verdict, matrix of handle types and areas, then every case, failures first."""
-    import jinja2
-
-    report = _shown(report)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-                                     lstrip_blocks=True)
-    text = resources.files("xsem_conformance.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    areas = sorted({case["area"] for case in report["cases"]})
-    types = [("-", "-"), *dict.fromkeys((row["kind"], row["handle_type"]) for row in report["handle_types"])]
-    rows = [(kind, type, [_cell(report, kind, type, area) for area in areas]) for kind, type in types]
-    rows = [row for row in rows if any(cell is not None for cell in row[2])]
-    # Rows with failures come first, then rows with the most tried cases.
-    rows.sort(key=lambda row: (min(_WORST_FIRST.index(cell["worst"]) for cell in row[2] if cell is not None),
-                               -sum(cell["tried"] for cell in row[2] if cell is not None)))
-    groups = []
-    for outcome in _WORST_FIRST:
-        cases = [case for case in report["cases"] if case["outcome"] == outcome]
-        if cases:
-            groups.append({"outcome": outcome, "mark": _MARKS[outcome], "cases": cases,
-                           "open": outcome not in ("PASS", "UNSUPPORTED")})
-    return environment.from_string(text).render(report=report, areas=areas, rows=rows, groups=groups, marks=_MARKS)
+    """Return the page: verdict, handle types, totals, deviations, areas, quirks, then every case, failures first."""
+    report = shown(report)
+    types = handle_types(report)
+    return render(
+        "report.html.j2", report=report, verdict=verdict_of(report), types=types, tally=tally(report),
+        deviations=[(each, mark_of(each.cases[0])) for each in deviations(report["cases"])],
+        areas=_areas(report, types),
+        quirks=quirks(report), groups=_groups(report["cases"]), marks=MARKS, not_run=NOT_RUN,
+        failures={case["key"]: case["failure"] for case in report["cases"] if case.get("failure")})
 
 
-def _shown(value: Any) -> Any:
-    """Make all texts printable: HTML escapes do not cover control characters and bidirectional overrides."""
-    if isinstance(value, str):
-        return printable_lines(value)
-    if isinstance(value, dict):
-        return {key: _shown(each) for key, each in value.items()}
-    return [_shown(each) for each in value] if isinstance(value, list) else value
+def _areas(report: Mapping[str, Any], types: Iterable[Any]) -> dict[str, Any]:
+    """Return the table of areas and handle types, and the types that the device neither declares nor fails on."""
+    columns = [("-", "-"), *((each.kind, each.name) for each in types)]
+    rest = dict.fromkeys((case["kind"], case["handle_type"]) for case in report["cases"])
+    others = [each for each in rest if each not in columns]
+    rows = []
+    for area in dict.fromkeys((*AREAS, *(case["area"] for case in report["cases"]))):
+        mine = [case for case in report["cases"] if case["area"] == area]
+        if mine:
+            rows.append((area, AREAS.get(area, area), [_cell(mine, *each) for each in columns]))
+    hidden = [case for case in report["cases"] if (case["kind"], case["handle_type"]) in others]
+    return {"columns": columns, "rows": rows, "others": [" ".join(each) for each in others],
+            "met": sum(case["outcome"] == "PASS" for case in hidden),
+            "undeclared": sum(case["outcome"] == "UNSUPPORTED" for case in hidden), "hidden": len(hidden)}
 
 
-def _cell(report: dict[str, Any], kind: str, type: str, area: str) -> dict[str, Any] | None:
-    mine = [case for case in report["cases"]
-            if case["handle_type"] == type and case["area"] == area and case["kind"] == kind]
+def _cell(cases: Iterable[Mapping[str, Any]], kind: str, type: str) -> dict[str, Any] | None:
+    mine = [case for case in cases if (case["kind"], case["handle_type"]) == (kind, type)]
     if not mine:
         return None
-    outcomes = [case["outcome"] for case in mine]
-    worst = min(outcomes, key=_WORST_FIRST.index)
-    tried = sum(outcome != "UNSUPPORTED" for outcome in outcomes)
-    return {"worst": worst, "mark": _MARKS[worst], "passed": outcomes.count("PASS"), "tried": tried,
-            "first": next(case["key"] for case in mine if case["outcome"] == worst)}
+    worst = min(mine, key=lambda case: _ORDER.index(mark_of(case).name))
+    return {"mark": mark_of(worst), "first": worst["key"], "met": sum(case["outcome"] == "PASS" for case in mine),
+            "tried": sum(case["outcome"] != "UNSUPPORTED" for case in mine)}
 
+
+def _groups(cases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cases by mark and requirement: failures first, and the good ones folded."""
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in _ORDER}
+    for case in cases:
+        requirement = found[mark_of(case).name].setdefault(case["requirement"], {
+            "id": case["requirement"], "level": case["level"], "area": AREAS.get(case["area"], case["area"]),
+            "text": case["text"], "clauses": [_clause(each) for each in case["clauses"]], "cases": []})
+        requirement["cases"].append(case)
+    return [{"mark": MARKS[name], "requirements": list(requirements.values()), "open": name in _OPEN,
+             "count": sum(len(each["cases"]) for each in requirements.values())}
+            for name, requirements in found.items() if requirements]
+
+
+def _clause(name: str) -> tuple[str, str]:
+    """Return a clause and its subject; a clause of another version of the suite has no text here."""
+    known = load().clauses.get(name)
+    return name, "not in this version of the suite" if known is None else f"{known.gist} ({known.source})"

@@ -7,10 +7,19 @@ from typing import Any, Final
 
 from xsem.cli.text import printable
 from xsem_conformance.backend_code import libraries_in_words
+from xsem_conformance.report.failure_text import failure_lines, others
+from xsem_conformance.report.quirk_words import quirks
+from xsem_conformance.report.summary import HandleType, handle_types, tally, verdict_of
+from xsem_conformance.requirements import AREAS
+from xsem_conformance.verdict import NOT_DECLARED
 
 __all__ = ["markdown", "one_line"]
 
+_COLUMNS: Final = ("declared", "imports", "synchronises")
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
+
+_CALLS: Final = 12
+_STACK: Final = 16
 
 # Emphasis, code, links and images, cells, strikethrough, mathematics. A single "_" inside a word is not markup.
 _INLINE: Final = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -28,31 +37,74 @@ def markdown(report: dict[str, Any]) -> str:
          f"against {': '.join(_said(exporter, 'id', 'name')) or 'an exporter that could not be opened'}, "
          f"profile {report['profile']}, {report['date'][:10]}, exit status {report['status']}."),
         "",
+        f"**{one_line(verdict_of(report))}**",
+        "",
         f"Vendor libraries: {one_line(libraries_in_words(report))}.",
         "",
-        ", ".join(f"{count} {name}" for name, count in report["counts"].items() if count) + ".",
-        "",
     ]
+    if report.get("incomplete"):
+        lines += [f"**Incomplete**: {one_line(report['incomplete'])}.", ""]
     lines += [f"- {one_line(each)}" for each in report["problems"]]
-    lines += ["", "| Handle type | Direction | Declared | Imports | Synchronises |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {row['kind']} {row['handle_type']} | {row['direction']} | {'yes' if row['declared'] else 'no'} | "
-              f"{row['imports']} | {row['synchronises']} |"
-              for row in report["handle_types"] if row["declared"] or row["imports"] != "-"]
-    bad = [case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")]
-    if bad:
-        lines += ["", "## Not passed", ""]
-        for case in sorted(bad, key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"])):
-            lines.append(f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
-                         f"{one_line(case['detail'])}")
-    lines += ["", "## By area", "", "| Area | Passed | Of |", "| --- | --- | --- |"]
+    lines += ["", "| Handle type | Declared | Imports | Synchronises | Deviates |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {' | '.join([f'{type.kind} {type.name}', *map(type.said, _COLUMNS), _deviates(type)])} |"
+              for type in handle_types(report)]
+    lines += ["", *_totals(report)]
+    lines += _not_passed(report)
+    lines += ["", "## By area", "", "| Area | Met | Of |", "| --- | --- | --- |"]
     areas = sorted({case["area"] for case in report["cases"]})
     for area in areas:
         mine = [case for case in report["cases"] if case["area"] == area and case["outcome"] != "UNSUPPORTED"]
         if mine:
-            lines.append(f"| {area} | {sum(case['outcome'] == 'PASS' for case in mine)} | {len(mine)} |")
+            met = sum(case["outcome"] == "PASS" for case in mine)
+            lines.append(f"| {area}: {AREAS.get(area, area)} | {met} | {len(mine)} |")
     lines += ["", "## Quirks", ""]
-    lines += [f"- {one_line(name)}: {one_line(str(value))}" for name, value in report["quirks"].items()]
+    lines += [f"- {one_line(f'{each.title}: {each.text}. {each.advice}')}" for each in quirks(report)]
     return "\n".join(lines) + "\n"
+
+
+def _deviates(type: HandleType) -> str:
+    return ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in type.deviations) or "no"
+
+
+def _totals(report: dict[str, Any]) -> list[str]:
+    """Return the number of cases in each state by level: only a MUST changes the verdict."""
+    totals = tally(report)
+    lines = [f"| Level | Cases | {' | '.join(totals.states)} |", "| --- " * (len(totals.states) + 2) + "|"]
+    for level in (*totals.rows, ""):
+        counted = [totals.total(level), *(totals.total(level, [each]) for each in totals.states)]
+        lines.append(f"| {level or 'total'} | {' | '.join(map(str, counted))} |")
+    return [*lines, "", f"{NOT_DECLARED[0].upper()}{NOT_DECLARED[1:]}."]
+
+
+def _not_passed(report: dict[str, Any]) -> list[str]:
+    """Return an item for each cause, with its evidence and its cases. A report without causes has an item per case."""
+    cases = {case["key"]: case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")}
+    if not cases:
+        return []
+    lines = ["", "## Not passed", ""]
+    for cause in report.get("causes", []):
+        first = cases[cause["first"]]
+        lines.append(_item(first))
+        if len(cause["cases"]) > 1:
+            lines.append(f"  - {len(cause['cases'])} cases: {one_line(others(cause))}")
+        if cause["summary"] not in first["detail"]:
+            lines.append(f"  - cause: {one_line(cause['summary'])}")
+        # The requirement's sentence is in the item. Lines of a list begin with blanks.
+        lines += [f"  {'  ' * line.startswith('  ')}- {one_line(line.strip())}"
+                  for line in failure_lines(first, calls=_CALLS, stack=_STACK)[1:]]
+        if len(cause["cases"]) > 1:
+            lines += ["  - <details><summary>All cases</summary>",
+                      *(f"    `{key}`" for key in cause["cases"]), "    </details>"]
+        for key in cause["cases"]:
+            del cases[key]
+    lines += [_item(case) for case in sorted(
+        cases.values(), key=lambda each: (_WORST_FIRST.index(each["outcome"]), each["key"]))]
+    return lines
+
+
+def _item(case: dict[str, Any]) -> str:
+    return (f"- **{case['outcome']}** `{case['key']}` ({case['level']}): {case['text']} "
+            f"{one_line(case['detail'])}")
 
 
 def one_line(text: str) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,16 +15,20 @@ from xsem.types import Capabilities, DeviceInfo
 from xsem_conformance import verdict, waivers
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.refusals import undeclared
-from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.outcomes import Case, NotRunError, Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement, load
+from xsem_conformance.run.hangs import MOST_HANGS, Hangs
 from xsem_conformance.run.planning import Planned, Surroundings, plan
-from xsem_conformance.run.runner import About, UnavailableError, Workers, look
+from xsem_conformance.run.pool import Pool
+from xsem_conformance.run.process import About, UnavailableError, look
+from xsem_conformance.run.runner import Workers
 from xsem_conformance.suite import all_checks
 
-__all__ = ["Run", "Survey", "refusal", "result", "run", "survey"]
+__all__ = ["Limits", "Run", "Survey", "UnknownCaseError", "chosen", "refusal", "result", "run", "survey"]
 
 _LEAST_S: Final = 3.0
+_QUIRKS: Final = "quirks"
 
 
 @dataclass
@@ -40,6 +48,10 @@ class Run:
         Problems outside the cases: waivers, and capabilities that the profile needs.
     code : dict or None
         The identity of the tested code: see `backend_code.of`.
+    not_run : dict of Case to str
+        The planned cases without a result, each with the reason.
+    seconds : float
+        The duration so far.
     """
 
     device: DeviceInfo | None
@@ -53,11 +65,45 @@ class Run:
     quirks: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     code: dict[str, str] | None = None
+    not_run: dict[Case, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
     def status(self) -> int:
-        """Return the exit status: see `verdict`."""
-        return verdict.status(self.results, self.requirements, self.problems)
+        """Return the exit status: see `verdict`. A run that left cases out proves nothing about them."""
+        found = verdict.status(self.results, self.requirements, self.problems)
+        return verdict.NOT_TRIED if found == verdict.GOOD and self.not_run else found
+
+    @property
+    def incomplete(self) -> str:
+        """Why cases were not run, in one sentence; empty if all were."""
+        if not self.not_run:
+            return ""
+        reasons = "; ".join(f"{reason} ({count})" if len(set(self.not_run.values())) > 1 else reason
+                            for reason, count in Counter(self.not_run.values()).most_common(3))
+        return f"{len(self.not_run)} of {len(self.results) + len(self.not_run)} cases were not run: {reasons}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a run.
+
+    Attributes
+    ----------
+    jobs : int
+        Number of workers at once.
+    failures : int
+        After so many failures of a MUST, no case begins; 0 for no limit.
+    seconds : float or None
+        The longest duration of all cases together.
+    hangs : int
+        After so many cases in a row that hang in one call, no case makes this call; 0 for no limit.
+    """
+
+    jobs: int = 1
+    failures: int = 0
+    seconds: float | None = None
+    hangs: int = MOST_HANGS
 
 
 @dataclass(frozen=True)
@@ -100,24 +146,46 @@ def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> S
         As in `run`.
     """
     backend = exporter.partition(":")[0]
-    looked, why = _look(device)
-    exported, _ = _look(exporter, looked.info if looked is not None else None)
-    if looked is None:
-        around = Surroundings(backend, Capabilities(), exporter_uuid=True, second_device=True)
-        cases = plan(requirements, all_checks(), Capabilities(), around)
-        return Survey(None, exported.info if exported else None, None, cases, why, exporting=exporter)
-    around = Surroundings(
-        backend, exported.capabilities if exported else Capabilities(),
-        exporter_uuid=exported is not None and exported.info.uuid is not None, second_device=looked.second)
-    return Survey(looked.info, exported.info if exported else None, looked.capabilities,
+    try:
+        looked = look(device)
+    except UnavailableError as error:
+        if error.usage:
+            raise
+        return _of_missing(str(error), exporter, requirements)
+    exported = _exporter(exporter, looked)
+    around = Surroundings(backend, exported.capabilities, exporter_uuid=exported.info.uuid is not None,
+                          second_device=looked.second)
+    return Survey(looked.info, exported.info, looked.capabilities,
                   plan(requirements, all_checks(), looked.capabilities, around), code=looked.code,
-                  exporting=f"{backend}:{exported.info.index}" if exported and exporter == backend else exporter)
+                  exporting=f"{backend}:{exported.info.index}" if exporter == backend else exporter)
+
+
+def _exporter(name: str, importer: About) -> About:
+    try:
+        return look(name, importer.info, importer.capabilities.semaphore_import)
+    except UnavailableError as error:
+        if error.usage or error.other_device:
+            raise
+        raise UnavailableError(f"the exporter {name} cannot be used: {error}") from error
+
+
+def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
+    """Return the plan for a device that cannot be opened: the cases of a device that declares nothing."""
+    try:
+        exported = look(exporter).info
+    except UnavailableError as error:
+        if error.usage:
+            raise
+        exported = None
+    around = Surroundings(exporter.partition(":")[0], Capabilities(), exporter_uuid=True, second_device=True)
+    cases = plan(requirements, all_checks(), Capabilities(), around)
+    return Survey(None, exported, None, cases, why, exporting=exporter)
 
 
 def run(
     device: str, exporter: str, profile: Profile, waived: Sequence[waivers.Waiver],
-    progress: Callable[[Result, int, int], object], *, only: Sequence[str] = (), quirks: bool = True,
-    patience_s: float = PATIENCE_S,
+    progress: Callable[[Run, Result], object], *, only: Sequence[str] = (), cases: Sequence[str] = (),
+    quirks: bool = True, patience_s: float = PATIENCE_S, limits: Limits = Limits(),
 ) -> Run:
     """Run all cases of a device.
 
@@ -130,13 +198,17 @@ def run(
     waived : sequence of Waiver
         The known failures.
     progress : callable
-        Called after each case with the result, the number of finished cases and the total.
+        Called after each case with the run so far and the result.
     only : sequence of str
         Prefixes of ids: they limit the run to these requirements, and it measures no quirks.
+    cases : sequence of str
+        Keys of cases: they limit the run to these cases, as `only`.
     quirks : bool
         Whether to measure the quirks.
     patience_s : float
         Seconds until an expected result counts as missing.
+    limits : Limits
+        The limits of the run.
 
     Returns
     -------
@@ -146,39 +218,143 @@ def run(
     Raises
     ------
     UnavailableError
-        `device` or `exporter` does not name a device (``usage``); `exporter` is another device (``other_device``).
+        `device` or `exporter` does not name a device (``usage``); `exporter` is another device (``other_device``), or
+        cannot be used. Nothing has run.
+    UnknownCaseError
+        The device has no case with one of the keys.
     """
-    began = dt.datetime.now(dt.UTC)
+    began, clock = dt.datetime.now(dt.UTC), time.monotonic()
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
     found = survey(device, exporter, requirements)
-    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began,
-               code=found.code)
+    wanted = chosen(found.cases, cases)
+    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code)
+    partial = bool(only or cases)
     if found.capabilities is None:
         run_.problems.append(f"{device} cannot be opened: {found.unavailable}")
-        run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in found.cases]
+        run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in wanted]
         return run_
-    capabilities, cases = found.capabilities, found.cases
-    needed = {each.undeclared for each in cases}
-    asks = [each for each in found.undeclared if not only or each in needed]
-    total = len(cases) + len(asks)
-    with Workers(device, found.exporting, patience_s) as workers:
-        for name in asks:
-            run_.refusals.append(refusal(workers, name))
-            progress(run_.refusals[-1], len(run_.refusals), total)
-        refused = {each.case.requirement: each for each in run_.refusals}
-        for planned in cases:
-            run_.results.append(result(workers, planned, refused, patience_s))
-            progress(run_.results[-1], len(run_.refusals) + len(run_.results), total)
-        if quirks and not only:
-            try:
-                run_.quirks = workers.quirks()
-            except UnavailableError as error:
-                run_.quirks = {"problem": str(error)}
-    run_.problems += waivers.apply(waived, run_.results, began.date())
-    if not only:
-        run_.problems += profile.lacking(capabilities)
-        run_.problems += verdict.unmet(profile, requirements, run_.results)
+    run_.not_run = {each.case: "the run was ended" for each in wanted}
+    waived = waivers.concerned(waived, only, cases)
+    needed = {each.undeclared for each in wanted}
+    asks = [each for each in found.undeclared if not partial or each in needed]
+    hangs = Hangs(patience_s, limits.hangs)
+    work = _Work(run_, asks, wanted, waived, progress, patience_s, limits.failures, hangs)
+    ends_at = None if limits.seconds is None else clock + limits.seconds
+    workers = [Workers(device, found.exporting, patience_s, hangs=hangs, ends_at=ends_at)
+               for _ in range(max(1, min(limits.jobs, len(wanted))))]
+    tasks: list[str | Planned] = [*asks, *wanted]
+    with workers[0]:
+        Pool(workers, work.act).run([*tasks, _QUIRKS] if quirks and not partial else tasks)
+    run_.refusals = work.refusals()
+    run_.problems += waivers.apply(waived, run_.results, began.date(), [each.key for each in run_.not_run])
+    if not partial:
+        run_.problems += profile.lacking(found.capabilities)
+        if not run_.not_run:
+            run_.problems += verdict.unmet(profile, requirements, run_.results)
+    run_.seconds = round(time.monotonic() - clock, 3)
     return run_
+
+
+class UnknownCaseError(ValueError):
+    """The device has no case with this key; the message names its cases of the same requirement."""
+
+
+def chosen(cases: Sequence[Planned], keys: Sequence[str]) -> list[Planned]:
+    """Return the cases with these keys, or all cases without keys.
+
+    Raises
+    ------
+    UnknownCaseError
+        A key names none of the cases.
+    """
+    for key in keys:
+        if not any(each.case.key == key for each in cases):
+            alike = [each.case.key for each in cases if each.case.requirement == key.partition("/")[0]]
+            raise UnknownCaseError(f"the case {key!r} does not exist here; "
+                                   + (f"cases of this requirement: {', '.join(alike)}" if alike else
+                                      "a case is named ID/handle_type/exporter/direction"))
+    return [each for each in cases if not keys or each.case.key in keys]
+
+
+class _Work:
+    """The tasks of the workers: refusals of undeclared capabilities (their names), then cases, then the quirks."""
+
+    def __init__(
+        self, run_: Run, asks: Sequence[str], cases: Sequence[Planned], waived: Sequence[waivers.Waiver],
+        progress: Callable[[Run, Result], object], patience_s: float, most_failures: int, hangs: Hangs,
+    ) -> None:
+        self._run = run_
+        self._places = {each.case: place for place, each in enumerate(cases)}
+        self._waived = waived
+        self._progress = progress
+        self._patience_s = patience_s
+        self._most_failures = most_failures
+        self._hangs = hangs
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._refused: dict[str, Future[Result]] = {name: Future() for name in asks}
+        self._failures = 0
+        self._levels = {each.id: each.level for each in run_.requirements}
+
+    def act(self, workers: Workers, task: str | Planned) -> None:
+        """Run one task."""
+        if task == _QUIRKS:
+            self._measure(workers)
+            return
+        if isinstance(task, str):
+            self._ask(workers, task)
+            return
+        if why := self._too_many():
+            self._skip(task.case, why)
+            return
+        try:
+            # Workers take the refusals before the cases, so this one has been asked, or another worker asks for it.
+            asked = self._refused.get(task.undeclared)
+            found = result(workers, task, {} if asked is None else {task.undeclared: asked.result()}, self._patience_s)
+        except NotRunError as error:
+            self._skip(task.case, str(error))
+            return
+        with self._lock:
+            self._add(found)
+
+    def refusals(self) -> list[Result]:
+        """Return the results of the refusals, without those that were not asked for."""
+        return [each.result() for each in self._refused.values() if each.done() and each.exception() is None]
+
+    def _ask(self, workers: Workers, name: str) -> None:
+        future = self._refused[name]
+        try:
+            future.set_result(refusal(workers, name))
+        except BaseException as error:   # also Ctrl-C: another worker may wait for it
+            future.set_exception(error)
+            if not isinstance(error, NotRunError):
+                raise
+
+    def _measure(self, workers: Workers) -> None:
+        """Measure the quirks: the last task. The calls that hang would hang again."""
+        why = next(iter(self._hangs.skipped().values()), "") or self._too_many()
+        try:
+            self._run.quirks = {"problem": f"not measured: {why}"} if why else workers.quirks()
+        except (NotRunError, UnavailableError) as error:
+            self._run.quirks = {"problem": str(error)}
+
+    def _too_many(self) -> str:
+        return f"{self._failures} cases failed" if 0 < self._most_failures <= self._failures else ""
+
+    def _skip(self, case: Case, why: str) -> None:
+        with self._lock:
+            self._run.not_run[case] = why
+
+    def _add(self, found: Result) -> None:
+        waivers.apply(self._waived, [found], self._run.began.date())
+        self._run.not_run.pop(found.case, None)
+        self._run.results.append(found)
+        self._run.results.sort(key=lambda each: self._places[each.case])
+        self._run.refusals = self.refusals()
+        self._run.seconds = round(time.monotonic() - self._began, 3)
+        wrong = found.outcome in (Outcome.FAIL, Outcome.ERROR)
+        self._failures += wrong and self._levels[found.case.requirement] == "MUST"
+        self._progress(self._run, found)
 
 
 def refusal(workers: Workers, capability: str) -> Result:
@@ -210,13 +386,3 @@ def result(
     deadline_s = planned.check.deadline_s * scale + _LEAST_S * (1 - scale)
     return _tried(planned.case, lambda: workers.run(planned.case, deadline_s,
                                                       spoils=planned.check.spoils))
-
-
-def _look(name: str, importer: DeviceInfo | None = None) -> tuple[About | None, str]:
-    """Inspect a device; return None and the reason if it cannot be opened. The cases then report a missing exporter."""
-    try:
-        return look(name, importer), ""
-    except UnavailableError as error:
-        if error.usage or error.other_device:
-            raise
-        return None, str(error)

@@ -1,20 +1,20 @@
 """The process that runs checks for `runner`.
 
-Its command is ``python -m xsem_conformance.run.worker IN OUT DEVICE EXPORTER PATIENCE PARENT [IMPORTER UUID]``.
+Its command is ``python -m xsem_conformance.run.worker IN OUT LOG STACKS DEVICE EXPORTER PATIENCE PARENT [NAME UUID]``:
+the descriptors of both pipes, of the `CallLog` and of a file for stacks, then the arguments of `main`.
 
-The process reads one key of a case per line, and writes one line of JSON after each case. If it hangs or crashes, the
-runner kills it, reports it, and starts another process.
+The process reads one request per line, and writes one line of JSON after each case. If it hangs or crashes, the runner
+kills it, reports it, and starts another process.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
-import os
 import pickle
 import sys
 import time
-import traceback
 from typing import Any, TextIO
 
 import xsem
@@ -24,29 +24,35 @@ from xsem.plugins import registry
 from xsem.spi import ImportFailure
 from xsem_conformance import backend_code
 from xsem_conformance.case.context import CaseContext
-from xsem_conformance.case.endings import end_with
+from xsem_conformance.case.endings import dump_stacks_to, end_with
 from xsem_conformance.case.quirks import measure
 from xsem_conformance.case.refusals import refuses
 from xsem_conformance.case.remote_participant import ParticipantFailedError
-from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, Outcome
+from xsem_conformance.outcomes import BlockedError, Case, Frame, NotExaminedError, Outcome
+from xsem_conformance.run.call_log import CallLog
+from xsem_conformance.run.frames import frames_of, where
+from xsem_conformance.run.recorder import Recorder
 from xsem_conformance.suite import all_checks
 
-__all__ = ["main"]
+__all__ = ["judged", "main", "run_case", "run_check"]
 
 REFUSAL = "refusal:"
 QUIRKS = "quirks"
+EXPORTER = "exporter"
 
 
 def main(
-    keys: TextIO, answers: TextIO, device: str, exporter: str, patience_s: float,
+    requests: TextIO, answers: TextIO, log: CallLog, device: str, exporter: str, patience_s: float,
     importer: tuple[str, str] | None = None,
 ) -> int:
-    """Answer each key until the end of `keys`.
+    """Answer each request until the end of `requests`.
 
     Parameters
     ----------
-    keys, answers : file
-        The keys of the cases, one in a line; the answers, one line of JSON each.
+    requests, answers : file
+        One line of JSON each: the key of a case and the calls that it must not make; the answer.
+    log : CallLog
+        The log of the calls.
     device, exporter : str
         Names as for `xsem.open_device`.
     patience_s : float
@@ -59,61 +65,102 @@ def main(
     int
         The exit status: 0, or 3 if the device cannot be opened.
     """
+    recorder = Recorder(log)
     try:
         if importer is not None:
             device = exporter_for(device, *importer)
+        loaded = registry().backends.get(device.partition(":")[0])
+        if loaded is not None:   # otherwise the next line raises the right error
+            recorder.attach(loaded.backend)
         context = CaseContext(device, exporter, patience_s)
+        code = backend_code.of(registry().get(context.device.info.backend), context.device.info.index)
         about = (context.device.info, context.device.capabilities, len(xsem.devices(context.device.info.backend)) > 1,
-                 backend_code.of(registry().get(context.device.info.backend), context.device.info.index))
+                 code)
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError),
              other_device=isinstance(error, WrongDeviceError))
         return 3
     _say(answers, about=base64.b64encode(pickle.dumps(about)).decode())
-    for line in keys:
-        key = line.strip()
+    package = "" if code is None else code["package"]
+    # Without the refused call the objects of the case are never free, so nothing can wait for that.
+    recorder.when_refused = lambda: setattr(context, "let_go", lambda: None)
+    for line in requests:
+        asked = json.loads(line)
+        key, recorder.skipped = asked["key"], asked["skipped"]
+        recorder.new_case()
         began = time.monotonic()
         if key == QUIRKS:
             _say(answers, quirks=measure(context))
             continue
-        outcome, detail = _run(context, key)
-        _say(answers, key=key, outcome=outcome.value, detail=detail, seconds=round(time.monotonic() - began, 4))
+        if key == EXPORTER:
+            _say(answers, unusable=_unusable(context, asked["types"]))
+            continue
+        outcome, detail, frames = run_case(context, key, package)
+        _say(answers, key=key, outcome=outcome.value, detail=detail, seconds=round(time.monotonic() - began, 4),
+             frames=[dataclasses.asdict(each) for each in frames], refused=recorder.refused,
+             returned=recorder.returned())
     context.close()
     return 0
 
 
-def _run(context: CaseContext, key: str) -> tuple[Outcome, str]:
+def run_case(context: CaseContext, key: str, package: str) -> tuple[Outcome, str, tuple[Frame, ...]]:
+    """Run a case, or ask for a refusal. Return the outcome, the observation, and the lines of the backend's package."""
     try:
         if key.startswith(REFUSAL):
             with context.fresh():
-                return refuses(context, key.removeprefix(REFUSAL))
-        case = Case.from_key(key)
-        kind, _, plain = case.handle_type.rpartition(".")
-        case = Case(case.requirement, plain, case.exporter, case.direction, kind)
-        with context.fresh():
-            said = all_checks()[case.requirement].run(context, case)
-        return Outcome.PASS, said or ""
-    except AssertionError as error:
-        return Outcome.FAIL, str(error) or _where(error)
-    except BlockedError as error:
-        return Outcome.BLOCKED, str(error)
-    except NotExaminedError as error:
-        return Outcome.UNSUPPORTED, str(error)
-    except ParticipantFailedError as error:
-        return Outcome.ERROR, str(error)
-    except (UnsupportedError, ImportFailure) as error:
-        return Outcome.FAIL, f"declared, but refused: {error}"
-    except XsemError as error:
-        return Outcome.FAIL, f"{type(error).__name__}: {error} ({_where(error)})"
+                return (*refuses(context, key.removeprefix(REFUSAL)), ())
+        return Outcome.PASS, run_check(context, Case.from_key(key)), ()
     except Exception as error:
-        return Outcome.ERROR, f"{type(error).__name__}: {error} ({_where(error)})"
+        return judged(error, package)
 
 
-def _where(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "suite" in frame.filename]
-    last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
-    return f"{os.path.basename(last.filename)}:{last.lineno}"
+def run_check(context: CaseContext, case: Case) -> str:
+    """Run the check of a case; return its observation. An exception says that the case did not pass: see `judged`."""
+    kind, _, plain = case.handle_type.rpartition(".")
+    with context.fresh():
+        return all_checks()[case.requirement].run(context, Case(
+            case.requirement, plain, case.exporter, case.direction, kind)) or ""
+
+
+def judged(error: Exception, package: str) -> tuple[Outcome, str, tuple[Frame, ...]]:
+    """Return the outcome and the observation for an exception of a check, and the lines of the backend's package."""
+    frames = frames_of(error, package)
+    outcome, detail = _judged(error, f"{frames[-1].file}:{frames[-1].line}" if frames else where(error))
+    return outcome, detail, frames
+
+
+def _judged(error: Exception, place: str) -> tuple[Outcome, str]:
+    if isinstance(error, AssertionError):
+        return Outcome.FAIL, str(error) or place
+    if isinstance(error, BlockedError):
+        return Outcome.BLOCKED, str(error)
+    if isinstance(error, NotExaminedError):
+        return Outcome.UNSUPPORTED, str(error)
+    if isinstance(error, ParticipantFailedError):
+        return Outcome.ERROR, str(error)
+    if isinstance(error, (UnsupportedError, ImportFailure)):
+        return Outcome.FAIL, f"declared, but refused: {error}"
+    outcome = Outcome.FAIL if isinstance(error, XsemError) else Outcome.ERROR
+    return outcome, f"{type(error).__name__}: {error} ({place})"
+
+
+def _unusable(context: CaseContext, types: list[str]) -> str:
+    """Return why the device makes no semaphore of these types for an importer; empty if it makes one."""
+    declared = {each.value for each in context.device.capabilities.semaphore_export}
+    why = ""
+    for type in types:
+        if type not in declared:
+            continue
+        try:
+            number, desc = context.here.create_semaphore(type, None)
+        except Exception as error:   # a backend may be broken in any way
+            why = f"it creates no semaphore of type {type}: {error}"
+            continue
+        desc.close()
+        context.here.release(number)
+        return ""
+    return why
 
 
 def _say(answers: TextIO, **what: Any) -> None:
@@ -122,7 +169,17 @@ def _say(answers: TextIO, **what: Any) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[6]))
-    with open(int(sys.argv[1]), encoding="utf-8") as _keys, open(int(sys.argv[2]), "w", encoding="utf-8") as _answers:
-        sys.exit(main(_keys, _answers, sys.argv[3], sys.argv[4], float(sys.argv[5]),
-                      (sys.argv[7], sys.argv[8]) if len(sys.argv) > 8 else None))
+    end_with(int(sys.argv[8]))
+    if sys.platform == "linux":
+        from xsem_conformance.run.fork_server import serve_forks
+
+        all_checks()   # the server has imported all that its participants need
+        _work = serve_forks()
+        if _work is not None:
+            _work()
+            sys.exit()
+    dump_stacks_to(int(sys.argv[4]))
+    with (open(int(sys.argv[1]), encoding="utf-8") as _requests,
+          open(int(sys.argv[2]), "w", encoding="utf-8") as _answers):
+        sys.exit(main(_requests, _answers, CallLog(int(sys.argv[3])), sys.argv[5], sys.argv[6], float(sys.argv[7]),
+                      (sys.argv[9], sys.argv[10]) if len(sys.argv) > 10 else None))

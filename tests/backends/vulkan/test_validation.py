@@ -60,7 +60,7 @@ import sys
 from xsem_conformance.case.context import CaseContext
 from xsem_conformance.requirements import load
 from xsem_conformance.run.session import survey
-from xsem_conformance.run.worker import _run
+from xsem_conformance.run.worker import run_case
 from backends.vulkan.test_validation import misuse
 
 wanted = [each for each in load().requirements.values() if each.id.startswith(tuple(sys.argv[1:]))]
@@ -69,7 +69,7 @@ bench = CaseContext("vulkan:0", "vulkan:0")
 misuse(bench.device._device_state.driver._gpu)
 print("misused", flush=True)
 for case in cases:
-    print(_run(bench, case.key)[0].value, case.key, flush=True)
+    print(run_case(bench, case.key, "")[0].value, case.key, flush=True)
 bench.close()
 """
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}

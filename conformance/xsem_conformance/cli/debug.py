@@ -1,0 +1,79 @@
+"""Run one case in this process, so that a debugger can follow it."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import tempfile
+import traceback
+
+from xsem.cli.text import printable
+from xsem.plugins import registry
+from xsem_conformance import backend_code
+from xsem_conformance.case.context import CaseContext
+from xsem_conformance.outcomes import Case, Outcome
+from xsem_conformance.requirements import load
+from xsem_conformance.run.call_log import SIZE, CallLog
+from xsem_conformance.run.recorder import Recorder
+from xsem_conformance.run.session import chosen, survey
+from xsem_conformance.run.worker import judged, run_check
+from xsem_conformance.suite import all_checks
+
+__all__ = ["debug"]
+
+
+def _tell(call: str) -> None:
+    print(printable(call), file=sys.stderr, flush=True)
+
+
+def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
+    """Run a case in this process: print its calls as they are made, and the whole traceback.
+
+    Nothing ends a case that hangs. After its deadline the stacks of all threads are printed, again and again.
+
+    Parameters
+    ----------
+    device, exporter : str
+        Names as for `xsem.open_device`.
+    key : str
+        The key of the case.
+    patience_s : float
+        Seconds until an expected result counts as missing.
+
+    Returns
+    -------
+    int
+        The exit status: 0 if the case passed, 3 if it cannot run here, otherwise 1.
+
+    Raises
+    ------
+    UnknownCaseError, UnavailableError
+        As in `session.run`.
+    """
+    found = survey(device, exporter, list(load().requirements.values()))
+    [planned] = chosen(found.cases, [key])
+    why = found.unavailable or planned.undeclared or planned.blocked
+    if why:
+        print(f"the case does not run on {device}: {why}")
+        return 3
+    checked = all_checks()[planned.case.requirement]
+    print(f"{planned.requirement.id}, {planned.requirement.level}: {planned.requirement.text}", file=sys.stderr)
+    with tempfile.TemporaryFile() as calls:
+        calls.truncate(SIZE)
+        backend = registry().get(device.partition(":")[0])
+        recorder = Recorder(CallLog(calls.fileno()), tell=_tell)
+        recorder.attach(backend)
+        context = CaseContext(device, found.exporting, patience_s)
+        recorder.new_case()
+        faulthandler.dump_traceback_later(checked.deadline_s, repeat=True)
+        try:
+            detail = run_check(context, Case.from_key(key))
+            outcome = Outcome.PASS
+        except Exception as error:
+            traceback.print_exception(error)
+            outcome, detail, _ = judged(error, (backend_code.of(backend, context.device.info.index) or {}).get("package", ""))
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        print(f"{outcome.value} {key}{f': {detail}' if detail else ''}")
+        context.close()
+    return 0 if outcome is Outcome.PASS else 3 if outcome in (Outcome.BLOCKED, Outcome.UNSUPPORTED) else 1

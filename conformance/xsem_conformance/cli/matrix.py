@@ -1,0 +1,85 @@
+"""``xsem conformance matrix``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xsem.cli.files import CannotWriteError, check_writable, write_file
+from xsem.cli.text import printable
+from xsem_conformance import verdict
+from xsem_conformance.cli.reading import Json, print_json, print_table, read_report
+from xsem_conformance.report.fleet import Fleet, fleet
+from xsem_conformance.report.matrix_page import COLUMNS, matrix_data, matrix_html
+from xsem_conformance.report.pages import shown
+
+__all__ = ["matrix"]
+
+
+def matrix(
+    reports: Annotated[list[Path], typer.Argument(help="Reports of `xsem conformance run --report`.")],
+    html: Annotated[Path | None, typer.Option(help="Write the matrix as an HTML page.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show several reports: devices, handle types, what deviates, what to code around, and changes between reports.
+
+    Exit: 0 shown, 2 a report cannot be read or the page cannot be written, 3 a package is missing.
+    """
+    if html is not None:
+        _check_place(html)
+    try:
+        found = fleet({name: shown(read_report(path)) for name, path in _names(reports).items()})
+        data = matrix_data(found)
+        if html is not None:
+            write_file(html, matrix_html(found).encode(errors="replace"))
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        print(f"xsem: cannot make the matrix: {printable(_said(error))}", file=sys.stderr)
+        raise typer.Exit(verdict.USAGE) from error
+    if as_json:
+        print_json({"schema": 1} | data)
+    elif html is None:
+        _print(found)
+
+
+def _names(paths: list[Path]) -> dict[str, Path]:
+    """Return the files by name; files with one name in several folders by their paths."""
+    often = Counter(path.name for path in paths)
+    return {path.name if often[path.name] == 1 else str(path): path for path in paths}
+
+
+def _said(error: BaseException) -> str:
+    return f"a report lacks {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a path that cannot be written, and a missing package, before the work."""
+    try:
+        check_writable(path)
+    except CannotWriteError as error:
+        raise typer.BadParameter(printable(error.message), param_hint="--html") from error
+    if importlib.util.find_spec("jinja2") is None:
+        print("xsem: an HTML page needs jinja2: pip install 'xsem[conformance]'", file=sys.stderr)
+        raise typer.Exit(verdict.NOT_TRIED)
+
+
+def _print(found: Fleet) -> None:
+    types = [(entry.name, entry.exporter, type) for entry in found.entries for type in entry.handle_types]
+    print_table("handle types", ("device", "exporter", "handle type", *COLUMNS, "deviates"), [
+        (name, exporter, f"{type.kind} {type.name}", *(type.said(column) for column in COLUMNS),
+         ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in type.deviations) or "no")
+        for name, exporter, type in types])
+    print_table("to code around", ("device", "what to do", "why"), [
+        (entry.name, advice, "; ".join(each.text for each in why))
+        for entry in found.entries for advice, why in entry.code_around.items()])
+    for entry in found.entries:
+        print(printable(f"{entry.file}: {entry.name} with {entry.exporter}: {entry.verdict}"))
+    for change in found.changes:
+        print(printable(f"{change.after.name} with {change.after.exporter}: driver {change.before.driver} "
+                        f"({change.before.file}), then {change.after.driver} ({change.after.file}): "
+                        f"{len(change.worse)} worse, {len(change.better)} better, {len(change.new)} new, "
+                        f"{len(change.gone)} gone"))

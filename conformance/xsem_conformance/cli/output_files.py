@@ -1,0 +1,113 @@
+"""The files of ``xsem conformance run``: checked before the run, and written during and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from xsem.cli.files import CannotWriteError, check_writable, write_file
+from xsem.cli.status import tell
+from xsem.cli.text import printable
+from xsem_conformance import verdict
+
+__all__ = ["OutputFiles", "command_line"]
+
+_OPTIONS: Final = ("--report", "--html", "--markdown", "--junit")
+_PAUSE_S: Final = 1.0
+_SHARE: Final = 10   # at most a tenth of a run writes reports
+
+
+class OutputFiles:
+    """The files that a run writes: option and path.
+
+    Each file is replaced as a whole, so the file of a killed run is a readable report of the cases until then.
+    """
+
+    def __init__(self, places: dict[str, Path]) -> None:
+        self._places = places
+        self._next = 0.0
+
+    def check(self) -> None:
+        """Refuse paths that cannot be written, before a run of minutes."""
+        named: dict[Path, str] = {}
+        for option, path in self._places.items():
+            try:
+                check_writable(path)
+            except CannotWriteError as error:
+                raise typer.BadParameter(printable(error.message), param_hint=option) from error
+            other = named.setdefault(path.parent.resolve() / path.name, option)
+            if other != option:
+                raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
+        for package, needed in (("jsonschema", bool(self._places)), ("jinja2", "--html" in self._places)):
+            if needed and importlib.util.find_spec(package) is None:
+                print(f"xsem: a report needs {package}: pip install 'xsem[conformance]'", file=sys.stderr)
+                raise typer.Exit(verdict.NOT_TRIED)
+
+    def update(self, run: Any, commit: str) -> None:
+        """Write the reports of a run that continues, from time to time. A failure counts only at the end."""
+        began = time.monotonic()
+        if not self._places or began < self._next:
+            return
+        from xsem_conformance.report.build import build
+
+        built = build(run, command=command_line(), commit=commit)
+        for option, path in self._places.items():
+            with contextlib.suppress(CannotWriteError):
+                write_file(path, _made(option, built).encode(errors="replace"))
+        ended = time.monotonic()
+        self._next = ended + max(_PAUSE_S, _SHARE * (ended - began))
+
+    def write(self, built: dict[str, Any]) -> bool:
+        """Write the reports; return whether all were written. A failure of one report does not stop the others."""
+        if not self._places:
+            return True
+        from xsem_conformance.report.build import check
+
+        check(built)
+        good = True
+        for option, path in self._places.items():
+            try:
+                write_file(path, _made(option, built).encode(errors="replace"))
+            except CannotWriteError as error:
+                tell(error)
+                good = False
+        return good
+
+
+def command_line() -> str:
+    """Return the command of this process without the paths of the reports: these are paths of one machine."""
+    return " ".join(["xsem", *_asked(sys.argv[1:])])
+
+
+def _asked(arguments: list[str]) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for each in arguments:
+        if skip or each.partition("=")[0] in _OPTIONS:
+            skip = not skip and each in _OPTIONS
+            continue
+        kept.append(each)
+    return kept
+
+
+def _made(option: str, built: dict[str, Any]) -> str:
+    if option == "--html":
+        from xsem_conformance.report.html import html
+
+        return html(built)
+    if option == "--markdown":
+        from xsem_conformance.report.markdown import markdown
+
+        return markdown(built)
+    if option == "--junit":
+        from xsem_conformance.report.junit import junit
+
+        return junit(built)
+    return json.dumps(built, indent=1) + "\n"

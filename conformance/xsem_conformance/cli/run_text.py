@@ -1,0 +1,75 @@
+"""What ``xsem conformance run`` prints: the progress, the causes of failures, and the totals with the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from xsem.cli.text import printable
+from xsem_conformance import verdict
+from xsem_conformance.outcomes import Outcome, Result
+
+if TYPE_CHECKING:
+    from xsem_conformance.run.session import Run
+
+__all__ = ["Progress", "cause_lines", "totals"]
+
+_EVERY: Final = 25
+_LONGEST: Final = 400
+_IN_FULL: Final = 5
+_IN_SHORT: Final = 20
+_CALLS: Final = 12
+_STACK: Final = 16
+
+
+class Progress:
+    """Prints one line for every 25 cases, and one for the first case of each cause of failures."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, ...]] = set()
+
+    def show(self, run: Run, result: Result) -> None:
+        """Print the line of a result, if it has one."""
+        from xsem_conformance.run.causes import signature
+
+        done, total = len(run.results), len(run.results) + len(run.not_run)
+        if result.outcome not in (Outcome.PASS, Outcome.UNSUPPORTED):
+            key = signature(result)
+            if key not in self._seen:
+                self._seen.add(key)
+                level = {each.id: each.level for each in run.requirements}[result.case.requirement]
+                print(f"  {result.outcome.value}{'' if level == 'MUST' else f' ({level})'} {result.case.key}: "
+                      f"{printable(result.detail)[:_LONGEST]}", flush=True)
+        if done % _EVERY == 0 or done == total:
+            print(f"  {done} of {total}", flush=True)
+
+
+def cause_lines(report: dict[str, Any]) -> list[str]:
+    """Return the causes of the failures of a report: the first ones in full, then one line each."""
+    from xsem_conformance.report.failure_text import failure_lines, others
+
+    cases = {each["key"]: each for each in report["cases"]}
+    found = [each for each in report["causes"] if each["outcome"] in ("FAIL", "ERROR", "BLOCKED")]
+    lines: list[str] = []
+    for each in found[:_IN_FULL]:
+        count = len(each["cases"])
+        of_cases = f"in {count} case{'s' if count > 1 else ''}, first {each['first']}"
+        lines += ["", f"{each['number']}. {each['outcome']} {of_cases}: {each['summary']}"]
+        if listed := others(each):
+            lines.append(f"   in {listed}")
+        lines += [f"   {line}" for line in failure_lines(cases[each["first"]], calls=_CALLS, stack=_STACK)]
+    lines += [f"{each['number']}. {each['outcome']} in {len(each['cases'])}, first {each['first']}: {each['summary']}"
+              for each in found[_IN_FULL:_IN_SHORT]]
+    if len(found) > _IN_SHORT:
+        lines.append(f"and {len(found) - _IN_SHORT} more causes in the report")
+    if found:
+        lines.append("")
+    return lines
+
+
+def totals(run: Run, device: str, exporter: str, *, partial: bool) -> list[str]:
+    """Return the totals by level, and the verdict as the last line."""
+    levels = {each.id: each.level for each in run.requirements}
+    not_run = [(levels.get(case.requirement, "MUST"), case.requirement) for case in run.not_run]
+    tally = verdict.Tally.of_results(run.results, run.refusals, run.requirements, not_run)
+    said = verdict.sentence(run.status, run.profile.name, tally, problems=len(run.problems), partial=partial)
+    return verdict.lines(tally, said, f"{device} with {exporter}")

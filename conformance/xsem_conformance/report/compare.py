@@ -1,0 +1,193 @@
+"""Compare two reports: of one device case by case, of two devices as a table of differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from xsem_conformance import verdict
+from xsem_conformance.report.quirk_words import quirks
+from xsem_conformance.report.summary import HandleType, device_name, handle_types, verdict_of
+from xsem_conformance.requirements import AREAS
+
+__all__ = ["Comparison", "Difference", "Differences", "NotComparableError", "compare", "differences", "same_device"]
+
+Report = Mapping[str, Any]
+
+# From best to worst. UNSUPPORTED is worse than PASS: a supported capability has disappeared.
+_RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4, "FAIL": 4}
+
+
+class NotComparableError(ValueError):
+    """The reports have different schemas, or one of them is not a report."""
+
+
+@dataclass
+class Comparison:
+    """Lines for the reader.
+
+    Attributes
+    ----------
+    worse, better : list of str
+        Cases with a worse or a better outcome.
+    gone, new : list of str
+        Cases that only the first or only the second report contains.
+    """
+
+    worse: list[str] = field(default_factory=list)
+    better: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row of a table of differences: what differs, and the two values in words."""
+
+    what: str
+    one: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The differences of two devices.
+
+    Attributes
+    ----------
+    one, other : str
+        The two devices.
+    tables : dict
+        The rows for each title: the verdict, handle types, capabilities, requirements with different results, the
+        number of cases that apply to one device only, quirks. A title without rows is absent.
+    """
+
+    one: str
+    other: str
+    tables: dict[str, list[Difference]]
+
+
+def same_device(one: Report, other: Report) -> bool:
+    """Return whether two reports are of one device, or of two devices of one model with one backend and exporter.
+
+    Raises
+    ------
+    NotComparableError
+        The schemas differ, or one argument is not a report.
+    """
+    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
+        raise NotComparableError("one of them is not a report")
+    if one.get("schema") != other.get("schema"):
+        raise NotComparableError(
+            f"the reports differ in their schema: {one.get('schema')} and {other.get('schema')}")
+    if one["device"]["backend"] != other["device"]["backend"]:
+        return False
+    if one["exporter"]["backend"] != other["exporter"]["backend"]:
+        return False
+    names = [each["device"].get("name") for each in (one, other)]
+    uuids = [each["device"].get("uuid") for each in (one, other)]
+    return names[0] == names[1] or (uuids[0] is not None and uuids[0] == uuids[1])
+
+
+def compare(before: Report, after: Report) -> Comparison:
+    """Compare two reports of one device. A missing case counts as worse if it passed before."""
+    found = Comparison()
+    old = {case["key"]: case["outcome"] for case in before["cases"]}
+    new = {case["key"]: case["outcome"] for case in after["cases"]}
+    for key in sorted(old.keys() | new.keys()):
+        if key not in new:
+            (found.worse if old[key] == "PASS" else found.gone).append(f"{key}: {old[key]}, now gone")
+        elif key not in old:
+            (found.worse if _RANK[new[key]] > 2 else found.new).append(f"{key}: new, {new[key]}")
+        elif _RANK[new[key]] != _RANK[old[key]]:
+            (found.worse if _RANK[new[key]] > _RANK[old[key]] else found.better).append(
+                f"{key}: {old[key]}, now {new[key]}")
+    return found
+
+
+# ---- two devices
+_ABSENT: Final = "-"
+
+
+def differences(one: Report, other: Report) -> Differences:
+    """Compare two devices, also with different backends and exporters: only what differs has a row."""
+    both = (one, other)
+    requirements, only = _requirements(*both)
+    tables = {
+        "verdict": _rows([{"verdict": verdict_of(each), "exporter": each["exporter"]["backend"],
+                           "driver": each["device"]["driver_version"] or "unknown"} for each in both]),
+        "handle types": _rows([_types(each) for each in both], "not declared"),
+        "capabilities": _rows([_capabilities(each) for each in both]),
+        "requirements with different results": requirements,
+        "cases that apply to one device only": only,
+        # A quirk of a handle type that one device lacks is not a difference of its own.
+        "quirks": [row for row in _rows([_quirks(each) for each in both]) if _ABSENT not in (row.one, row.other)],
+    }
+    return Differences(_named(one, both), _named(other, both),
+                       {title: rows for title, rows in tables.items() if rows})
+
+
+def _named(report: Report, both: tuple[Report, Report]) -> str:
+    exporters = {each["exporter"]["backend"] for each in both}
+    text = f"{device_name(report)} ({report['device'].get('id') or 'no device'})"
+    return text if len(exporters) == 1 else f"{text} with {report['exporter']['backend'] or 'no exporter'}"
+
+
+def _rows(values: Iterable[Mapping[str, str]], absent: str = _ABSENT) -> list[Difference]:
+    first, second = values
+    return [Difference(key, first.get(key, absent), second.get(key, absent)) for key in {**first, **second}
+            if first.get(key, absent) != second.get(key, absent)]
+
+
+def _types(report: Report) -> dict[str, str]:
+    return {f"{type.kind} {type.name}": ", ".join(_cells(type)) for type in handle_types(report)}
+
+
+def _cells(type: HandleType) -> list[str]:
+    if not type.declared:
+        return [f"declared: {type.said('declared')}"]
+    return [f"{column}: {type.said(column)}" for column in ("declared", "imports", "synchronises")]
+
+
+def _capabilities(report: Report) -> dict[str, str]:
+    declared = report.get("capabilities")
+    if declared is None:
+        return {}
+    said = {True: "yes", False: "no", None: "unknown"}
+    return {name: ", ".join(value) or "none" if isinstance(value, list)
+            else said[value] if value is None or isinstance(value, bool) else str(value)
+            for name, value in declared.items()}
+
+
+def _quirks(report: Report) -> dict[str, str]:
+    # The capabilities have a table of their own.
+    return {f"{each.title}: {type}" if type else each.title: each.finding for each in quirks(report)
+            if not each.name.startswith("capability ") for type in each.types or ("",)}
+
+
+def _requirements(one: Report, other: Report) -> tuple[list[Difference], list[Difference]]:
+    """Return the cases with different results, and the number of cases in each area that apply to one device."""
+    first, second = _results(one), _results(other)
+    differ, applying = [], dict[str, list[int]]()
+    for key in dict.fromkeys((*first, *second)):
+        states = [each.get(key, "not declared") for each in (first, second)]
+        if states[0] == states[1]:
+            continue
+        if "not declared" not in states:
+            differ.append(Difference(" ".join(part for part in key if part != "-"), *states))
+            continue
+        area = key[0].split("-")[1]
+        applying.setdefault(area, [0, 0])[states.index("not declared") ^ 1] += 1
+    return differ, [Difference(f"{area}: {AREAS[area]}" if area in AREAS else area, *map(str, count))
+                    for area, count in applying.items()]
+
+
+def _results(report: Report) -> dict[tuple[str, ...], str]:
+    """Return the state of each case by requirement, level, handle type and direction: exporters may differ."""
+    found: dict[tuple[str, ...], str] = {}
+    for case in report["cases"]:
+        kind = case["kind"] if case.get("kind", "-") != "-" else ""
+        what = f"{kind} {case['handle_type']}".strip()
+        found[case["requirement"], f"({case['level']})", what, case["direction"]] = verdict.state(case["outcome"])
+    return found

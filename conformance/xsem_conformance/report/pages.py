@@ -1,0 +1,42 @@
+"""What all HTML pages share: one self-contained file, light and dark, which works without its script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+from typing import Any
+
+from xsem.cli.text import printable_lines
+
+__all__ = ["render", "shown"]
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the page of a template.
+
+    The page allows only its own style and script by their hashes (Content-Security-Policy), and nothing external.
+    """
+    import jinja2
+
+    def load(name: str) -> str:
+        return resources.files("xsem_conformance.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+                                     lstrip_blocks=True, loader=jinja2.FunctionLoader(load))
+    style, script = load("page.css"), load("filter.js")
+    policy = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
+    return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def shown(value: Any) -> Any:
+    """Make all texts printable: HTML escapes do not cover control characters and bidirectional overrides."""
+    if isinstance(value, str):
+        return printable_lines(value)
+    if isinstance(value, dict):
+        return {shown(key): shown(each) for key, each in value.items()}
+    return [shown(each) for each in value] if isinstance(value, list) else value

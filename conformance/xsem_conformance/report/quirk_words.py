@@ -1,0 +1,181 @@
+"""Quirks in words: what the device does where the rules leave it open, and what an application must do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Quirk", "quirks"]
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """One behaviour of a device.
+
+    Attributes
+    ----------
+    name : str
+        The quirk's name in the report, or the capability.
+    title : str
+        The question.
+    finding : str
+        The answer: what was measured or declared.
+    advice : str
+        What an application must code around; empty if it needs nothing.
+    types : tuple of str
+        The handle types with this answer; empty: it concerns the device.
+    """
+
+    name: str
+    title: str
+    finding: str
+    advice: str = ""
+    types: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The handle types and the finding."""
+        return ": ".join(part for part in (", ".join(self.types), self.finding) if part)
+
+
+Said = tuple[str, str]
+"""Finding and advice."""
+
+
+def quirks(report: Mapping[str, Any]) -> list[Quirk]:
+    """Return the declared limits and the measured quirks of a device; what was not measured says so."""
+    found = _limits(report.get("capabilities") or {})
+    for name, value in (report.get("quirks") or {}).items():
+        title, say = _SAYS.get(name, (name.replace("_", " "), _as_it_is))
+        values = value if isinstance(value, Mapping) else {"": value}
+        if not values:
+            found.append(Quirk(name, title, "not measured: the device has no handle type to measure"))
+        types: dict[Said, list[str]] = {}
+        for type, each in values.items():
+            unknown = isinstance(each, str) and each.startswith("not known")
+            said = (f"not measured{each.removeprefix('not known')}", "") if unknown else say(each)
+            types.setdefault(said, []).append(type)
+        found += [Quirk(name, title, finding, advice, tuple(filter(None, of)))
+                  for (finding, advice), of in types.items()]
+    return found
+
+
+def _limits(capabilities: Mapping[str, Any]) -> list[Quirk]:
+    """Return the declared limits that an application meets."""
+    found = []
+    into = capabilities.get("semaphore_import", ())
+    late = sorted(set(into) - set(capabilities.get("wait_before_signal", into)))
+    if late:
+        found.append(Quirk("capability wait_before_signal", "Wait before its signal", "not declared",
+                           "Submit the signal before you append its wait.", tuple(late)))
+    if capabilities.get("needs_handover"):
+        found.append(Quirk("capability needs_handover", "Handover of memory", "declared as needed",
+                           "Name memory in acquire= and release= when it passes to another device or API."))
+    lists = capabilities.get("independent_lists")
+    if lists is not None:
+        found.append(Quirk("capability independent_lists", "Independent lists", f"{lists} lists can be used at once",
+                           f"Let at most {lists - 1} {'list' if lists == 2 else 'lists'} wait at the same time."))
+    if capabilities.get("max_pending") is not None:
+        found.append(Quirk("capability max_pending", "Pending appends",
+                           f"at most {capabilities['max_pending']} appends behind an unmet wait",
+                           "Expect WouldBlockError from the next append, and append it after the wait is met."))
+    if into and capabilities.get("resets_on_wait") is False:
+        found.append(Quirk("capability resets_on_wait", "Reset of a binary semaphore", "a met wait does not reset it",
+                           "Let the exporter reset the semaphore, and call Semaphore.mark_reset after each reset."))
+    return found
+
+
+def _as_it_is(value: object) -> Said:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value), ""
+
+
+def _resets(value: object) -> Said:
+    if value:
+        return "a met wait resets the semaphore, so the next wait is pending", ""
+    return "a met wait leaves the semaphore signalled", "Reset the semaphore before the next wait."
+
+
+def _early(value: object) -> Said:
+    if value:
+        return "a wait that is appended before its signal stays pending until the signal", ""
+    return "a wait must follow its signal", "Submit the signal before you append its wait."
+
+
+def _appends(value: object) -> Said:
+    if not isinstance(value, int):
+        return f"{value} appends behind an unmet wait return at once", ""
+    return (f"{value} appends behind an unmet wait return at once; the next one blocks its thread in the driver",
+            f"Keep at most {value} appends behind an unmet wait.")
+
+
+def _failed_fd(value: object) -> Said:
+    told = str(value)
+    if told.startswith("taken"):
+        return "the driver imports /dev/null as a semaphore", "Check the origin of a handle before its import."
+    state, _, real = told.removeprefix("said ").partition(", ")
+    if (state, real) in (("left", "open"), ("taken", "closed")):
+        return f"after a refused import the file descriptor is {real}, as the backend says", ""
+    if state == "unknown":
+        return f"the backend does not know the state of the file descriptor; it is {real}", ""
+    return (f"the backend says {state!r}, but the file descriptor is {real}",
+            "Pass a duplicate of each file descriptor that the application still needs.")
+
+
+def _fd(value: object) -> Said:
+    told = str(value)
+    return {"taken": "the driver takes the file descriptor",
+            "left to the caller": "the driver leaves the file descriptor to the backend"}.get(told, told), ""
+
+
+def _kind(value: object) -> Said:
+    told = str(value)
+    if told.startswith("takes "):
+        return (f"the driver also accepts {told.removeprefix('takes ')} as this type",
+                "Send the handle type together with each handle: the device does not notice a wrong type.")
+    return "the driver refuses handles of other kinds", ""
+
+
+def _size(value: object) -> Said:
+    if value:
+        return "the driver refuses sixteen times the exporter's size", ""
+    return ("the driver accepts sixteen times the exporter's size",
+            "Send the allocation size together with each handle: the device does not notice a wrong size.")
+
+
+def _overlap(value: object) -> Said:
+    if value:
+        return "a write through one of two overlapping mappings is read through the other", ""
+    return "a write through one of two overlapping mappings is not seen through the other", "Map each range once."
+
+
+def _back(value: object) -> Said:
+    told = str(value)
+    if told == "5":
+        return "a signal of 3 after a signal of 5 leaves the timeline at 5", ""
+    if told == "3":
+        return "a signal of 3 after a signal of 5 sets the timeline back to 3", "Signal only increasing values."
+    return told if not told.isdigit() else f"a signal of 3 after a signal of 5 sets the timeline to {told}", ""
+
+
+def _blocks(value: object) -> Said:
+    told = str(value)
+    if told.startswith("blocks"):
+        return ("the driver's call blocks until the pending wait is met; xsem's releasing thread makes the call later",
+                "Do not count on the memory of released objects while a wait is pending.")
+    return f"the driver's call {told} beside a pending wait", ""
+
+
+_SAYS: Final[Mapping[str, tuple[str, Callable[[object], Said]]]] = {
+    "resets_on_wait": ("Reset of a binary semaphore by a wait", _resets),
+    "wait_before_signal": ("Wait before its signal", _early),
+    "pending_appends": ("Appends behind an unmet wait", _appends),
+    "fd_after_failed_import": ("File descriptor after a refused import", _failed_fd),
+    "fd_after_import": ("File descriptor after an import", _fd),
+    "kind_checked": ("Check of a handle's kind", _kind),
+    "size_checked": ("Check of the allocation size", _size),
+    "overlap_is_coherent": ("Overlapping mappings", _overlap),
+    "timeline_goes_back": ("Signal of a lower value", _back),
+    "release_behind_a_wait": ("Release of a semaphore beside a pending wait", _blocks),
+    "free_behind_a_wait": ("Release of memory beside a pending wait", _blocks),
+}

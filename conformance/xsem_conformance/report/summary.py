@@ -1,0 +1,194 @@
+"""What a report says of each handle type, in the words of an integrator: declared, imports, synchronises, deviates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from xsem_conformance import verdict
+
+__all__ = [
+    "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "deviations", "device_name", "handle_types",
+    "tally", "verdict_of",
+]
+
+Report = Mapping[str, Any]
+
+# Areas that decide whether a handle type imports, and areas that decide whether it synchronises.
+IMPORTS: Final = frozenset({"IMP", "OWN"})
+SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH", "BUF"})
+
+UNKNOWN: Final = "unknown"
+"""The word for a field that an older report lacks."""
+_WAIVED: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
+
+
+@dataclass
+class Deviation:
+    """One requirement that a device does not meet, with all its cases.
+
+    Attributes
+    ----------
+    requirement, level, area, text : str
+        The requirement.
+    state : str
+        A word of `verdict.STATES`: not met, error or waived; the worst one of the cases.
+    reason, until : str
+        The reason and the last day of the waiver; empty without a waiver.
+    cases : list of dict
+        The cases of the report.
+    """
+
+    requirement: str
+    level: str
+    area: str
+    text: str
+    state: str
+    reason: str = ""
+    until: str = ""
+    cases: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """The level and the state, for example "requirement waived until 2027-05-31"."""
+        noun = {"MUST": "requirement", "SHOULD": "recommendation", "MAY": "option"}.get(self.level, self.level)
+        state = "ended with an error" if self.state == "error" else self.state
+        return f"{noun} {state}{f' until {self.until}' if self.until else ''}"
+
+    @property
+    def seen(self) -> list[str]:
+        """The observed behaviour of the cases, each text once."""
+        return list(dict.fromkeys(_WAIVED.sub("", case["detail"], count=1) if self.reason else case["detail"]
+                                  for case in self.cases))
+
+
+@dataclass
+class HandleType:
+    """One handle type of a device.
+
+    Attributes
+    ----------
+    kind, name : str
+        "semaphore" or "memory", and the handle type.
+    declared : bool or None
+        Whether the device declares the import; None: unknown.
+    imports, synchronises : dict
+        "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases reads
+        "yes": `waived` names the exceptions.
+    waived : dict
+        For "imports" and "synchronises" the requirements with a waived case.
+    deviations : list of Deviation
+        Every requirement, recommendation and option that this type does not meet.
+    """
+
+    kind: str
+    name: str
+    declared: bool | None
+    imports: dict[str, str] = field(default_factory=dict)
+    synchronises: dict[str, str] = field(default_factory=dict)
+    waived: dict[str, list[str]] = field(default_factory=dict)
+    deviations: list[Deviation] = field(default_factory=list)
+
+    @property
+    def mentioned(self) -> bool:
+        """Whether the device declares the type, or has imported or refused to import it."""
+        return bool(self.declared or self.deviations) or any(each != "-" for each in self.imports.values())
+
+    def said(self, column: str) -> str:
+        """Return a cell: "yes", "in: yes, out: no", or "yes, except XSEM-BIN-004 (waived)"."""
+        if column == "declared":
+            return {True: "yes", False: "no"}.get(self.declared, UNKNOWN)   # type: ignore[arg-type]
+        values: dict[str, str] = getattr(self, column)
+        text = _both(values)
+        waived = self.waived.get(column)
+        return f"{text}, except {', '.join(waived)} (waived)" if waived and "yes" in values.values() else text
+
+
+    def mark(self, column: str) -> str:
+        """Return the name of the mark of a cell: see `xsem_conformance.report.words`."""
+        values = set(getattr(self, column).values())
+        if "no" in values:
+            return "fail"
+        if "waived" in values or self.waived.get(column):
+            return "waived"
+        if values == {"yes"}:
+            return "met"
+        return "untried" if values & {"not tried", UNKNOWN} else "undeclared"
+
+
+def handle_types(report: Report) -> list[HandleType]:
+    """Return the handle types that a device declares, has imported, or deviates with, in the order of the report."""
+    found: dict[tuple[str, str], HandleType] = {}
+    for row in report["handle_types"]:
+        type = found.setdefault((row["kind"], row["handle_type"]),
+                                HandleType(row["kind"], row["handle_type"], row.get("declared")))
+        for column, areas in (("imports", IMPORTS), ("synchronises", SYNCHRONISES)):
+            said = row.get(column, UNKNOWN)
+            if said == "waived":
+                mine = [case for case in _cases(report, type)
+                        if case["level"] == "MUST" and case["area"] in areas
+                        and (column == "imports" or case["direction"] in (row["direction"], "-"))]
+                names = list(dict.fromkeys(case["requirement"] for case in mine if case["outcome"] == "WAIVED"))
+                type.waived[column] = list(dict.fromkeys([*type.waived.get(column, ()), *names]))
+                if any(case["outcome"] == "PASS" for case in mine):
+                    said = "yes"
+            getattr(type, column)[row["direction"]] = said
+    for type in found.values():
+        type.deviations = deviations(_cases(report, type))
+    return [type for type in found.values() if type.mentioned]
+
+
+def _cases(report: Report, type: HandleType) -> list[Mapping[str, Any]]:
+    return [case for case in report["cases"]
+            if case["handle_type"] == type.name and case.get("kind", UNKNOWN) in (type.kind, UNKNOWN)]
+
+
+_WORST: Final = ("not met", "error", "waived")
+_LEVELS: Final = ("MUST", "SHOULD", "MAY")
+
+
+def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
+    """Return the unmet requirements of these cases: MUST first, waived ones behind the others of their level."""
+    found: dict[str, Deviation] = {}
+    for case in cases:
+        state = verdict.state(case["outcome"])
+        if state not in _WORST:
+            continue
+        each = found.setdefault(case["requirement"], Deviation(
+            case["requirement"], case["level"], case["area"], case["text"], state))
+        each.cases.append(case)
+        each.state = min(each.state, state, key=_WORST.index)
+        told = _WAIVED.match(case["detail"]) if state == "waived" else None
+        if told is not None:
+            each.reason, each.until = told["reason"], told["until"]
+    return sorted(found.values(), key=lambda each: (
+        _LEVELS.index(each.level) if each.level in _LEVELS else len(_LEVELS), _WORST.index(each.state),
+        each.requirement))
+
+
+def tally(report: Report) -> verdict.Tally:
+    """Return the totals of a report."""
+    cases = [(case["level"], case["requirement"], case["outcome"]) for case in report["cases"]]
+    missing = [(case["level"], case["requirement"], verdict.NOT_RUN) for case in report.get("not_run", ())]
+    return verdict.Tally.of_cases([*cases, *missing], [each["outcome"] for each in report.get("refusals", ())])
+
+
+def verdict_of(report: Report) -> str:
+    """Return the verdict of a report as a sentence."""
+    return verdict.sentence(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
+                            partial=any(f" {each}" in report.get("command", "") for each in ("--only", "--case")))
+
+
+def device_name(report: Report) -> str:
+    """Return the device as an integrator names it: ``cuda: NVIDIA H200``."""
+    device = report["device"]
+    return ": ".join(each for each in (device.get("backend", ""), device.get("name", "")) if each) or "no device"
+
+
+def _both(said: Mapping[str, str]) -> str:
+    """Return the value once if both directions agree, else the value of each direction."""
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return ", ".join(f"{direction}: {what}" for direction, what in said.items())

@@ -1,0 +1,58 @@
+"""The words of the pages: what a mark means, and how bad it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from xsem_conformance import verdict
+
+__all__ = ["MARKS", "Mark", "mark_of"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a page shows the cases of one outcome at one level.
+
+    Attributes
+    ----------
+    name : str
+        The name of the class in the page's style, and of the choice in its filter.
+    sign, label, meaning : str
+        The sign, its words, and a sentence for the legend.
+    """
+
+    name: str
+    sign: str
+    label: str
+    meaning: str
+
+
+# From worst to best. MUST, SHOULD and MAY have marks of their own: only a MUST changes the verdict.
+_MARKS: Final = (
+    Mark("fail", "✗", "requirement not met", "A MUST is not met, or the driver crashed or hung: the device does not "
+         "conform."),
+    Mark("error", "!", "error", "The case ended with an exception that the suite does not expect. With such "
+         "a MUST, the device does not conform."),
+    Mark("untried", "?", "not tried", "The device declares the capability, but the exporter or the machine cannot "
+         "provide the rest, or the device did not open."),
+    Mark("waived", "~", "waived", "The case failed, and a waiver with a reason and a last day covers it."),
+    Mark("should", "△", "recommendation not met", "A SHOULD is not met. The verdict does not change."),
+    Mark("may", "◇", "option used wrongly", "A MAY shows a behaviour that every device must avoid. The verdict does "
+         "not change."),
+    Mark("met", "✓", "met", "The requirement is met. A MAY that is met reports what was seen."),
+    Mark("undeclared", "·", "not declared", "The device does not declare the capability (UNSUPPORTED), and xsem "
+         "refuses its use. It counts neither for nor against the device; only a profile can need the capability."),
+)
+MARKS: Final[Mapping[str, Mark]] = {mark.name: mark for mark in _MARKS}
+_OTHER: Final = {"met": "met", "error": "error", "waived": "waived", "not declared": "undeclared"}
+_NOT_MET: Final = {"SHOULD": "should", "MAY": "may"}
+
+
+def mark_of(case: Mapping[str, Any]) -> Mark:
+    """Return the mark of a case; BLOCKED, UNAVAILABLE and an outcome of a later suite count as not tried."""
+    state = verdict.state(case["outcome"])
+    if state == "not met":
+        return MARKS[_NOT_MET.get(case["level"], "fail")]
+    return MARKS[_OTHER.get(state, "untried")]

@@ -1,0 +1,128 @@
+"""The calls of one case, in a file that two processes map: it outlives a process that hangs or is killed."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+import time
+from typing import Final
+
+from xsem_conformance.outcomes import Call
+
+__all__ = ["SIZE", "CallLog"]
+
+_HEAD: Final = struct.Struct("<Q")          # number of calls of the case
+_SLOT: Final = struct.Struct("<QddIHHB")    # number, begin, seconds, times, length of call and result, side
+_SLOT_SIZE: Final = 256
+_SLOTS: Final = 96
+_FIRST: Final = 64
+_ROOM: Final = _SLOT_SIZE - _SLOT.size
+_LONGEST_RESULT: Final = 60
+_SIDES: Final = ("device", "exporter", "second process")
+_IN_FLIGHT: Final = -1.0
+
+SIZE: Final = _FIRST + _SLOTS * _SLOT_SIZE
+"""The size of the file."""
+
+
+class CallLog:
+    """The last calls of a case. The worker writes them, and the runner reads them.
+
+    A call is written before it is made, so the log of a killed process shows the call that it was in. Equal calls in
+    a row share one entry: most are polls.
+
+    Parameters
+    ----------
+    fd : int
+        A file of `SIZE` bytes.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, SIZE)
+        self._lock = threading.Lock()
+        self._in_flight: set[int] = set()
+        self._cases = 0
+        self._slot = -1
+        self._last: tuple[int, int, str] | None = None   # slot, side and text of the last call, if it has returned
+
+    def clear(self) -> None:
+        """Forget all calls, also those in flight: a new case begins."""
+        with self._lock:
+            self._map[:] = bytes(SIZE)
+            self._in_flight.clear()
+            self._cases += 1
+            self._slot, self._last = -1, None
+
+    def begin(self, by: str, call: str) -> tuple[int, int]:
+        """Note a call before it is made; return its place for `end`."""
+        side, raw = _SIDES.index(by), call.encode(errors="replace")[:_ROOM - _LONGEST_RESULT]
+        with self._lock:
+            number = _HEAD.unpack_from(self._map)[0] + 1
+            _HEAD.pack_into(self._map, 0, number)
+            times = 1
+            if self._last is not None and self._last[1:] == (side, call):
+                slot = self._last[0]
+                times = _SLOT.unpack_from(self._map, _at(slot))[3] + 1
+            else:
+                slot = (self._slot + 1) % _SLOTS
+                while slot in self._in_flight and len(self._in_flight) < _SLOTS:
+                    slot = (slot + 1) % _SLOTS
+                self._slot = slot
+            self._in_flight.add(slot)
+            self._last = None
+            at = _at(slot)
+            self._map[at + _SLOT.size:at + _SLOT.size + len(raw)] = raw
+            _SLOT.pack_into(self._map, at, number, time.monotonic(), _IN_FLIGHT, times, len(raw), 0, side)
+            return self._cases, slot
+
+    def end(self, place: tuple[int, int], by: str, call: str, result: str) -> None:
+        """Note the return of a call."""
+        case, slot = place
+        raw = result.encode(errors="replace")[:_LONGEST_RESULT]
+        with self._lock:
+            if case != self._cases:
+                return   # a call of an earlier case, on a thread that was left behind
+            at = _at(slot)
+            number, began, _, times, length, _, side = _SLOT.unpack_from(self._map, at)
+            start = at + _SLOT.size + length
+            self._map[start:start + len(raw)] = raw
+            _SLOT.pack_into(self._map, at, number, began, time.monotonic() - began, times, length, len(raw), side)
+            self._in_flight.discard(slot)
+            self._last = (slot, _SIDES.index(by), call)
+
+    def calls(self) -> tuple[tuple[Call, ...], int]:
+        """Return the kept calls in the order of their begin, and the number of earlier calls."""
+        found: list[tuple[int, int, Call]] = []
+        for slot in range(_SLOTS):
+            at = _at(slot)
+            number, _, seconds, times, length, more, side = _SLOT.unpack_from(self._map, at)
+            if not number:
+                continue
+            text = self._map[at + _SLOT.size:at + _SLOT.size + length].decode(errors="replace")
+            result = self._map[at + _SLOT.size + length:at + _SLOT.size + length + more].decode(errors="replace")
+            text += f" -> {result}" if more else ""
+            text += f", {times} times" if times > 1 else ""
+            found.append((number, times, Call(_SIDES[side], text, None if seconds < 0 else round(seconds, 6))))
+        found.sort(key=lambda each: each[0])
+        earlier = _HEAD.unpack_from(self._map)[0] - sum(times for _, times, _ in found)
+        return tuple(call for _, _, call in found), max(0, earlier)
+
+    def in_flight(self) -> tuple[str, float] | None:
+        """Return the side and the name of the oldest call that has not returned, and its seconds so far."""
+        oldest: tuple[float, str] | None = None
+        for slot in range(_SLOTS):
+            at = _at(slot)
+            number, began, seconds, _, length, _, side = _SLOT.unpack_from(self._map, at)
+            if number and seconds < 0 and (oldest is None or began < oldest[0]):
+                text = self._map[at + _SLOT.size:at + _SLOT.size + length].decode(errors="replace")
+                oldest = began, f"{_SIDES[side]}: {text.partition('(')[0]}"
+        return None if oldest is None else (oldest[1], time.monotonic() - oldest[0])
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
+
+
+def _at(slot: int) -> int:
+    return _FIRST + slot * _SLOT_SIZE

@@ -1,0 +1,119 @@
+"""Fold failed cases that have one probable cause into one entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from xsem_conformance.outcomes import Failure, Outcome, Result
+from xsem_conformance.run.hangs import group
+
+__all__ = ["Cause", "causes", "signature"]
+
+_WORST_FIRST: Final = (Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED, Outcome.UNAVAILABLE, Outcome.WAIVED)
+_WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
+_VARIES: Final = re.compile(
+    r"\b(?:semaphore|memory)(?:_import|_export)?[.:]\w+|\b\w+_(?:fd|win32|fence|kmt|heap|resource)\b"   # handle types
+    r"|0x[0-9a-fA-F]+|\b\d[\d.,]*\b|\([\w.]+\.py:\d+\)")
+# A descriptor that two owners close is later missing anywhere, also in the suite and in the facade.
+_LOST: Final = re.compile(r"Bad file descriptor|Errno 9\b|EBADF|not a socket")
+_OWNERSHIP: Final = "-OWN-"
+_LONGEST: Final = 300
+
+
+@dataclass(eq=False)
+class Cause:
+    """Failed cases with one probable cause.
+
+    Attributes
+    ----------
+    results : list of Result
+        The cases; the first one stands for all.
+    lost : bool
+        Whether a descriptor is lost, so that two owners have probably closed it.
+    """
+
+    results: list[Result] = field(default_factory=list)
+    lost: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The sentence that stands for all cases."""
+        if self.results[0].failure is not None and self.results[0].failure.hung_in:
+            hung = dict.fromkeys(each.failure.hung_in for each in self.results if each.failure is not None)
+            return f"hangs: {' or '.join(each.replace(': ', ', ') for each in hung if each)} does not return"
+        seen = " ".join(_without_output(self.results[0].detail).split())[:_LONGEST]
+        return f"a descriptor is probably closed by two owners: {seen}" if self.lost else seen
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the first case."""
+        return self.results[0].outcome
+
+
+def causes(results: Sequence[Result]) -> list[Cause]:
+    """Return the causes of all results that did not pass, worst first, and those with more cases first.
+
+    Cases have one cause if they hung or died in the same call, if they failed at the same line of the backend, or if
+    they report the same observation apart from handle types and numbers.
+    """
+    found: dict[tuple[str, ...], Cause] = {}
+    for result in results:
+        if result.outcome in _WORST_FIRST:
+            found.setdefault(signature(result), Cause()).results.append(result)
+    return _without_consequences(sorted(found.values(), key=_order))
+
+
+def _order(cause: Cause) -> tuple[int, int]:
+    return _WORST_FIRST.index(cause.outcome), -len(cause.results)
+
+
+def signature(result: Result) -> tuple[str, ...]:
+    """Return a key that is equal for cases with one probable cause."""
+    failure = result.failure
+    if failure is not None and failure.hung_in:
+        return (result.outcome.value, "hang", group(failure.hung_in))
+    if failure is not None and failure.died:
+        last = failure.calls[-1].name if failure.calls else ""
+        return (result.outcome.value, "death", _plain(result.detail), last)
+    if failure is not None and failure.frames:
+        last_frame = failure.frames[-1]
+        return (result.outcome.value, "line", last_frame.file, str(last_frame.line))
+    return (result.outcome.value, "seen", _plain(result.detail))
+
+
+def _plain(detail: str) -> str:
+    """Return the observation without its handle types, numbers and printed text."""
+    return _VARIES.sub("#", _without_output(detail))
+
+
+def _without_output(detail: str) -> str:
+    return detail.partition("; it printed:")[0]
+
+
+def _without_consequences(ordered: list[Cause]) -> list[Cause]:
+    """Fold lost descriptors into the failed check of ownership; without one, into one entry."""
+    lost = [each for each in ordered if _is_lost(each)]
+    owners = [each for each in ordered if _says_who_owns(each.results[0]) and each not in lost]
+    if not lost:
+        return ordered
+    results = [result for each in lost for result in each.results]
+    if owners:
+        head = min(owners, key=lambda each: each.results[0].case)
+        head.results += results
+    else:
+        head = Cause(sorted(results, key=lambda each: _OWNERSHIP not in each.case.requirement), lost=True)
+        ordered = [*ordered, head]
+    return sorted((each for each in ordered if each not in lost), key=_order)
+
+
+def _says_who_owns(result: Result) -> bool:
+    failure = result.failure or Failure()
+    return (_OWNERSHIP in result.case.requirement and result.outcome in _WRONG
+            and not failure.hung_in and not failure.died)
+
+
+def _is_lost(cause: Cause) -> bool:
+    return cause.outcome in _WRONG and _LOST.search(cause.results[0].detail) is not None

@@ -1,0 +1,119 @@
+"""Start the processes of participants by forks: a new interpreter takes a third of a second to import the suite.
+
+The server is a fork of a process that has imported the suite, but neither a plugin nor a vendor's library, and that has
+one thread. So a forked participant equals one that a new interpreter runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from xsem_conformance.case.endings import dump_stacks_to, end_with
+from xsem_conformance.case.remote_participant import RemoteParticipant, main
+
+assert sys.platform == "linux"  # noqa: S101 - for the type checker; only the worker on Linux imports this module
+
+__all__ = ["serve_forks"]
+
+_LONGEST: Final = 4096
+_STANDARD: Final = 3   # descriptors 0 to 2
+_LAST: Final = 1 << 16
+
+
+class _Forked:
+    """A forked process, known by a descriptor of it. The server is its parent, so it leaves no zombie here."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def kill(self) -> None:
+        """Kill the process."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end of the process.
+
+        Raises
+        ------
+        TimeoutExpired
+            It still runs after `timeout` seconds.
+        """
+        if not select.select([self._descriptor], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("participant", timeout or 0)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+def serve_forks() -> Callable[[], object] | None:
+    """Fork the server, and let `RemoteParticipant` use it. Call this early, while the process has one thread.
+
+    Returns
+    -------
+    callable or None
+        In a process that the server has forked: its work, after which the process exits. Otherwise None.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    if os.fork():
+        theirs.close()
+        RemoteParticipant.launch = staticmethod(lambda connection, device: _asked(ours, connection, device))
+        return None
+    ours.close()
+    end_with(parent)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)   # the request for stacks goes to the whole group
+    # An inherited pipe would stay open after the end of its owner.
+    kept = theirs.fileno()
+    os.closerange(_STANDARD, kept)
+    os.closerange(kept + 1, _LAST)
+    return _serve(theirs)
+
+
+def _asked(server: socket.socket, connection: int, device: str) -> _Forked:
+    socket.send_fds(server, [json.dumps(device).encode()], [connection])
+    _, descriptors, _, _ = socket.recv_fds(server, 1, 1)
+    if not descriptors:
+        raise RuntimeError("the process that starts participants has ended")
+    return _Forked(descriptors[0])
+
+
+def _serve(requests: socket.socket) -> Callable[[], object]:
+    """Fork a process for each request. Return in each of them, and end this process with its parent."""
+    server = os.getpid()
+    while True:
+        asked, descriptors, _, _ = socket.recv_fds(requests, _LONGEST, 1)
+        if not asked:
+            os._exit(0)
+        process = os.fork()
+        if not process:
+            requests.close()
+            end_with(server)
+            dump_stacks_to(_STANDARD - 1)
+            return lambda: _participate(descriptors[0], json.loads(asked))
+        os.close(descriptors[0])
+        told = os.pidfd_open(process)
+        socket.send_fds(requests, [b"1"], [told])
+        os.close(told)
+        _reap()
+
+
+def _reap() -> None:
+    """Collect the processes that have ended. The last ones are collected by the system, at the end of this process."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _participate(connection: int, device: str) -> None:
+    with socket.socket(fileno=connection) as end:
+        main(end, device)

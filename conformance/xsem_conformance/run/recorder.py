@@ -1,0 +1,214 @@
+"""Record the calls of a case: those of the driver interface, and those of the other processes.
+
+The methods of the driver's own classes are wrapped, so that every object stays an instance of its class. A class of a
+C extension that cannot be changed stays unrecorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+from xsem import spi
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem_conformance.case.remote_participant import RemoteParticipant
+from xsem_conformance.outcomes import NotRunError
+from xsem_conformance.run.call_log import CallLog
+
+__all__ = ["Recorder"]
+
+_DEVICE: Final = "device"
+_MOST_ITEMS: Final = 4
+_LONGEST_TEXT: Final = 40
+_HEX_FROM: Final = 1 << 20
+_METHODS: Final = frozenset(
+    name for each in vars(spi).values() if inspect.isclass(each) and issubclass(
+        each, (spi.DeviceDriver, spi.QueueDriver, spi.Semaphores, spi.Memory, spi.HostSemaphore, spi.Images,
+               spi.HostMemory, spi.BorrowedQueues, spi.BorrowedEvents, spi.NvSciSync))
+    for name, what in vars(each).items() if inspect.isfunction(what) and not name.startswith("_"))
+
+
+class Recorder:
+    """Writes the calls of this process into a log, and refuses calls that are known to hang.
+
+    Parameters
+    ----------
+    log : CallLog
+        The log.
+    tell : callable, optional
+        Called with each call before it is made, and with its result.
+
+    Attributes
+    ----------
+    skipped : dict of str to str
+        Calls that are not made, as `Call.name`, each with the reason.
+    refused : str
+        The reason why a call of this case was not made; empty if all were made.
+    when_refused : callable
+        Called when a call is not made.
+    """
+
+    def __init__(self, log: CallLog, *, tell: Callable[[str], object] | None = None) -> None:
+        self.skipped: dict[str, str] = {}
+        self.refused = ""
+        self.when_refused: Callable[[], object] = lambda: None
+        self._log = log
+        self._tell = tell
+        self._inside = threading.local()
+        self._wrapped: set[type] = set()
+        self._returned: set[str] = set()
+        self._names: dict[int, tuple[str, Any]] = {}
+        self._count = 0
+
+    # ---- what is recorded
+    def attach(self, backend: spi.Backend) -> None:
+        """Record the calls of all drivers that a backend opens from now on, and of all other participants."""
+        opens, borrows = backend.open, backend.borrow
+
+        def open_(index: int) -> spi.DeviceDriver:
+            driver = opens(index)
+            self.wrap(type(driver))
+            return driver
+
+        def borrow(native: object) -> Any:
+            info, driver = borrows(native)
+            self.wrap(type(driver))
+            return info, driver
+
+        # A backend with slots stays unrecorded.
+        with contextlib.suppress(AttributeError):
+            backend.open, backend.borrow = open_, borrow  # type: ignore[method-assign]
+        RemoteParticipant.observer = self._remote
+
+    def wrap(self, cls: type) -> None:
+        """Record the methods of the driver interface that objects of a class have."""
+        if cls in self._wrapped:
+            return
+        self._wrapped.add(cls)
+        for name in _METHODS:
+            method = inspect.getattr_static(cls, name, None)
+            if inspect.isfunction(method):
+                with contextlib.suppress(TypeError):   # a class of a C extension
+                    setattr(cls, name, self._recorded(name, method))
+
+    def new_case(self) -> None:
+        """Begin a case."""
+        self._log.clear()
+        self._returned.clear()
+        self._names.clear()
+        self._count, self.refused = 0, ""
+
+    def returned(self) -> list[str]:
+        """Return the calls of this case that came back, each as `Call.name`."""
+        return sorted(self._returned)
+
+    # ---- calls
+    def _recorded(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(driver: Any, /, *arguments: Any, **named: Any) -> Any:
+            if getattr(self._inside, "depth", 0):
+                return method(driver, *arguments, **named)   # a driver's call of its own method
+            self._inside.depth = 1
+            try:
+                made = self._call(_DEVICE, name, arguments, lambda: method(driver, *arguments, **named), named)
+            finally:
+                self._inside.depth = 0
+            if isinstance(made, spi.QueueDriver):
+                self.wrap(type(made))
+            elif name in ("prepare_wait", "prepare_signal") and made is not None:
+                return self._prepared(name.replace("prepare_", "prepared "), made)
+            return made
+
+        return call
+
+    def _prepared(self, name: str, made: Any) -> Any:
+        if isinstance(made, spi.NativeCall):
+            # The facade calls the method `append` of such an object, and another object would not take that path.
+            cls = type(made)
+            if cls not in self._wrapped:
+                self._wrapped.add(cls)
+                append = inspect.getattr_static(cls, "append", None)
+                if inspect.isfunction(append):
+                    with contextlib.suppress(TypeError):
+                        setattr(cls, "append", self._recorded("prepared append", append))  # noqa: B010
+            return made
+        return lambda values, fences, want_fence: self._call(
+            _DEVICE, name, (values, fences, want_fence), lambda: made(values, fences, want_fence))
+
+    def _remote(self, role: str, operation: str, arguments: Sequence[Any], request: Callable[[], Any]) -> Any:
+        return self._call(role, operation, arguments, request)
+
+    def _call(
+        self, by: str, name: str, arguments: Sequence[Any], act: Callable[[], Any], named: dict[str, Any] | None = None
+    ) -> Any:
+        called = f"{by}: {name}"
+        if called in self.skipped:
+            self.refused = self.refused or self.skipped[called]
+            self.when_refused()
+            raise NotRunError(self.skipped[called])
+        shown = [self._shown(each) for each in arguments]
+        shown += [f"{key}={self._shown(each)}" for key, each in (named or {}).items()]
+        text = f"{name}({', '.join(shown)})"
+        if self._tell is not None:
+            self._tell(f"{by}: {text}")
+        place = self._log.begin(by, text)
+        result = "an exception"
+        try:
+            made = act()
+            result = "" if made is None else self._shown(made)
+            self._returned.add(called)
+            return made
+        except BaseException as error:
+            result = f"{type(error).__name__}"
+            raise
+        finally:
+            self._log.end(place, by, text, result)
+            if self._tell is not None and result:
+                self._tell(f"{by}: {name} -> {result}")
+
+    # ---- arguments in short
+    def _shown(self, value: Any) -> str:
+        """Return a value as a short text. It calls no code of the backend."""
+        if value is None or isinstance(value, (bool, float)):
+            return repr(value)
+        if isinstance(value, enum.Enum):
+            return str(value.value)
+        if isinstance(value, int):
+            return hex(value) if value >= _HEX_FROM else str(int(value))
+        if isinstance(value, (str, bytes)):
+            return repr(value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT])
+        if isinstance(value, (list, tuple)):
+            inner = [self._shown(each) for each in value[:_MOST_ITEMS]]
+            more = [f"… {len(value)} in all"] if len(value) > _MOST_ITEMS else []
+            return f"[{', '.join(inner + more)}]"
+        if isinstance(value, OwnedHandle):
+            return "handle"
+        if isinstance(value, (SemaphoreDesc, MemoryDesc)):
+            return f"{type(value).__name__}({value.type.value})"
+        if isinstance(value, spi.Imported):
+            return f"{self._shown(value.token)}, handle {value.handle}"
+        if is_dataclass(value) and type(value).__module__.startswith("xsem."):
+            given = [f"{each.name}={self._shown(getattr(value, each.name))}" for each in fields(value)
+                     if getattr(value, each.name) != each.default]
+            return ", ".join(given) or f"{type(value).__name__}()"
+        return self._named(value)
+
+    def _named(self, value: Any) -> str:
+        known = self._names.get(id(value))
+        if known is not None and (known[1] is None or known[1]() is value):
+            return known[0]
+        self._count += 1
+        name = f"{type(value).__name__}#{self._count}"
+        # A reference would keep the object alive. Without a weak reference, the number may return for a later object.
+        reference = None
+        with contextlib.suppress(TypeError):
+            reference = weakref.ref(value)
+        self._names[id(value)] = (name, reference)
+        return name
