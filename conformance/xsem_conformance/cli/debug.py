@@ -71,7 +71,8 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
             outcome = Outcome.PASS
         except Exception as error:
             traceback.print_exception(error)
-            outcome, detail, _ = judged(error, (backend_code.of(backend, context.device.info.index) or {}).get("package", ""))
+            code = backend_code.of(backend, context.device.info.index) or {}
+            outcome, detail, _ = judged(error, code.get("package", ""))
         finally:
             faulthandler.cancel_dump_traceback_later()
         print(f"{outcome.value} {key}{f': {detail}' if detail else ''}")
