@@ -19,6 +19,7 @@ from support import odd_backend
 from support.fake_backend import until
 
 from xsem_conformance.report.build import check
+from xsem_conformance.requirements import load
 
 Run = Callable[..., Any]
 APPEND = ("--only", "XSEM-BIN-002", "--only", "XSEM-TL-001", "--no-quirks", "--jobs", "1")
@@ -214,5 +215,8 @@ def test_results_of_several_workers_are_in_the_order_of_the_plan(run: Run, tmp_p
     one, three = (read(tmp_path, f"out{jobs}.json") for jobs in ("1", "3"))
     assert [(each["key"], each["outcome"]) for each in one["cases"]] == [
         (each["key"], each["outcome"]) for each in three["cases"]]
+    order = {name: place for place, name in enumerate(load().requirements)}
+    places = [order[each["requirement"]] for each in three["cases"]]
+    assert places == sorted(places)
     assert one["refusals"] == three["refusals"]
     assert len(odd_backend.opened(tmp_path)) == 2 + 1 + 3   # a look and the workers of each run

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 __all__ = ["loaded_library"]
 
-_MAPS = Path("/proc/self/maps")
+_MAPS: Final = "/proc/self/maps"
 
 
 def loaded_library(name: str) -> Path | str:
@@ -30,7 +31,7 @@ def loaded_library(name: str) -> Path | str:
     """
     stem = f"{Path(name).name.partition('.so')[0]}.so"
     try:
-        lines = _MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = Path(_MAPS).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return name
     # Address, permissions, offset, device and inode stand before the file.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+import random
 
 __all__ = ["first_difference", "noise"]
 
 
 def noise(size: int, seed: int) -> bytes:
     """Return `size` random bytes, the same ones for the same seed."""
-    return np.random.default_rng(seed).bytes(size)
+    return random.Random(seed).randbytes(size)   # noqa: S311 - not for cryptography
 
 
 def first_difference(found: bytes, seed: int) -> int | None:
@@ -17,4 +17,4 @@ def first_difference(found: bytes, seed: int) -> int | None:
     expected = noise(len(found), seed)
     if found == expected:
         return None
-    return int(np.argmax(np.frombuffer(found, np.uint8) != np.frombuffer(expected, np.uint8)))
+    return next(at for at, (one, other) in enumerate(zip(found, expected, strict=True)) if one != other)

@@ -166,6 +166,10 @@ def _blocks(value: object) -> Said:
     return f"the driver's call {told} beside a pending wait", ""
 
 
+def _woken(value: object) -> Said:
+    return f"a pending wait ends {value} after the signal of the exporter's host", ""
+
+
 _SAYS: Final[Mapping[str, tuple[str, Callable[[object], Said]]]] = {
     "resets_on_wait": ("Reset of a binary semaphore by a wait", _resets),
     "wait_before_signal": ("Wait before its signal", _early),
@@ -178,4 +182,5 @@ _SAYS: Final[Mapping[str, tuple[str, Callable[[object], Said]]]] = {
     "timeline_goes_back": ("Signal of a lower value", _back),
     "release_behind_a_wait": ("Release of a semaphore beside a pending wait", _blocks),
     "free_behind_a_wait": ("Release of memory beside a pending wait", _blocks),
+    "wake_up": ("Time from a signal to the end of its wait", _woken),
 }
