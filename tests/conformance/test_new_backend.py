@@ -60,7 +60,7 @@ def test_caches_beside_the_template_are_not_written(tmp_path: Path, monkeypatch:
                  ".github/workflows/a.yml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    monkeypatch.setattr(new_backend, "_TEMPLATES", (tmp_path / "no", tmp_path))
+    monkeypatch.setattr(new_backend, "_folders", lambda: (tmp_path / "no", tmp_path))
     assert [str(path) for path, _ in new_backend._template()] == [".github/workflows/a.yml", "a.py"]
 
 

@@ -19,9 +19,6 @@ __all__ = ["new_backend"]
 
 _NAME: Final = re.compile(r"[a-z](_?[a-z0-9])*")
 _LONGEST: Final = 32
-# A wheel contains the first folder, a clone the second one: hatch_build.py copies it into the wheel.
-_TEMPLATES: Final = (Path(__file__).parents[1] / "backend_template",
-                     Path(__file__).parents[3] / "examples" / "backend-template")
 
 
 def new_backend(
@@ -53,9 +50,15 @@ def new_backend(
           f"  python -m pytest\n  xsem conformance run --device {name}:0 --exporter host --profile core")
 
 
+def _folders() -> tuple[Path, Path]:
+    """Return the template's folder in a wheel, and in a clone: hatch_build.py copies it into the wheel."""
+    here = Path(__file__)
+    return here.parents[1] / "backend_template", here.parents[3] / "examples" / "backend-template"
+
+
 def _template() -> Iterator[tuple[Path, str]]:
     """Yield path and text of each file of the template."""
-    root = next(each for each in _TEMPLATES if each.is_dir())
+    root = next(each for each in _folders() if each.is_dir())
     for file in sorted(root.rglob("*")):
         path = file.relative_to(root)
         # A clone may have caches and builds beside the files.
