@@ -1,6 +1,6 @@
 """``make faults``: faults composed from the driver interface, and the survivors of the suite.
 
-    python tests/mutants/compose.py [PATTERN …] [--list] [--write-survivors FILE] [--jobs N] [--results FILE]
+    python tests/mutants/compose.py [PATTERN …] [--list] [--write-survivors FILE] [--full] [--jobs N] [--results FILE]
 
 A fault is an operator (skip, delay, reorder, …) on a method of the driver interface, an argument and an occurrence. The
 list is read from the interface. Each fault is put around a sound driver: `host`, the capable variant of `host`, or the
@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -37,6 +37,8 @@ from run import library_folder  # noqa: E402
 from xsem_conformance.run.planning import Planned  # noqa: E402
 
 REPLANNED = "DeviceDriver.capabilities"
+SLOW = ("*/delay:20ms", "*/wrong_thread:joined", "*/duplicate*", "DeviceDriver.capabilities/*")
+"""Faults of which most survive, and therefore run every case. They run last."""
 
 
 def plugin_folder(folder: Path) -> None:
@@ -58,6 +60,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patterns", nargs="*", help="patterns of names, as SemaphoreQueue.*/skip*; without: all")
     parser.add_argument("--list", action="store_true", help="print the faults, and run none")
+    parser.add_argument("--full", action="store_true", help="run every case that calls the method; without: at most two "
+                                                            "cases of one requirement")
     parser.add_argument("--jobs", type=int, default=3, help="how many at a time: most of a run is waiting")
     parser.add_argument("--write-survivors", type=Path, metavar="FILE", help="write the survivors, by area")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep results here, and skip what it has")
@@ -73,22 +77,37 @@ def main() -> int:
         print(f"{len(faults)} faults")
         return 0
     entries = allowed.read()
-    ended = _run(faults, asked.jobs, asked.results)
-    survivors = [name for name in faults if not ended[name].caught]
+    ended = _run(faults, asked.jobs, asked.results, full=asked.full)
+    judged = judge({name: ended[name] for name in faults}, entries)
     if asked.write_survivors:
-        asked.write_survivors.write_text(_page(survivors, faults, ended, entries), encoding="utf-8")
-    unexplained = [name for name in survivors if not allowed.reason(name, entries)]
-    stale = [name for name in faults if ended[name].caught and allowed.reason(name, entries)]
-    for name in stale:
+        asked.write_survivors.write_text(_page(judged.survivors, faults, ended, entries), encoding="utf-8")
+    for name in judged.stale:
         print(f"caught by {ended[name].caught}, and allowed.toml has a reason: {name}")
-    for name in unexplained:
+    for name in judged.unexplained:
         print(f"survives without a reason: {name}: {faults[name].text}")
-    print(f"{len(faults)} faults: {len(faults) - len(survivors)} caught, {len(survivors) - len(unexplained)} allowed, "
-          f"{len(unexplained)} unexplained, {len(stale)} allowed and caught")
-    return 1 if unexplained or stale else 0
+    count, open_ = len(judged.survivors), len(judged.unexplained)
+    print(f"{len(faults)} faults: {len(faults) - count} caught, {count - open_} allowed, {open_} unexplained, "
+          f"{len(judged.stale)} allowed and caught")
+    return 1 if judged.unexplained or judged.stale else 0
 
 
-def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None) -> dict[str, Ended]:
+@dataclass(frozen=True)
+class Judged:
+    """The names of the survivors, of those without a reason, and of caught faults with a reason."""
+
+    survivors: list[str]
+    unexplained: list[str]
+    stale: list[str]
+
+
+def judge(ended: Mapping[str, Ended], entries: list[allowed.Allowed]) -> Judged:
+    """Compare the results with the reasons."""
+    survivors = [name for name, each in ended.items() if not each.caught]
+    return Judged(survivors, [name for name in survivors if not allowed.reason(name, entries)],
+                  [name for name, each in ended.items() if each.caught and allowed.reason(name, entries)])
+
+
+def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None, *, full: bool) -> dict[str, Ended]:
     ended: dict[str, Ended] = {}
     if results is not None and results.exists():
         for line in results.read_text(encoding="utf-8").splitlines():
@@ -96,6 +115,7 @@ def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None) -> dic
             if name in faults:
                 ended[name] = Ended(**values)
     todo = [each for name, each in faults.items() if name not in ended]
+    todo.sort(key=lambda each: any(fnmatch.fnmatchcase(each.name, slow) for slow in SLOW))
     carriers = sorted({each.carrier for each in todo})
     library = library_folder() if "cuda" in carriers else ""
     began = time.monotonic()
@@ -117,17 +137,18 @@ def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None) -> dic
                     _note(fault, ended[fault.name], results, f"{len(ended)} of {len(faults)}")
                     catches.setdefault(fault.key, Counter())[ended[fault.name].caught] += 1
             if each is not None:
-                cases = None if each.key == REPLANNED else _order(measured[each.carrier], each.key, catches)
+                cases = None if each.key == REPLANNED else _order(
+                    measured[each.carrier], each.key, catches, full=full)
                 running[pool.submit(_try, place, each.name, each.carrier, cases)] = each
     print(f"{len(todo)} faults in {time.monotonic() - began:.0f} s")
     return ended
 
 
-def _order(measured: Calibration, key: str, catches: Mapping[str, Counter[str]]) -> list[Planned]:
+def _order(measured: Calibration, key: str, catches: Mapping[str, Counter[str]], *, full: bool) -> list[Planned]:
     """Return the cases for a method: first those that have found faults of it, then the fast ones."""
     seen = catches.get(key, Counter())
     return [measured.planned[case] for case in sorted(
-        measured.cases(key), key=lambda case: (-seen[case], measured.seconds[case]))]
+        measured.cases(key, full=full), key=lambda case: (-seen[case], measured.seconds[case]))]
 
 
 def _note(fault: Composed, ended: Ended, results: Path | None, place: str) -> None:

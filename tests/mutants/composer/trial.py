@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from composer.interface import attributes
+
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
@@ -27,8 +29,6 @@ CONFIRM_S = 2.0
 CARRIERS = {"host": "memory", "capable": "memory", "cuda": "full"}
 """The profile of each sound driver."""
 BAD = (Outcome.FAIL, Outcome.ERROR)
-EVERYWHERE = ("Backend.", "DeviceDriver.capabilities", "DeviceDriver.close", "DeviceDriver.callers")
-"""Beginnings of the keys that concern every case, although the calls fall between the cases."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,23 @@ class Calibration:
     failed: list[str]
     planned: dict[str, Planned]
 
-    def cases(self, key: str) -> list[str]:
-        """Return the cases that a fault in a method or attribute can change, the fast ones first."""
-        name = key.rpartition(".")[2]
-        wide = key.startswith(EVERYWHERE) or key.startswith("QueueDriver.") and name in (
-            "identity", "native_handle", "callers")
-        return sorted((each for each, calls in self.calls.items() if wide or key in calls),
-                      key=lambda each: self.seconds[each])
+    def cases(self, key: str, *, full: bool) -> list[str]:
+        """Return the cases that a fault in a method or attribute can change, the fast ones first.
+
+        Parameters
+        ----------
+        full : bool
+            False: at most two cases of one requirement, the first and the last.
+        """
+        # The reads of an attribute are not noted.
+        wide = any(key == each.key for each in attributes())
+        found = [each for each, calls in self.calls.items() if wide or key in calls]
+        if not full:
+            of: dict[str, list[str]] = {}
+            for each in found:
+                of.setdefault(each.partition("/")[0], []).append(each)
+            found = [case for cases in of.values() for case in dict.fromkeys((cases[0], cases[-1]))]
+        return sorted(found, key=lambda each: self.seconds[each])
 
 
 @dataclass(frozen=True)
@@ -187,6 +197,8 @@ def _until_failure(cases: Sequence[Planned]) -> tuple[str, str, int]:
             if ended.outcome is Outcome.UNAVAILABLE:
                 return "unavailable", ended.detail, count
             if ended.outcome in BAD:
+                if ended.seconds < PATIENCE_S and ended.outcome is Outcome.FAIL:
+                    return each.case.key, ended.detail, count   # not for lack of patience
                 again = _again([each])
                 if again is not None:
                     return each.case.key, again.detail, count
