@@ -31,13 +31,22 @@ sys.path.insert(0, str(HERE))
 
 from composer import allowed  # noqa: E402
 from composer.faults import Composed, all_faults  # noqa: E402
+from composer.interface import methods  # noqa: E402
 from composer.trial import Calibration, Ended, Place, calibrate, trial  # noqa: E402
-from run import library_folder  # noqa: E402
 
+from run import library_folder  # noqa: E402
 from xsem_conformance.run.planning import Planned  # noqa: E402
 
 REPLANNED = "DeviceDriver.capabilities"
-SLOW = ("*/delay:20ms", "*/wrong_thread:joined", "*/duplicate*", "DeviceDriver.capabilities/*")
+LIKELY = {
+    "leak": ("OWN", "LIFE"), "double_free": ("OWN", "LIFE"), "wrong_thread": ("THR",), "delay": ("THR", "ORD", "LIFE"),
+    "late": ("STR", "LIFE", "ORD"), "reorder": ("STR", "ORD"),
+}
+"""Areas whose cases run first for an operator."""
+RELEASES = ("OWN", "LIFE")
+"""The same for a method that releases something."""
+SLOW = ("*/delay:20ms", "*/wrong_thread:joined", "*/duplicate*", "*@first", "*/leak:thread",
+        "DeviceDriver.capabilities/*")
 """Faults of which most survive, and therefore run every case. They run last."""
 
 
@@ -60,8 +69,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patterns", nargs="*", help="patterns of names, as SemaphoreQueue.*/skip*; without: all")
     parser.add_argument("--list", action="store_true", help="print the faults, and run none")
-    parser.add_argument("--full", action="store_true", help="run every case that calls the method; without: at most two "
-                                                            "cases of one requirement")
+    parser.add_argument("--full", action="store_true", help="run every case that calls the method; without: at most "
+                                                            "two cases of one requirement")
+    parser.add_argument("--cases", type=int, default=1000, metavar="N", help="run at most N cases on each fault")
     parser.add_argument("--jobs", type=int, default=3, help="how many at a time: most of a run is waiting")
     parser.add_argument("--write-survivors", type=Path, metavar="FILE", help="write the survivors, by area")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep results here, and skip what it has")
@@ -77,7 +87,7 @@ def main() -> int:
         print(f"{len(faults)} faults")
         return 0
     entries = allowed.read()
-    ended = _run(faults, asked.jobs, asked.results, full=asked.full)
+    ended = _run(faults, asked)
     judged = judge({name: ended[name] for name in faults}, entries)
     if asked.write_survivors:
         asked.write_survivors.write_text(_page(judged.survivors, faults, ended, entries), encoding="utf-8")
@@ -107,7 +117,8 @@ def judge(ended: Mapping[str, Ended], entries: list[allowed.Allowed]) -> Judged:
                   [name for name, each in ended.items() if each.caught and allowed.reason(name, entries)])
 
 
-def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None, *, full: bool) -> dict[str, Ended]:
+def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str, Ended]:
+    results: Path | None = asked.results
     ended: dict[str, Ended] = {}
     if results is not None and results.exists():
         for line in results.read_text(encoding="utf-8").splitlines():
@@ -119,7 +130,7 @@ def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None, *, ful
     carriers = sorted({each.carrier for each in todo})
     library = library_folder() if "cuda" in carriers else ""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as made, ProcessPoolExecutor(max_workers=jobs) as pool:
+    with tempfile.TemporaryDirectory() as made, ProcessPoolExecutor(max_workers=asked.jobs) as pool:
         plugin_folder(Path(made))
         place = Place(Path(made), library)
         measured = dict(zip(carriers, pool.map(calibrate, [place] * len(carriers), carriers), strict=True))
@@ -130,7 +141,7 @@ def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None, *, ful
         catches: dict[str, Counter[str]] = {}
         running: dict[Future[Ended], Composed] = {}
         for each in [*todo, None]:
-            while running and (each is None or len(running) >= jobs):
+            while running and (each is None or len(running) >= asked.jobs):
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     fault = running.pop(future)
                     ended[fault.name] = future.result()
@@ -138,17 +149,19 @@ def _run(faults: Mapping[str, Composed], jobs: int, results: Path | None, *, ful
                     catches.setdefault(fault.key, Counter())[ended[fault.name].caught] += 1
             if each is not None:
                 cases = None if each.key == REPLANNED else _order(
-                    measured[each.carrier], each.key, catches, full=full)
+                    measured[each.carrier], each, catches, full=asked.full)[:asked.cases]
                 running[pool.submit(_try, place, each.name, each.carrier, cases)] = each
     print(f"{len(todo)} faults in {time.monotonic() - began:.0f} s")
     return ended
 
 
-def _order(measured: Calibration, key: str, catches: Mapping[str, Counter[str]], *, full: bool) -> list[Planned]:
-    """Return the cases for a method: first those that have found faults of it, then the fast ones."""
-    seen = catches.get(key, Counter())
-    return [measured.planned[case] for case in sorted(
-        measured.cases(key, full=full), key=lambda case: (-seen[case], measured.seconds[case]))]
+def _order(measured: Calibration, fault: Composed, catches: Mapping[str, Counter[str]], *, full: bool) -> list[Planned]:
+    """Return the cases for a fault: first those that found faults of the method, then likely ones, then fast ones."""
+    seen = catches.get(fault.key, Counter())
+    releases = any(each.key == fault.key and each.releases for each in methods())
+    likely = RELEASES if releases else LIKELY.get(fault.operator, ())
+    return [measured.planned[case] for case in sorted(measured.cases(fault.key, full=full), key=lambda case: (
+        -seen[case], case.split("-")[1] not in likely, measured.seconds[case]))]
 
 
 def _note(fault: Composed, ended: Ended, results: Path | None, place: str) -> None:

@@ -136,7 +136,8 @@ def _signal(queue: Any, value: int, *, fence: bool = False) -> Any:
 
 @pytest.mark.parametrize(("fault", "values"), [
     ("skip", []), ("skip@first", [2, 3]), ("skip@later", [1]), ("duplicate", [1, 1, 2, 2, 3, 3]),
-    ("wrong_value:params.value=plus-1", [2, 3, 4]), ("wrong_value:params.value=0", [0, 0, 0]), ("delay:20ms", [1, 2, 3]),
+    ("wrong_value:params.value=plus-1", [2, 3, 4]), ("wrong_value:params.value=0", [0, 0, 0]),
+    ("delay:20ms", [1, 2, 3]),
 ])
 def test_an_operator_changes_the_calls_of_its_occurrence(faulty: Any, fault: str, values: list[int]) -> None:
     queue, inner = faulty(f"SemaphoreQueue.append_signal/{fault}")

@@ -10,7 +10,6 @@ from typing import Any, get_args, get_type_hints
 
 from composer.faults import Planned
 from composer.interface import Attribute
-
 from xsem import spi
 from xsem.types import Capabilities
 

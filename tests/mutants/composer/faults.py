@@ -68,8 +68,8 @@ WHEN = {"each": "", "first": " (first call on each object)", "later": " (from th
 
 def all_faults() -> dict[str, Composed]:
     """Return every fault by its name."""
-    from composer import timing, values   # they register the operators  # noqa: F401, PLC0415
-    from composer.declared import attribute_faults   # noqa: PLC0415
+    from composer import timing, values  # they register the operators  # noqa: F401
+    from composer.declared import attribute_faults
 
     found: dict[str, Composed] = {}
     for method in methods():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from composer.interface import PREPARED, Attribute, Method, attributes, interface_classes, methods
-
 from xsem import spi
 from xsem.errors import XsemError
 
 __all__ = ["Call", "Composer", "wrapped"]
+
+MOST_HELD = 200
+"""How many objects own a file descriptor: many processes have a limit of 1,024."""
 
 Act = Callable[["Call"], Any]
 
@@ -83,6 +86,8 @@ class Composer:
         self.alive: dict[str, list[Any]] = {}
         self.pending: list[tuple[Any, Any]] = []   # (driver, fence) of waits, for faults that block behind them
         self.tracks_waits = False
+        self._dead: dict[int, Any] = {}
+        self._held: dict[int, int] = {}
         self._numbers: dict[tuple[int, str], int] = {}
         self._trace = os.environ.get("XSEM_FAULT_TRACE", "")
         self._fired = os.environ.get("XSEM_FAULT_FIRED", "")
@@ -114,7 +119,11 @@ class Composer:
         return self.act(Call(self, owner, method, args, number))
 
     def forward(self, owner: Any, method: Method, args: Mapping[str, Any]) -> Any:
-        """Call the sound driver, and keep the known objects up to date."""
+        """Call the sound driver, and keep the known objects up to date.
+
+        Like most native APIs, the sound driver does not survive the use of a released object: the process ends.
+        """
+        self._check(owner, method, args)
         given = list(args.values())
         if method.owner in PREPARED.values():
             made = owner.prepared(*given)
@@ -153,12 +162,27 @@ class Composer:
         with self.lock:
             self.alive.setdefault(kind, []).append(token)
             del self.alive[kind][:-256]
+            # An object of the sound driver owns a file descriptor, so that an object left behind can be seen.
+            if len(self._held) < MOST_HELD and id(token) not in self._held:
+                self._held[id(token)] = os.open(os.devnull, os.O_RDONLY)
+
+    def _check(self, owner: Any, method: Method, args: Mapping[str, Any]) -> None:
+        given = [value for name, kind in method.parameters if kind == "Token" for value in (args[name],)]
+        given += [value for name, kind in method.parameters if kind == "Sequence[Token]" for value in args[name]]
+        with self.lock:
+            if any(id(each) in self._dead for each in (owner, *given)):
+                print(f"{method.key} of an object that is released already", file=sys.stderr, flush=True)
+                os._exit(70)
 
     def _forget(self, owner: Any, method: Method, args: Mapping[str, Any]) -> None:
-        if method.releases in ("", "self"):
+        if method.releases == "":
             return
-        token = args[method.releases]
+        token = owner if method.releases == "self" else args[method.releases]
         with self.lock:
+            self._dead[id(token)] = token   # kept, so that its id stays unique
+            held = self._held.pop(id(token), None)
+            if held is not None:
+                os.close(held)
             known = self.alive.get(method.releases, [])
             known[:] = [each for each in known if each is not token]
             if method.releases == "fence":

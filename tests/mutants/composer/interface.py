@@ -53,7 +53,7 @@ class Method:
             return "device"
         if self.returns == "QueueDriver":
             return "queue"
-        if self.appends or not ("Token" in self.returns or self.returns in ("Imported",)):
+        if self.appends or not ("Token" in self.returns or self.returns == "Imported"):
             return ""
         last = self.name.rpartition("_")[2]
         return {"event": "fence", "level": ""}.get(last, last)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from composer.forwarding import Composer, wrapped
-
 from xsem import spi
 from xsem.plugins import registry
 from xsem.types import DeviceInfo
@@ -48,7 +47,7 @@ class SoundBackend(spi.Backend):
         """Open a device of the sound driver."""
         opened = self._inner.open(index if self._carrier == "cuda" else 0)
         if self._carrier == "capable":
-            from capable import Capable   # noqa: PLC0415
+            from capable import Capable
 
             return Capable(opened)
         return opened
@@ -70,7 +69,7 @@ class SoundBackend(spi.Backend):
 def _composer(name: str) -> Composer:
     if not name:
         return Composer()
-    from composer.faults import all_faults   # noqa: PLC0415
+    from composer.faults import all_faults
 
     fault = all_faults()[name]
     made = Composer(fault.key, fault.act, fault.occurrence)

@@ -7,7 +7,6 @@ from typing import Any
 
 from composer.forwarding import Call
 from composer.interface import Method
-
 from xsem import spi
 from xsem.types import OwnedHandle
 

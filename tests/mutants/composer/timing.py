@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import threading
 import time
@@ -74,7 +75,7 @@ def reorder(method: Method) -> Iterator[Planned]:
     if method.owner == "CopyQueue":
         ints = [name for name, kind in method.parameters if kind == "int"]
         tokens = [name for name, kind in method.parameters if kind == "Token"]
-        same += [*zip(ints, ints[1:], strict=False), *zip(tokens, tokens[1:], strict=False)]
+        same += [*itertools.pairwise(ints), *itertools.pairwise(tokens)]
     for one, other in dict.fromkeys(same):
         yield f"{one}-{other}", f"It exchanges `{one}` and `{other}`", functools.partial(_exchanged, one, other)
     for name, kind in method.parameters:
@@ -235,17 +236,19 @@ def _released_at_once(call: Call) -> Any:
 
 def release_made(call: Call, made: Any) -> None:
     """Release the object that a call has made, behind the back of the facade."""
-    from composer.interface import methods   # noqa: PLC0415
-    from xsem import spi   # noqa: PLC0415
+    from composer.interface import methods
+    from xsem import spi
 
     if call.method.makes in ("queue", "device"):
-        (made[1] if isinstance(made, tuple) else made).inner.close()
+        made = made[1] if isinstance(made, tuple) else made
+        made.composer.forward(made, next(each for each in methods() if each.key == (
+            "QueueDriver.close" if isinstance(made, spi.QueueDriver) else "DeviceDriver.close")), {})
         return
     kind = "host_buffer" if call.method.name == "host_buffer" else call.method.makes
-    release = next(each.name for each in methods() if each.releases not in ("", "self") and each.name.endswith(
-        {"host_buffer": "release_host_buffer", "buffer": "unmap_buffer"}.get(kind, "release_" + kind)))
+    wanted = {"host_buffer": "release_host_buffer", "buffer": "unmap_buffer"}.get(kind, "release_" + kind)
+    release = next(each for each in methods() if each.name == wanted)
     token = made.token if isinstance(made, spi.Imported) else made[0] if isinstance(made, tuple) else made
-    getattr(call.owner.inner, release)(token)
+    call.composer.forward(call.owner, release, {release.releases: token})
 
 
 @operator()

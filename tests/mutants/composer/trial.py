@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer.interface import attributes
-
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
@@ -132,7 +131,7 @@ def calibrate(place: Place, carrier: str) -> Calibration:
     """Run every case on the sound driver, and note its calls. The result is kept until a source changes."""
     kept = BUILD / f"composer-{carrier}-{_digest()}.pickle"
     if kept.exists():
-        found: Calibration = pickle.loads(kept.read_bytes())   # noqa: S301 - written below
+        found: Calibration = pickle.loads(kept.read_bytes())
         return found
     made = _calibrated(place, carrier)
     if not made.failed:

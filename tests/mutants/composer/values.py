@@ -14,7 +14,6 @@ from composer.faults import Planned, operator
 from composer.forwarding import Call
 from composer.interface import Method
 from composer.timing import release_made
-
 from xsem import spi
 from xsem.types import MemoryDesc, MipmapDesc, OwnedHandle, SemaphoreDesc, SignalParams, WaitParams
 
@@ -179,7 +178,7 @@ def _field_changes(name: str, record: type, *, sequence: bool) -> Iterator[Plann
             changes = {"none": ("None", lambda _value: None)}
         elif "tuple" in annotation:
             changes = {"reversed": ("the reverse", lambda value: value[::-1])}
-        elif annotation not in ("Handle | None",):   # `wrong_object` has the handle
+        elif annotation != "Handle | None":   # `wrong_object` has the handle
             changes = {"other": ("another member", _another_member)}
         for detail, (text, change) in changes.items():
             if sequence:
@@ -223,7 +222,7 @@ def _result_changes(method: Method) -> Iterator[Planned]:
             yield f"result={detail}", f"It returns {text}", functools.partial(_other_result, change)
     elif method.returns == "Imported":
         for state in ("taken", "left", "unknown"):
-            yield f"result.handle={state}", f"It reports that the handle is \"{state}\"", functools.partial(
+            yield f"result.handle={state}", f'It reports that the handle is "{state}"', functools.partial(
                 _state, state)
     elif method.returns.startswith("tuple[Token, int"):
         for detail, (text, change) in {**INT_CHANGES, "plus-page": ("a page more", lambda value: value + 4096)}.items():
@@ -234,7 +233,8 @@ def _result_changes(method: Method) -> Iterator[Planned]:
             yield f"result.{at}=plus-1", f"It returns one more as item {at}", functools.partial(
                 _other_result, functools.partial(_item, at))
     elif method.returns == "Sequence[DeviceInfo]":
-        yield "result=twice", "It lists each device twice", functools.partial(_other_result, lambda made: [*made, *made])
+        yield "result=twice", "It lists each device twice", functools.partial(
+            _other_result, lambda made: [*made, *made])
         for field in ("id", "backend", "index", "name", "uuid", "driver_version"):
             yield f"result.{field}", f"It lists another `{field}` each time", functools.partial(_other_info, field)
     elif method.returns == "Sequence[HealthCheck]":
