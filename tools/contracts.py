@@ -37,7 +37,7 @@ LAYERS = {
     "xsem.spi": """
         registration
         backend
-        device
+        device | suite_hooks
         borrowed
         queue
         semaphores | memory

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final, Self
 
-__all__ = ["NONE", "BlockedError", "BrokenError", "Case", "Outcome", "Result", "expect"]
+__all__ = ["NONE", "BlockedError", "BrokenError", "Case", "NotExaminedError", "Outcome", "Result", "expect"]
 
 NONE: Final = "-"
 """In the key of a case: the field does not apply."""
@@ -22,7 +22,10 @@ class Outcome(str, enum.Enum):
     ERROR = "ERROR"
     """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
-    """The device does not declare the capability. If the suite can call it, xsem refuses the call."""
+    """The device does not declare the capability. If the suite can call it, xsem refuses the call.
+
+    A case that needs a missing hook of the backend (`SuiteHooks`) has this outcome, too. Its detail begins with
+    "not examined"."""
     WAIVED = "WAIVED"
     """The case failed, and a waiver covers it."""
     BLOCKED = "BLOCKED"
@@ -103,6 +106,10 @@ class BrokenError(AssertionError):
 
 class BlockedError(Exception):
     """The environment of the device cannot provide an object or an ability that the case needs."""
+
+
+class NotExaminedError(Exception):
+    """The case does not apply to the driver, or the backend gives no hook for it (`SuiteHooks`)."""
 
 
 def expect(met: object, otherwise: str) -> None:

@@ -42,6 +42,10 @@ class MutantBackend(spi.Backend):
         """Open the device with the fault."""
         return self._fault.driver(self._inner.open(index))
 
+    def suite_hooks(self, driver: spi.DeviceDriver) -> spi.SuiteHooks:
+        """Return the hooks of the other backend."""
+        return self._inner.suite_hooks(driver.inner)   # type: ignore[attr-defined]
+
     def details(self, index: int) -> Mapping[str, str]:
         """Return the checks of the other backend."""
         return self._inner.details(index)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, timeline, until
+from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, finish, timeline, until
 from support.fixtures import Opened
 
 import xsem
@@ -316,6 +316,24 @@ def test_message_names_the_stuck_operation(opened: Opened) -> None:
     for part in ("fake:0/list-1 was not done within 0.001 s", "wait timeline_semaphore_fd 'frames' >= 7", "now 5",
                  "last signalled here 0", "and 1 more behind it", "no known signaller for"):
         assert part in text, part
+
+
+@pytest.mark.parametrize("kind", [timeline, binary])
+def test_message_does_not_deny_a_signal_that_is_done(
+    opened: Opened, kind: Callable[[xsem.Device], xsem.Semaphore]
+) -> None:
+    device, driver = opened
+    first, commands, sem = device.create_command_list(), device.create_command_list(), kind(device)
+    counts = kind is timeline
+    first.append_signal(sem, 5 if counts else None)
+    finish(first, driver)
+    commands.append_wait(sem, 7 if counts else None)
+    with pytest.raises(WaitTimeoutError) as caught:
+        commands.synchronize(timeout_s=0)
+    assert not caught.value.pending[0].possible_signallers
+    cause, *_ = caught.value.likely_causes
+    assert "no signal that meets this wait is pending here" in cause
+    assert "no signal was appended" not in str(caught.value)
 
 
 def test_message_of_a_host_wait_names_who_could_signal(opened: Opened) -> None:

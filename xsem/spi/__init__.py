@@ -46,6 +46,7 @@ from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, Rec
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
 from xsem.spi.semaphores import HostSemaphore, NvSciSync, SemaphoreExport, SemaphoreImport, Semaphores
+from xsem.spi.suite_hooks import NativeEvent, NativeQueue, SuiteHooks
 from xsem.spi.tokens import Token
 
 __all__ = [
@@ -69,8 +70,10 @@ __all__ = [
     "MemoryExport",
     "MemoryImport",
     "NativeCall",
+    "NativeEvent",
     "NativeFunction",
     "NativeQuery",
+    "NativeQueue",
     "NvSciSync",
     "PreparedCall",
     "QueueDriver",
@@ -80,6 +83,7 @@ __all__ = [
     "SemaphoreImport",
     "SemaphoreQueue",
     "Semaphores",
+    "SuiteHooks",
     "Token",
     "compiled",
     "duplicate_fd",

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from xsem.errors import UnsupportedError, XsemError, what
 from xsem.spi.device import DeviceDriver
+from xsem.spi.suite_hooks import SuiteHooks
 from xsem.types import DeviceInfo, HealthCheck
 
 __all__ = ["Backend", "failed_check"]
@@ -140,6 +141,21 @@ class Backend(ABC):
             Fact by name. Default: empty.
         """
         return {}
+
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
+        """Return native objects and failing work for the conformance suite.
+
+        Parameters
+        ----------
+        driver : DeviceDriver
+            A driver of `open`.
+
+        Returns
+        -------
+        SuiteHooks
+            Default: no hooks.
+        """
+        return SuiteHooks()
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check libraries, permissions and kernel abilities, for ``xsem doctor``. It never raises.

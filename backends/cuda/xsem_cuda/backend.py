@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
-from xsem.spi import Backend, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.context import Context
@@ -19,6 +19,7 @@ from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
 from xsem_cuda.loader import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
 from xsem_cuda.recording import OLDEST_DRIVER
 from xsem_cuda.results import call
+from xsem_cuda.suite_hooks import CudaHooks
 
 __all__ = ["CudaBackend"]
 
@@ -95,6 +96,11 @@ class CudaBackend(Backend):
         except BaseException:
             close()
             raise
+
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
+        """Return native streams and events, and a failing kernel, for the conformance suite."""
+        assert isinstance(driver, CudaDevice)
+        return CudaHooks(driver._driver, driver._context, driver._device)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
         """Open a device in a context of the application.

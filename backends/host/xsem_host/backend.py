@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend
+from xsem.spi import Backend, DeviceDriver
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_host.device import HostDevice
 from xsem_host.linux import (
@@ -21,6 +21,7 @@ from xsem_host.linux import (
     new_eventfd,
     new_sealed_memfd,
 )
+from xsem_host.suite_hooks import HostHooks
 
 __all__ = ["HostBackend"]
 
@@ -83,6 +84,10 @@ class HostBackend(Backend):
             raise DeviceNotFoundError("host has one device: open host:0", reason="no_such_device", backend=self.name)
         self.devices()
         return HostDevice()
+
+    def suite_hooks(self, driver: DeviceDriver) -> HostHooks:
+        """Return native events and failing work for the conformance suite."""
+        return HostHooks()
 
     def checks(self) -> Sequence[HealthCheck]:
         """Try each system call that the objects need.

@@ -10,7 +10,7 @@ from ctypes import addressof, byref, c_uint32
 from typing import ClassVar, Final, NamedTuple
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
-from xsem.spi import Backend, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
 from xsem.types import Capabilities, DeviceInfo, HealthCheck, SemaphoreHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
@@ -22,6 +22,7 @@ from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.releases import INTEL, build_of, flaw_of, version_text
 from xsem_levelzero.results import SUCCESS
+from xsem_levelzero.suite_hooks import LevelZeroHooks
 
 __all__ = ["LevelZeroBackend"]
 
@@ -116,6 +117,11 @@ class LevelZeroBackend(Backend):
         except BaseException:
             close()
             raise
+
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
+        """Return native lists and events for the conformance suite."""
+        assert isinstance(driver, LevelZeroDevice)
+        return LevelZeroHooks(driver._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:
         """Open a device on the application's driver, context and device.

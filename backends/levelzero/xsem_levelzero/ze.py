@@ -269,6 +269,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zeEventHostSynchronize": (_Handle, c_uint64),
     "zeEventQueryStatus": (_Handle,),
     "zeEventHostReset": (_Handle,),
+    "zeEventHostSignal": (_Handle,),
     "zeMemAllocDevice": (_Handle, POINTER(DeviceMemAllocDesc), c_size_t, c_size_t, _Handle, POINTER(c_void_p)),
     "zeMemAllocHost": (_Handle, POINTER(HostMemAllocDesc), c_size_t, c_size_t, POINTER(c_void_p)),
     "zeMemFree": (_Handle, _Pointer),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.spi import Backend, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import cl
 from xsem_opencl.api import load
@@ -16,6 +16,7 @@ from xsem_opencl.core import Core, create_context
 from xsem_opencl.device import OpenCLDevice
 from xsem_opencl.native import adopted
 from xsem_opencl.platforms import Found, all_devices, device_info, one_device, optional_uuid
+from xsem_opencl.suite_hooks import OpenCLHooks
 
 __all__ = ["OpenCLBackend"]
 
@@ -64,6 +65,11 @@ class OpenCLBackend(Backend):
         except BaseException:
             found.api.do("clReleaseContext", context)
             raise
+
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
+        """Return native queues and events for the conformance suite."""
+        assert isinstance(driver, OpenCLDevice)
+        return OpenCLHooks(driver._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
         """Open a device on the application's context, or on the context and device of its queue.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, failed_check
+from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
 from xsem.types import DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ class VulkanBackend(Backend):
         except BaseException:
             instance.close()
             raise
+
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
+        """Return native queues for the conformance suite."""
+        from xsem_vulkan.device import VulkanDevice
+        from xsem_vulkan.suite_hooks import VulkanHooks
+
+        assert isinstance(driver, VulkanDevice)
+        return VulkanHooks(driver._gpu, lambda: self.open(driver._index)._gpu)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
         """Open a device on the application's VkDevice and queues.

@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 import xsem
 from xsem.plugins import registry
 from xsem.spi import Token
-from xsem.types import SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError
+from xsem_conformance.outcomes import BlockedError, NotExaminedError
 
 __all__ = ["IN", "OUT", "CaseContext", "gets_through", "value_of"]
 
@@ -134,8 +134,21 @@ class CaseContext:
             self._driver = cast("AbleDriver", registry().get(info.backend).open(info.index))
         return self._driver
 
+    def hook(self, name: str) -> Any:
+        """Call a hook of the backend for `driver`, and return its result; see `SuiteHooks`.
+
+        Raises
+        ------
+        NotExaminedError
+            The backend gives no such hook.
+        """
+        made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)()
+        if made is None:
+            raise NotExaminedError(f"not examined: the backend {self.device.info.backend} gives no hook {name}()")
+        return made
+
     # ---- shared objects
-    def semaphore(self, type: str) -> Shared:
+    def semaphore(self, type: str, initial_value: int = 0) -> Shared:
         """Create a semaphore in the exporter and import it on the device.
 
         Raises
@@ -146,9 +159,20 @@ class CaseContext:
         peer = self.peer
         if type not in self._about["semaphore_export"]:
             raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
-        there, desc = peer.create_semaphore(type, self.importer)
+        there, desc = peer.create_semaphore(type, self.importer, initial_value)
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
+
+    def repeats(self, consumer: CaseParticipant, type: str) -> bool:
+        """Return whether a consumer may wait for one semaphore of that type again and again."""
+        kind = SemaphoreHandleType(type).kind
+        if kind is SemaphoreKind.BINARY:
+            return consumer.side is not self.here or self.device.capabilities.resets_on_wait
+        return kind is SemaphoreKind.TIMELINE
+
+    def peer_reads(self) -> bool:
+        """Return whether the exporter reads the values of timelines."""
+        return Feature.READ_VALUE.value in self.peer.about()["features"]
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
         """Return the first semaphore type of that kind that the exporter creates and the device imports.

@@ -31,8 +31,9 @@ from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.outcomes import expect
 
 __all__ = [
-    "AT_ONCE", "BLOCKS", "MOST_APPENDS", "free_behind_a_wait", "is_held", "other_sorts_taken", "overlap",
+    "AT_ONCE", "BLOCKS", "MOST_APPENDS", "WAKE_UP_S", "free_behind_a_wait", "is_held", "other_sorts_taken", "overlap",
     "pending_appends", "read_there", "refuses", "release_behind_a_wait", "size_is_checked", "value_after_going_back",
+    "wake_up_s",
 ]
 
 MOST_APPENDS: Final = 4096
@@ -43,6 +44,8 @@ BLOCKS_S: Final = 0.5
 
 Checks of a MUST wait longer.
 """
+WAKE_UP_S: Final = 1.0
+"""Longest time from a signal to the end of its wait, in the best of several tries. A busy machine stays far below."""
 
 
 def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float, hold_s: float) -> bool:
@@ -164,6 +167,23 @@ def free_behind_a_wait(context: CaseContext, memory_type: str | None = None, hol
     held = is_held(free, lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
     context.here.synchronize(waits, context.patience_s)
     return BLOCKS if held else AT_ONCE
+
+
+def wake_up_s(context: CaseContext, type: str, tries: int = 5) -> float:
+    """Return the shortest time from a signal of the exporter's host to the end of a pending wait of the device."""
+    commands, least = context.device.create_command_list(), float("inf")
+    for turn in range(tries):
+        shared, value = context.semaphore(type), value_of(type, turn + 1)
+        commands.append_wait(context.here.get(shared.here), value)
+        time.sleep(SETTLE_S)   # the wait is in its usual state, and not in the first moments of its append
+        expect(not commands.query(), "a wait was done before its signal")
+        began = time.monotonic()
+        context.peer.host_signal(shared.there, value)
+        soon(commands.query, "a wait was not met by its signal", context.patience_s + WAKE_UP_S)
+        least = min(least, time.monotonic() - began)
+        if least < WAKE_UP_S / 10:
+            break   # five tries are for a busy machine
+    return least
 
 
 def value_after_going_back(context: CaseContext, type: str) -> int:

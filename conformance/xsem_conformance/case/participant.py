@@ -7,6 +7,7 @@ Numbers stand for objects. Every append goes to a list of the participant. `read
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import math
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import xsem
-from xsem.errors import BusyError, UnsupportedError
+from xsem.errors import BusyError, UnsupportedError, WaitTimeoutError
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["OPERATIONS", "LocalParticipant", "Participant"]
@@ -30,7 +31,7 @@ _WRITES: Final = 4   # behind work that occupies a list
 OPERATIONS: Final = frozenset({
     "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
     "import_memory", "wait", "signal", "occupy", "write", "read", "fetch", "done", "synchronize", "value",
-    "host_signal", "host_wait", "release", "forget",
+    "host_signal", "host_wait", "meets_now", "release", "forget",
 })
 """Operations that a participant in another process accepts."""
 
@@ -40,7 +41,8 @@ class Participant(Protocol):
 
     def about(self) -> dict[str, Any]: ...
     def new_list(self) -> int: ...
-    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]: ...
+    def create_semaphore(self, type: str, importer: str | None,
+                         initial_value: int = 0) -> tuple[int, SemaphoreDesc]: ...
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
     def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
     def create_memory(self, type: str, size: int, importer: str | None,
@@ -60,6 +62,7 @@ class Participant(Protocol):
     def value(self, semaphore: int) -> int: ...
     def host_signal(self, semaphore: int, value: int | None) -> None: ...
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None: ...
+    def meets_now(self, semaphore: int, value: int | None) -> bool: ...
     def release(self, object_: int) -> None: ...
     def forget(self) -> None: ...
 
@@ -98,6 +101,7 @@ class LocalParticipant:
             "semaphore_import": sorted(each.value for each in declared.semaphore_import),
             "features": sorted(each.value for each in declared.features),
             "wait_before_signal": sorted(each.value for each in declared.wait_before_signal),
+            "max_value_difference": declared.max_value_difference,
         }
 
     def keep(self, made: Any) -> int:
@@ -123,12 +127,12 @@ class LocalParticipant:
                     raise
                 time.sleep(0.005)
 
-    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
+    def create_semaphore(self, type: str, importer: str | None, initial_value: int = 0) -> tuple[int, SemaphoreDesc]:
         """Create a semaphore; return its number and a descriptor for the device with the UUID `importer`.
 
         The caller closes the descriptor.
         """
-        number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type)))
+        number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type), initial_value=initial_value))
         return number, self.export_semaphore(number, importer)
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
@@ -285,6 +289,18 @@ class LocalParticipant:
         commands = self._hosts_list()
         self.wait(commands, [semaphore], [value])
         self.synchronize(commands, timeout_s)
+
+    def meets_now(self, semaphore: int, value: int | None) -> bool:
+        """Wait without a delay; return whether the wait was met. A list gets the time that its driver needs."""
+        try:
+            if Feature.HOST_WAIT in self.device.capabilities.features:
+                with contextlib.suppress(UnsupportedError):   # the host of Vulkan waits only for timelines
+                    self.get(semaphore).host_wait(value, timeout_s=0.0)
+                    return True
+            self.host_wait(semaphore, value, _LISTS_S)
+        except WaitTimeoutError:
+            return False
+        return True
 
     def _hosts_list(self) -> int:
         # One list for all host operations: some devices have few queues.

@@ -175,6 +175,12 @@ def free_behind_a_wait(context: CaseContext) -> str:
     return measures.free_behind_a_wait(context)
 
 
+def wake_up(context: CaseContext) -> str:
+    """Return the time from a signal of the exporter's host to the end of a pending wait, best of several."""
+    type = _preferred(context)
+    return f"not known: {_NOT_FIRST}" if type is None else f"{measures.wake_up_s(context, type) * 1e3:.1f} ms"
+
+
 def _preferred(context: CaseContext) -> str | None:
     """Return a type that allows a wait before its signal, or None."""
     early = context.device.capabilities.wait_before_signal
@@ -186,5 +192,5 @@ def _preferred(context: CaseContext) -> str | None:
 QUIRKS: Final[dict[str, Callable[[CaseContext], Any]]] = {
     function.__name__: function for function in (
         resets_on_wait, wait_before_signal, pending_appends, fd_after_failed_import, fd_after_import, kind_checked,
-        size_checked, overlap_is_coherent, timeline_goes_back, release_behind_a_wait, free_behind_a_wait)
+        size_checked, overlap_is_coherent, timeline_goes_back, release_behind_a_wait, free_behind_a_wait, wake_up)
 }

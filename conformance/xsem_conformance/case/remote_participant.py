@@ -99,8 +99,8 @@ class RemoteParticipant:
     def new_list(self) -> int:
         return int(self._ask("new_list"))
 
-    def create_semaphore(self, type: str, importer: str | None) -> tuple[int, SemaphoreDesc]:
-        number, desc = self._ask("create_semaphore", type, importer)
+    def create_semaphore(self, type: str, importer: str | None, initial_value: int = 0) -> tuple[int, SemaphoreDesc]:
+        number, desc = self._ask("create_semaphore", type, importer, initial_value)
         return number, desc
 
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
@@ -156,6 +156,9 @@ class RemoteParticipant:
 
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         self._ask("host_wait", semaphore, value, timeout_s)
+
+    def meets_now(self, semaphore: int, value: int | None) -> bool:
+        return bool(self._ask("meets_now", semaphore, value))
 
     def release(self, object_: int) -> None:
         self._ask("release", object_)

@@ -28,7 +28,7 @@ from xsem_conformance.case.endings import end_with
 from xsem_conformance.case.quirks import measure
 from xsem_conformance.case.refusals import refuses
 from xsem_conformance.case.remote_participant import ParticipantFailedError
-from xsem_conformance.outcomes import BlockedError, Case, Outcome
+from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, Outcome
 from xsem_conformance.suite import all_checks
 
 __all__ = ["main"]
@@ -98,6 +98,8 @@ def _run(context: CaseContext, key: str) -> tuple[Outcome, str]:
         return Outcome.FAIL, str(error) or _where(error)
     except BlockedError as error:
         return Outcome.BLOCKED, str(error)
+    except NotExaminedError as error:
+        return Outcome.UNSUPPORTED, str(error)
     except ParticipantFailedError as error:
         return Outcome.ERROR, str(error)
     except (UnsupportedError, ImportFailure) as error:

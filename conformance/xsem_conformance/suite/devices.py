@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import xsem
+from xsem.errors import UnsupportedError
+from xsem.spi import Token
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem_conformance.case.direct import AbleDriver
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
@@ -44,6 +49,36 @@ def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: 
     expect(consumer.fetch(reading) == data, f"{consumer.name} does not read the bytes that {producer.name} wrote")
     for end, commands in ((producer, writes), (consumer, reads)):
         end.side.release(commands)   # some devices have few queues
+
+
+@check("XSEM-DEV-008")
+def objects_have_native_handles_of_their_own(context: CaseContext, case: Case) -> None:
+    """Two objects have two native handles, and each query of one object gives the same handle."""
+    type, driver = context.some_type(), context.driver
+    tokens = [context.driver_semaphore(context.semaphore(type)) for _ in range(3)]
+    queues = [driver.create_queue() for _ in range(min(2, context.device.capabilities.independent_lists))]
+    handles = [_handles(driver, tokens) for _ in range(2)]
+    expect(handles[0] == handles[1], "a second query of a native handle gives another handle")
+    known = [each for each in handles[0] if each is not None]
+    expect(len(set(known)) == len(known), f"several semaphores have one native handle: {known}")
+    expect(all(known), "the native handle of a semaphore is 0")
+    streams = [each.native_handle for each in queues if each.native_handle is not None]
+    expect(len(set(streams)) == len(streams), f"independent queues have one native handle: {streams}")
+    expect(len({each.identity for each in queues}) == len(queues), "independent queues have one identity")
+    for queue in queues:
+        queue.close()
+    for token in tokens:
+        driver.release_semaphore(token)
+
+
+def _handles(driver: AbleDriver, tokens: Sequence[Token]) -> list[int | None]:
+    found: list[int | None] = []
+    for token in tokens:
+        try:
+            found.append(driver.native_handle(token))
+        except UnsupportedError:
+            found.append(None)
+    return found
 
 
 @check("XSEM-DEV-006")

@@ -125,25 +125,30 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseCo
 
 @check("XSEM-STR-001", deadline_s=60)
 def a_hundred_rounds_lose_nothing(context: CaseContext, case: Case) -> None:
-    """The sides take turns on one buffer 100 times: the consumer reads the bytes that the producer wrote."""
+    """The sides take turns on one buffer 100 times: each side reads the bytes that the other side wrote."""
     producer, consumer = context.ends(case.direction)
     timeline = SemaphoreHandleType(case.handle_type).kind is SemaphoreKind.TIMELINE
     there = context.semaphore(case.handle_type)
     back = there if timeline else context.semaphore(case.handle_type)
     memory = context.memory()
-    writes, reads = producer.new_list(), consumer.new_list()
+    writes, reads, answers = producer.new_list(), consumer.new_list(), []
     for turn in range(100):
-        data = turn.to_bytes(2, "little") * 32
+        data, answer = turn.to_bytes(2, "little") * 32, (turn + 1000).to_bytes(2, "little") * 32
         producer.write(writes, memory, data)
         producer.signal(writes, there, 2 * turn + 1 if timeline else None, memory)
         consumer.wait(reads, there, 2 * turn + 1 if timeline else None, memory)
         reading = consumer.read(reads, memory, len(data))
+        consumer.write(reads, memory, answer)
         consumer.signal(reads, back, 2 * turn + 2 if timeline else None, memory)
         producer.wait(writes, back, 2 * turn + 2 if timeline else None, memory)
+        answers.append((producer.read(writes, memory, len(answer)), answer))
         consumer.finish(reads, f"round {turn}")
         found = consumer.fetch(reading)
         expect(found == data, f"round {turn}: {consumer.name} read {_told(found)} in place of {_told(data)}")
     producer.finish(writes, "the last round")
+    for turn, (reading, answer) in enumerate(answers):
+        found = producer.fetch(reading)
+        expect(found == answer, f"round {turn}: {producer.name} read {_told(found)} in place of {_told(answer)}")
 
 
 def _told(data: bytes) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from xsem import CommandList, Event
 from xsem.types import Feature
 from xsem_conformance.case.case_participant import Shared
-from xsem_conformance.case.context import CaseContext
+from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
@@ -118,3 +119,42 @@ def _compare(context: CaseContext, model: _Model, events: list[Event], when: str
     time.sleep(SETTLE_S)
     early = [each for each in range(len(events)) if each not in model.done and events[each].query()]
     expect(not early, f"{when}: operations {early[:5]} are done, but pending in the model")
+
+
+@check("XSEM-STR-002", deadline_s=90)
+def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
+    """One side signals odd values, the other side even values, and each waits for the value of the other.
+
+    If the device may wait before the signal, it appends ten turns in advance: a wait that passes early signals its
+    even value early. Before each odd value and after each even value, the timeline is read if one side can read it.
+    """
+    exporter, device = context.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
+    one, other = exporter.new_list(), device.new_list()
+    ahead = 10 if device.waits_early(case.handle_type) else 0
+    read = _reader(context, semaphore)
+    appended = 1
+    for value in range(1, 1001, 2):
+        while appended < min(value + 2 * ahead, 1000):
+            device.wait(other, semaphore, appended)
+            device.signal(other, semaphore, appended + 1)
+            appended += 2
+        found = read()
+        expect(found in (None, value - 1), f"before the signal of {value} the timeline is at {found}: a wait was early")
+        exporter.signal(one, semaphore, value)
+        if not ahead:
+            device.wait(other, semaphore, value)
+            device.signal(other, semaphore, value + 1)
+        exporter.wait(one, semaphore, value + 1)
+        exporter.finish(one, f"the wait for {value + 1}")
+        found = read()
+        expect(found in (None, value + 1), f"behind a wait for {value + 1} the timeline is at {found}")
+    device.finish(other, "the device's last turn")
+
+
+def _reader(context: CaseContext, semaphore: Shared) -> Callable[[], int | None]:
+    if Feature.READ_VALUE in context.device.capabilities.features:
+        return cast("Callable[[], int]", context.here.get(semaphore.here).value)
+    if context.peer_reads():
+        return lambda: context.peer.value(semaphore.there)
+    return lambda: None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faults.base import Driver, a_driver
+from faults.base import Driver, List, a_driver, a_list
 
 
 # ---- memory
@@ -45,3 +45,17 @@ class ReleaseTooEarly(Driver):
 
     def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
         return self.inner.wait_fence(fence, timeout_ns)
+
+
+@a_list
+class OwnWritesAreCached(List):
+    """A copy from memory that its list wrote before gives the bytes that the list wrote."""
+
+    def __init__(self, inner: Any, driver: Any) -> None:
+        super().__init__(inner, driver)
+        self._wrote: dict[tuple[int, int, int], tuple[Any, int, Any]] = {}
+
+    def append_copy(self, dst, dst_offset, src, src_offset, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        source, at, _ = self._wrote.get((id(src), src_offset, size), (src, src_offset, None))
+        self._wrote[id(dst), dst_offset, size] = source, at, dst
+        return self.inner.append_copy(dst, dst_offset, source, at, size, wait_fences, want_fence)

@@ -117,3 +117,106 @@ class HostWaitIgnored(Driver):
 
     def host_wait(self, semaphore: Any, value: int | None, timeout_ns: int) -> bool:
         return True
+
+
+@a_driver
+class HostSignalOneMore(Driver):
+    """A signal from the host sets one more than requested."""
+
+    def host_signal(self, semaphore: Any, value: int | None) -> None:
+        self.inner.host_signal(semaphore, value if value in (None, 2**64 - 1) else value + 1)
+
+
+@a_driver
+class HostWaitDoesNotReset(Driver):
+    """A met wait on the host leaves a binary semaphore signalled."""
+
+    def host_wait(self, semaphore: Any, value: int | None, timeout_ns: int) -> bool:
+        met = self.inner.host_wait(semaphore, value, timeout_ns)
+        if met and value is None:
+            self.inner.host_signal(semaphore, None)
+        return bool(met)
+
+
+@a_driver
+class HostWaitOf32Bits(Driver):
+    """A wait on the host sees the low 32 bits of its value."""
+
+    def host_wait(self, semaphore: Any, value: int | None, timeout_ns: int) -> bool:
+        return bool(self.inner.host_wait(semaphore, None if value is None else value & 0xFFFFFFFF, timeout_ns))
+
+
+# ---- timelines
+@a_driver
+class InitialValueIgnored(Driver):
+    """A created timeline starts at 0."""
+
+    def create_semaphore(self, type: Any, initial_value: int) -> Any:
+        return self.inner.create_semaphore(type, 0)
+
+
+@a_driver
+class NativeHandlesAreEqual(Driver):
+    """All semaphores have one native handle."""
+
+    def native_handle(self, token: Any) -> int:
+        return 7
+
+
+@a_list
+class EachHundredthWaitIsEarly(List):
+    """Each hundredth wait of a list passes immediately."""
+
+    count = 0
+
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        self.count += 1
+        if self.count % 100 == 0:
+            return self.inner.append_barrier(wait_fences, want_fence)
+        return self.inner.append_wait(semaphores, params, wait_fences, acquire, want_fence)
+
+
+@a_list
+class ThirdOfPendingWaitsIsEarly(List):
+    """Of several waits of a list for one timeline, the third passes with the second."""
+
+    def __init__(self, inner: Any, driver: Any) -> None:
+        super().__init__(inner, driver)
+        self.waits: list[tuple[Any, Any]] = []
+
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        self.waits = [each for each in self.waits if not self.driver.inner.query_fence(each[1])]
+        same = sum(each[0] is semaphores[0] for each in self.waits)
+        if same == 2 and len(semaphores) == 1 and params[0].value is not None:
+            return self.inner.append_barrier(wait_fences, want_fence)
+        fence = self.inner.append_wait(semaphores, params, wait_fences, acquire, True)
+        self.waits.append((semaphores[0], fence))
+        return fence
+
+
+# ---- large batches, mixed batches
+@a_list
+class BatchOf32Signalled(List):
+    """A batch of signals ends after 32 semaphores."""
+
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_signal(semaphores[:32], params[:32], wait_fences, release, want_fence)
+
+
+@a_list
+class BatchOf32Awaited(List):
+    """A batch of waits ends after 32 semaphores."""
+
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_wait(semaphores[:32], params[:32], wait_fences, acquire, want_fence)
+
+
+@a_list
+class BinaryOfAMixedBatchIgnored(List):
+    """A wait for a batch of both kinds waits for its timelines."""
+
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        pairs = list(zip(semaphores, params, strict=True))
+        some = [pair for pair in pairs if pair[1].value is not None] or pairs
+        return self.inner.append_wait([each for each, _ in some], [each for _, each in some], wait_fences, acquire,
+                                      want_fence)

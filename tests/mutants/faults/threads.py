@@ -124,3 +124,36 @@ class InterruptSignals(Driver):
             for semaphore, param in self.last:   # type: ignore[attr-defined]
                 self.inner.host_signal(semaphore, param.value)
             raise
+
+
+@a_driver
+class ImportsOfThreadsAreMixedUp(Driver):
+    """An import on a thread other than the main thread gives the object of the import before it."""
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        self._one = threading.Lock()
+        self._users: dict[int, list[Any]] = {}
+        self._last: Any = None
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        with self._one:
+            if threading.current_thread() is not threading.main_thread() and self._last is not None:
+                self._users[id(self._last)][1] += 1
+                return spi.Imported(self._last, handle="left")
+            imported = self.inner.import_semaphore(desc, handle)
+            self._last = imported.token
+            self._users[id(imported.token)] = [imported.token, 1]
+            return imported
+
+    def release_semaphore(self, semaphore: Any) -> None:
+        with self._one:
+            users = self._users.get(id(semaphore))
+            if users is not None:
+                users[1] -= 1
+                if users[1]:
+                    return
+                del self._users[id(semaphore)]
+                if self._last is semaphore:
+                    self._last = None
+            self.inner.release_semaphore(semaphore)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import xsem_cuda.device
 from patches.base import instead, patch
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.fences import Fences, new_fence
@@ -144,3 +145,48 @@ def append_waits_for_the_end() -> None:
         fence = before(self, *args)
         call(self._driver.cuStreamSynchronize, self._stream)
         return fence
+
+
+# ---- native streams and events
+@patch
+def borrowed_stream_destroyed() -> None:
+    """The close of a borrowed stream destroys the stream."""
+    @instead(StreamQueue, "close")
+    def close(before: Any, self: Any) -> None:
+        self._own = True
+        before(self)
+
+
+@patch
+def foreign_stream_accepted() -> None:
+    """A stream of another context is borrowed."""
+    @instead(xsem_cuda.device, "check_stream_device")
+    def check_stream_device(before: Any, *args: Any) -> None:
+        pass
+
+
+@patch
+def borrowed_stream_replaced() -> None:
+    """A borrowed stream is another stream, with the handle and the identity of the application's."""
+    @instead(CudaDevice, "borrow_queue")
+    def borrow_queue(before: Any, self: Any, stream: Any, in_order: bool) -> Any:
+        queue, own = before(self, stream, in_order), self.create_queue()
+        own.native_handle = queue.native_handle
+        return own
+
+
+@patch
+def native_event_reached_at_once() -> None:
+    """A native event counts as reached when it is borrowed."""
+    @instead(CudaDevice, "borrow_event")
+    def borrow_event(before: Any, self: Any, native: Any) -> Any:
+        before(self, native)
+        return new_fence(self._fences.create(), False)
+
+
+@patch
+def native_event_recycled() -> None:
+    """The release of the fence of a native event gives the event to the next fence."""
+    @instead(Fences, "release")
+    def release(before: Any, self: Any, fence: Any) -> None:
+        self._free.append(fence.event)

@@ -102,7 +102,9 @@ def _causes(op: PendingOp) -> list[str]:
         fell = f"a signal of {op.current_value} was done after one of {op.last_signalled_here}"
         return [f"{fell}: lists that signal one timeline are not in order with each other; have one wait for the other"]
     if not op.possible_signallers:
-        return [f"no known signaller for {op.semaphore}: no signal was appended here, and its handle was not exported"]
+        # A signal that is done may have been appended here: its value was lower, or another wait consumed it.
+        return [f"no known signaller for {op.semaphore}: no signal that meets this wait is pending here, and the "
+                "handle was not exported"]
     causes = []
     if all(BEHIND in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "

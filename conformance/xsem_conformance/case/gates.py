@@ -1,0 +1,62 @@
+"""Events of several lists of the device, each held back by a wait of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from xsem import CommandList, Event
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import IN, CaseContext, value_of
+
+__all__ = ["Gates"]
+
+_MOST: Final = 3
+
+
+class Gates:
+    """Lists of the device that wait for the exporter, at most three, and one fewer than the device has independent.
+
+    Parameters
+    ----------
+    context : CaseContext
+    type : str
+        The type of the semaphores. The device may wait for it before the signal.
+    """
+
+    def __init__(self, context: CaseContext, type: str) -> None:
+        count = max(1, min(_MOST, context.device.capabilities.independent_lists - 1))
+        self._context = context
+        self._type = type
+        self._lists = [context.here.get(context.here.new_list()) for _ in range(count)]
+        self._semaphores: list[Shared] = []
+        self._exporter = context.ends(IN)[0]
+        self._signals = self._exporter.new_list()
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def close(self, work: Callable[[CommandList], object] | None = None) -> list[Event]:
+        """Append a wait, then `work`, to each list. Return one event for each list, behind both."""
+        self._semaphores = [self._context.semaphore(self._type) for _ in self._lists]
+        events = []
+        for commands, semaphore in zip(self._lists, self._semaphores, strict=True):
+            event = self._context.device.create_event()
+            commands.append_wait(self._context.here.get(semaphore.here), value_of(self._type))
+            if work is not None:
+                work(commands)
+            commands.append_barrier(signal_event=event)
+            events.append(event)
+        return events
+
+    def open(self, index: int) -> None:
+        """Signal the semaphore of one list."""
+        self._exporter.signal(self._signals, self._semaphores[index], value_of(self._type))
+        self._exporter.finish(self._signals, "a signal")
+
+    def open_all_but(self, missing: int) -> None:
+        """Signal the semaphores of all lists except one, and wait until these lists are idle."""
+        for index, commands in enumerate(self._lists):
+            if index != missing:
+                self.open(index)
+                commands.synchronize(timeout_s=self._context.patience_s)

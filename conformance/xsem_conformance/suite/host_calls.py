@@ -1,0 +1,114 @@
+"""Reads, signals and waits of the device's host."""
+
+from __future__ import annotations
+
+from xsem import Semaphore
+from xsem.errors import UnsupportedError, WaitTimeoutError
+from xsem.types import Feature
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.polling import SETTLE_S
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BrokenError, Case, expect
+
+
+@check("XSEM-TL-007")
+def device_reads_the_value(context: CaseContext, case: Case) -> None:
+    """The device reads the last value signalled by the exporter, and the last value signalled by itself."""
+    producer, device = context.ends(IN)
+    semaphore = context.semaphore(case.handle_type)
+    for end, value in ((producer, 5), (device, 9), (producer, 2**33)):
+        commands = end.new_list()
+        end.signal(commands, semaphore, value)
+        end.finish(commands, "a signal")
+        found = context.here.get(semaphore.here).value()
+        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}")
+
+
+@check("XSEM-TL-008")
+def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, case: Case) -> None:
+    """A wait of the exporter's is pending until the device's host signals."""
+    exporter, _ = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    waits = exporter.new_list()
+    if exporter.waits_early(case.handle_type):
+        exporter.wait(waits, semaphore, value)
+        exporter.stays_pending(waits, "a wait")
+    try:
+        context.here.get(semaphore.here).host_signal(value)
+    except UnsupportedError:
+        if value is not None:
+            raise
+        return   # the host of Vulkan signals and waits only for timelines; no capability states this
+    if not exporter.waits_early(case.handle_type):
+        exporter.wait(waits, semaphore, value)
+    exporter.finish(waits, "a wait")
+    if value is not None:
+        for turn in range(1, 4):
+            _host_signal_sets(context, semaphore, value + turn * 2**33)
+
+
+def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> None:
+    """Signal on the device's host: both sides read exactly this value, and a wait for the next value is pending."""
+    if value + 1 > context.device.capabilities.max_value_difference:
+        return
+    exporter, device = context.ends(IN)
+    imported = context.here.get(semaphore.here)
+    imported.host_signal(value)
+    if Feature.READ_VALUE in context.device.capabilities.features:
+        found = imported.value()
+        expect(found == value, f"the device's host signalled {value}, and the device reads {found}")
+    if context.peer_reads():
+        found = context.peer.value(semaphore.there)
+        expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}")
+    waits, signals = device.new_list(), exporter.new_list()
+    device.wait(waits, semaphore, value)
+    device.finish(waits, f"a wait for {value} after a host signal of {value}")
+    device.wait(waits, semaphore, value + 1)
+    device.stays_pending(waits, f"a wait for {value + 1} after a host signal of {value}")
+    exporter.signal(signals, semaphore, value + 1)
+    device.finish(waits, f"a wait for {value + 1}")
+    for end, commands in ((device, waits), (exporter, signals)):
+        end.side.release(commands)   # some devices have few queues
+
+
+@check("XSEM-TL-009")
+def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
+    """A host wait times out while it is unmet, also one below its value, and returns after the exporter has signalled.
+
+    A wait that times out leaves the semaphore unchanged. A met wait resets a binary semaphore.
+    """
+    exporter, _ = context.ends(IN)
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    imported = context.here.get(semaphore.here)
+    try:
+        _times_out(imported, value, "a host wait was met without a signal")
+    except UnsupportedError:
+        if value is not None:
+            raise
+        return   # the host of Vulkan waits only for timelines; no capability states this
+    commands = exporter.new_list()
+    for turn in range(3):
+        exporter.signal(commands, semaphore, value)
+        exporter.finish(commands, "a signal")
+        imported.host_wait(value, timeout_s=context.patience_s)
+        if value is None:
+            if not context.device.capabilities.resets_on_wait:
+                return
+            _times_out(imported, value, "a second host wait was met by one signal of a binary semaphore")
+            continue
+        imported.host_wait(value, timeout_s=context.patience_s)   # no wait consumes the value
+        value += 2**32 * (turn + 1)
+        if value > context.device.capabilities.max_value_difference:
+            return
+        exporter.signal(commands, semaphore, value - 1)
+        exporter.finish(commands, "a signal")
+        _times_out(imported, value, f"a host wait for {value} was met at {value - 1}")
+
+
+def _times_out(semaphore: Semaphore, value: int | None, otherwise: str) -> None:
+    try:
+        semaphore.host_wait(value, timeout_s=SETTLE_S)
+    except WaitTimeoutError:
+        return
+    raise BrokenError(otherwise)

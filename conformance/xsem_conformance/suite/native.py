@@ -1,0 +1,166 @@
+"""Native queues and events of the application, and failing work: objects that the backend's hooks create."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from xsem.errors import DriverError, WrongDeviceError
+from xsem.spi import BorrowedEvents, BorrowedQueues, NativeEvent, NativeQueue, QueueDriver, Token
+from xsem.types import SignalParams, WaitParams
+from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.holding import held
+from xsem_conformance.case.polling import never, soon
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BrokenError, Case, NotExaminedError, expect
+
+_RELEASE_S = 0.02
+
+
+def _borrows(context: CaseContext) -> BorrowedQueues:
+    if not isinstance(context.driver, BorrowedQueues):
+        raise NotExaminedError("not declared: the driver borrows no queues")
+    return context.driver
+
+
+@check("XSEM-LIST-005")
+def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) -> None:
+    """Borrow a native queue twice, use both drivers, close both: the queue still works, and can be borrowed again."""
+    driver, borrowing = context.driver, _borrows(context)
+    type = context.some_type()
+    native: NativeQueue = context.hook("native_queue")
+    producer, device = context.ends(IN)
+    signals, shared, after = producer.new_list(), context.semaphore(type), context.semaphore(type)
+    token, other = context.driver_semaphore(shared), context.driver_semaphore(after)
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(native.close)
+        for turn in range(2):
+            value = value_of(type, turn + 1)
+            queue, second = (borrowing.borrow_queue(native.stream, True) for _ in range(2))
+            _check_identity(borrowing, native, queue, second)
+            second.close()   # as xsem does with a second driver of a known queue
+            with held(producer, device, signals, type, lambda v=value: producer.signal(signals, shared, v)) as hold:
+                fences = [queue.append_wait([token], [WaitParams(value=value)], (), (), True),
+                          queue.append_signal([other], [SignalParams(value=value)], (), (), True)]
+                for fence in fences:
+                    hold.pending(lambda fence=fence: driver.query_fence(fence), "work behind a wait of a borrowed queue")
+            soon(lambda: all(driver.query_fence(each) for each in fences), "the work of a borrowed queue is not done",
+                 context.patience_s)
+            context.arrives(after, value)
+            expect(native.works(), "the native queue does not work while it is borrowed")
+            queue.close()
+            expect(native.works(), "the native queue does not work after the close of the driver that borrowed it")
+            for fence in fences:
+                driver.release_fence(fence)
+    for each in (token, other):
+        driver.release_semaphore(each)
+
+
+def _check_identity(borrowing: BorrowedQueues, native: NativeQueue, queue: QueueDriver, second: QueueDriver) -> None:
+    expect(queue.identity == second.identity, "two drivers of one native queue have two identities")
+    known = borrowing.queue_identity(native.stream)
+    expect(known in (None, queue.identity), "queue_identity and the driver of a native queue give two identities")
+    if native.handle is not None:
+        expect(queue.native_handle == native.handle,
+               f"the native queue {native.handle:#x} has the native_handle {queue.native_handle!r}")
+
+
+@check("XSEM-DEV-007")
+def queue_of_another_device_is_refused(context: CaseContext, case: Case) -> None:
+    """The driver refuses a native queue of another device or context, which then still works."""
+    borrowing = _borrows(context)
+    native: NativeQueue = context.hook("foreign_queue")
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(native.close)
+        try:
+            borrowing.borrow_queue(native.stream, True).close()
+        except WrongDeviceError as error:
+            expect(error.reason in ("wrong_device", "wrong_context"),
+                   f"a queue of another device is refused with the reason {error.reason}")
+        except Exception as error:
+            raise BrokenError(f"a queue of another device is refused with {error!r}, not WrongDeviceError") from error
+        else:
+            raise BrokenError("a queue of another device is accepted")
+        expect(native.works(), "a queue of another device does not work after its refusal")
+
+
+@check("XSEM-EVT-009")
+def native_event_is_reached_with_its_operation(context: CaseContext, case: Case) -> None:
+    """Work that waits for a native event is pending until the event is reached. A release leaves the event unchanged.
+
+    The second event is released before it is reached.
+    """
+    driver = context.driver
+    if not isinstance(driver, BorrowedEvents):
+        raise NotExaminedError("not declared: the driver borrows no events")
+    queue = driver.create_queue()
+    for release_early in (False, True):
+        native: NativeEvent = context.hook("native_event")
+        with contextlib.ExitStack() as at_end:
+            at_end.callback(native.close)
+            fence = driver.borrow_event(native.event)
+            behind = queue.append_barrier((fence,), True)
+            never(lambda: driver.query_fence(fence), "a native event counts as reached before its operation is done")
+            never(lambda: driver.query_fence(behind), "work that waits for a native event is done before the event")
+            _times_out(lambda: driver.wait_fence(fence, 20_000_000), context.patience_s)
+            if release_early:
+                driver.release_fence(fence)
+            native.reach()
+            soon(lambda: driver.query_fence(behind), "work that waits for a reached native event is not done",
+                 context.patience_s)
+            if not release_early:
+                soon(lambda: driver.query_fence(fence), "a native event never counts as reached", context.patience_s)
+                driver.release_fence(fence)
+            driver.release_fence(behind)
+            soon(native.works, "the native event does not work after the release of its fence", context.patience_s)
+            again = driver.borrow_event(native.event)
+            soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
+                 context.patience_s)
+            driver.release_fence(again)
+    queue.close()
+
+
+def _times_out(wait: Callable[[], bool], patience_s: float) -> None:
+    began = time.monotonic()
+    expect(not wait(), "a wait for a native event is met before its operation is done")
+    expect(time.monotonic() - began < patience_s, "a wait for a native event takes longer than its timeout")
+
+
+@check("XSEM-ORD-013", spoils=True)
+def failed_work_stops_its_queue(context: CaseContext, case: Case) -> None:
+    """Work fails on a queue: the fences behind it are not reached or raise, and later appends raise from earlier work."""
+    driver = context.driver
+    fail: Callable[[QueueDriver], None] = context.hook("failing_work")
+    queue, fences = driver.create_queue(), []
+    before = queue.append_barrier((), True)
+    soon(lambda: driver.query_fence(before), "a barrier before the failing work is not done", context.patience_s)
+    fail(queue)
+    failure: DriverError | None = None
+    deadline = time.monotonic() + context.patience_s
+    while failure is None:
+        expect(time.monotonic() < deadline, "neither a fence behind failed work nor an append raises DriverError")
+        try:
+            fence = queue.append_barrier((), True)
+            fences.append(fence)
+            for _ in range(5):
+                expect(not driver.query_fence(fence), "a fence behind failed work is reached")
+                time.sleep(_RELEASE_S / 5)
+        except DriverError as error:
+            failure = error
+    expect(failure.from_earlier_work, f"failed work is reported as {failure!r}, without from_earlier_work")
+    for fence in fences:
+        expect(not _reached(lambda fence=fence: driver.query_fence(fence)), "a fence behind failed work is reached")
+        expect(not _reached(lambda fence=fence: driver.wait_fence(fence, 1_000_000)),
+               "a wait for a fence behind failed work is met")
+    for fence in (before, *fences):
+        driver.release_fence(fence)
+    queue.close()
+
+
+def _reached(ask: Callable[[], bool]) -> bool:
+    try:
+        return ask()
+    except DriverError as error:
+        expect(error.from_earlier_work, f"failed work is reported as {error!r}, without from_earlier_work")
+    return False

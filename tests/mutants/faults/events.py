@@ -1,0 +1,202 @@
+"""Faults in the events of single operations, and in fences after their release."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from faults.base import Driver, List, a_driver, a_list
+from xsem import spi
+
+
+# ---- one operation, one position
+@a_list
+class SignalWaitsForItsFirstEvent(List):
+    """A signal waits for the first of its events."""
+
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_signal(semaphores, params, wait_fences[:1], release, want_fence)
+
+
+@a_list
+class SignalWaitsForItsLastEvent(List):
+    """A signal waits for the last of its events."""
+
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_signal(semaphores, params, wait_fences[-1:], release, want_fence)
+
+
+@a_list
+class WaitWaitsForItsLastEvent(List):
+    """A wait waits for the last of its events."""
+
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_wait(semaphores, params, wait_fences[-1:], acquire, want_fence)
+
+
+@a_list
+class BarrierWaitsForItsFirstEvent(List):
+    """A barrier waits for the first of its events."""
+
+    def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_barrier(wait_fences[:1], want_fence)
+
+
+@a_list
+class WaitIgnoresEvents(List):
+    """A wait does not wait for its events."""
+
+    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+        return self.inner.append_wait(semaphores, params, (), acquire, want_fence)
+
+
+@a_list
+class FillIgnoresEvents(List):
+    """A fill does not wait for its events."""
+
+    def append_fill(self, *args):  # type: ignore[no-untyped-def]
+        *fill, _, want_fence = args
+        return self.inner.append_fill(*fill, (), want_fence)
+
+
+@a_list
+class FillIgnoresEventsAndItsFenceDoesNot(List):
+    """A fill does not wait for its events, and the fence of the fill does."""
+
+    def append_fill(self, *args):  # type: ignore[no-untyped-def]
+        *fill, wait_fences, want_fence = args
+        self.inner.append_fill(*fill, (), False)
+        return self.inner.append_barrier(wait_fences, want_fence)
+
+
+@a_list
+class SignalsEventIsEarly(List):
+    """The event of a signal is reached a millisecond before the signal."""
+
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+        fence = self.inner.append_barrier(wait_fences, want_fence)
+        self.inner.append_work(lambda: time.sleep(0.001))
+        self.inner.append_signal(semaphores, params, (), release, False)
+        return fence
+
+
+# ---- fences and their release
+@a_driver
+class ReleaseOfAFenceWaits(Driver):
+    """The release of a fence returns when the fence is reached."""
+
+    def release_fence(self, fence: Any) -> None:
+        while not self.inner.query_fence(fence):
+            time.sleep(0.001)
+        self.inner.release_fence(fence)
+
+
+@a_driver
+class ReleasedFenceIsUsedAgain(Driver):
+    """A barrier gets the fence that was released last, also if that fence belongs to pending work."""
+
+    class list_type(List):  # noqa: N801
+        def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+            fence = self.inner.append_barrier(wait_fences, want_fence)
+            released = self.driver.released   # type: ignore[attr-defined]
+            return released.pop() if want_fence and released else fence
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        self.released: list[Any] = []
+
+    def release_fence(self, fence: Any) -> None:
+        self.released.append(fence)
+
+
+@a_driver
+class FenceEndsWithItsQueue(Driver):
+    """A fence is not reached any more after the close of its queue."""
+
+    class list_type(List):  # noqa: N801
+        def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+            return self.note(self.inner.append_barrier(wait_fences, want_fence))
+
+        def append_wait(self, *args):  # type: ignore[no-untyped-def]
+            return self.note(self.inner.append_wait(*args))
+
+        def note(self, fence: Any) -> Any:
+            if fence is not None:
+                self.driver.queues[id(fence)] = self, fence   # type: ignore[attr-defined]
+            return fence
+
+        def close(self) -> None:
+            self.driver.closed.add(self)   # type: ignore[attr-defined]
+            self.inner.close()
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        self.queues: dict[int, tuple[Any, Any]] = {}
+        self.closed: set[Any] = set()
+
+    def query_fence(self, fence: Any) -> bool:
+        queue, _ = self.queues.get(id(fence), (None, None))
+        return queue not in self.closed and self.inner.query_fence(fence)
+
+
+# ---- native events, failed work
+@a_driver
+class NativeEventIsDoneAtOnce(Driver):
+    """A native event counts as reached when it is borrowed."""
+
+    def borrow_event(self, native: object) -> Any:
+        self.inner.borrow_event(native)
+        reached = threading.Event()
+        reached.set()
+        return self.inner.borrow_event(reached)
+
+
+@a_driver
+class NativeEventIsResetByItsRelease(Driver):
+    """The release of the fence of a native event resets the event."""
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        self._events: dict[int, tuple[Any, Any]] = {}
+
+    def borrow_event(self, native: object) -> Any:
+        fence = self.inner.borrow_event(native)
+        self._events[id(fence)] = fence, native
+        return fence
+
+    def release_fence(self, fence: Any) -> None:
+        _, native = self._events.pop(id(fence), (None, None))
+        if native is not None:
+            native.clear()
+        self.inner.release_fence(fence)
+
+
+@a_driver
+class FailedWorkCountsAsDone(Driver):
+    """A fence behind failed work counts as reached."""
+
+    def query_fence(self, fence: Any) -> bool:
+        try:
+            return self.inner.query_fence(fence)
+        except Exception:
+            return True
+
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
+        try:
+            return self.inner.wait_fence(fence, timeout_ns)
+        except Exception:
+            return True
+
+
+@a_list
+class FailureIsNotOfEarlierWork(List):
+    """An append behind failed work raises an error of its own, not of earlier work."""
+
+    def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        try:
+            return self.inner.append_barrier(wait_fences, want_fence)
+        except Exception as error:
+            if getattr(error, "from_earlier_work", False):
+                error.from_earlier_work = False   # type: ignore[attr-defined]
+            raise
